@@ -67,7 +67,7 @@ def declared(node, found=None):
 
 
 def mentioned(node, found=None):
-    """The variables that anything but a declaration speaks of."""
+    """The variables that are used outside of their declarations."""
     found = set() if found is None else found
     if isinstance(node, (list, tuple)):
         for item in node:
@@ -244,7 +244,7 @@ def bodies_are_judged_by_truth(repairs, number):
 
 
 def unneeded_variables_do_not_multiply(repairs, number):
-    """D8: a variable that nothing speaks of multiplies the findings."""
+    """D8: a variable that no condition uses multiplies the findings."""
     apply = rule.Rule.apply
 
     async def once(self, input_data, evaluation_context=None):

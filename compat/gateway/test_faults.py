@@ -61,7 +61,8 @@ class Broken:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.server_port = self.listener.getsockname()[1]
         self.act = act
-        threading.Thread(target=self.run, daemon=True).start()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
 
     def run(self):
         while True:
@@ -80,6 +81,9 @@ class Broken:
                 pass
 
     def shutdown(self):
+        # Before the descriptor is free, the thread must have ended: it could otherwise accept on the next server that receives the number.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
         self.listener.close()
 
 

@@ -109,7 +109,7 @@ def test_a_model_that_has_read_the_page_cannot_pay_either(gateway, kind, stream)
     agent = kind(gateway.address, KEY, PAGE, stream)
     agent.says("What is new?")
     assert [name for name, _ in agent.ran] == ["read_page"]
-    assert any("refused" in view for view in gateway.shown()), "the model tried, and was told"
+    assert any("refused" in view for view in gateway.shown()), "the model tried and received the refusal"
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -102,7 +102,7 @@ def test_a_model_that_has_read_the_mail_steals_nothing(place, stream, mode):
     assert said == "Done."
     assert place.desk.did == [PAID]
     shown = str([body["messages"] for body in place.gateway.model.asked])
-    assert "mallory" in shown and "refused" in shown, "the model tried, and was told"
+    assert "mallory" in shown and "refused" in shown, "the model tried and received the refusal"
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -102,7 +102,7 @@ test("an output that a rule stops never reaches the model", async () => {
   ];
   const { answers, asked } = await run("withheld", { steps });
   assert.match(answers[0], /withheld by flowgate/);
-  assert.match(asked, /the policy withholds this: a key was read/);
+  assert.match(asked, /the policy withholds this text from the model: a key was read/);
   assert.ok(!asked.includes(KEY));
 });
 

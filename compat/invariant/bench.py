@@ -39,7 +39,7 @@ def message(index, length):
     if part == 1:
         return {"role": "assistant", "content": "Let me see.", "tool_calls": [call(block, length)]}
     if part == 2:
-        return {"role": "tool", "tool_call_id": f"c{block}", "content": f"Document {block} speaks of matter {block % 7}."}
+        return {"role": "tool", "tool_call_id": f"c{block}", "content": f"Document {block} is about matter {block % 7}."}
     return {"role": "assistant", "content": f"Document {block} is about matter {block % 7}."}
 
 

@@ -3,7 +3,7 @@
 AgentDojo (https://github.com/ethz-spylab/agentdojo) is a benchmark of prompt injection: an agent works on a user's
 task, and some tool output carries an attacker's text that asks for something else. The agent here is a test double.
 It performs the calls of the user task's ground truth one by one; as soon as a tool output contains the injected text,
-it first performs the calls of the injection task's ground truth, then goes on. It resists nothing and never errs, so
+it first performs the calls of the injection task's ground truth, then continues. It resists nothing and never errs, so
 the runs say what a policy permits, and nothing about how often a real model falls for an attack.
 """
 

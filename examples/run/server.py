@@ -1,6 +1,6 @@
 """Two small MCP servers over stdio, with the standard library alone: `server.py web` and `server.py mail`.
 
-They show what an agent meets: pages that anybody can write, and a mailbox that is nobody else's business. Nothing leaves
+They show what an agent meets: pages that anybody can write, and a mailbox that is private. Nothing leaves
 this machine: what is sent is appended to the file that OUTBOX names, if it names one.
 """
 

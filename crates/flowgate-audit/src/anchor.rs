@@ -1,9 +1,9 @@
-//! Compares an audit log with the record that the gateway's database keeps of it, and detects losses on either side.
+//! Compares an audit log with the record of the log in the gateway's database, and detects losses on either side.
 //! The gateway calls [`DatabaseLogAnchors::loss`] when it opens a log.
 //!
 //! An *anchor* is the last signed line of a log, as the database has recorded it. A line is written to the log before
-//! the turn that it describes is stored in the database, so a log may be ahead of its database, but never behind. A
-//! database without an anchor for a log that contains events is not the one that the log was written with.
+//! the turn that the line describes is stored in the database, so a log may be ahead of its database, but never behind.
+//! A database without an anchor for a log that contains events is not the database that the log was written with.
 
 use std::fs::File;
 
@@ -42,15 +42,16 @@ pub struct UnopenedLog<'f> {
     pub key: AuditPublicKey,
 }
 
-/// The kinds of records that only the start of a gateway writes.
+/// The kinds of records that a gateway writes without any event: its start writes one of each.
 const FIRST_LINE_KINDS: [&str; 3] = [OPENED, HEAD, "configuration-loaded"];
 
 impl<'f> UnopenedLog<'f> {
+    /// Wraps the file of a log whose end was found already.
     pub(super) fn new(file: &'f mut File, end: &tail::LogTail, key: AuditPublicKey) -> Self {
         Self { file, whole: end.whole, next: end.next, key }
     }
 
-    /// Returns the identity of the log; `None` if it has no line.
+    /// Returns the identity of the log, which is the hash of its first line; `None` if it has no complete line.
     ///
     /// # Errors
     /// Fails if the log cannot be read.
@@ -63,7 +64,8 @@ impl<'f> UnopenedLog<'f> {
         })
     }
 
-    /// Returns the hash of a line, if the log contains it.
+    /// Returns the hash of the line with this number; `None` if the log does not have the line. Reads backwards from
+    /// the end, since the line is usually near it. Fails at a malformed line.
     pub(super) fn hash_of(&mut self, seq: u64) -> Result<Option<LineHash>, AuditErrorKind> {
         let mut at = self.whole;
         while at > 0 {
@@ -73,6 +75,7 @@ impl<'f> UnopenedLog<'f> {
                     "the log contains a line that is {flaw}; `flowgate audit verify` names it"
                 ))
             })?;
+            // Numbers fall towards the beginning, so the search ends here even if this is another line.
             if record.seq <= seq {
                 return Ok((record.seq == seq).then(|| LineHash::of_line(&line)));
             }
@@ -80,7 +83,9 @@ impl<'f> UnopenedLog<'f> {
         Ok(None)
     }
 
-    /// Returns whether the log contains anything except starts of gateways.
+    /// Returns whether the log contains a line other than those that a gateway writes without any event, as at its
+    /// start. A line that cannot be parsed or is too long counts as an event; a partial last line, which was never
+    /// recorded, does not.
     fn has_events(&mut self) -> Result<bool, AuditErrorKind> {
         let mut lines = self.lines()?;
         loop {
@@ -102,11 +107,13 @@ impl<'f> UnopenedLog<'f> {
 }
 
 impl DatabaseLogAnchors {
-    /// Returns the loss, if there is one.
+    /// Returns the contradiction between this record and a log that is about to be opened, if there is one: a recorded
+    /// line is missing or different, the recorded log is missing, or the database has no record of a log with events.
     ///
     /// # Errors
     /// Fails if the log cannot be read.
     pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
+        // The number of the next line is the number of lines.
         let (id, lines) = (past.id()?, past.next);
         if let Some(anchor) = self.logs.iter().find(|anchor| Some(anchor.log) == id).copied() {
             return Ok(match past.hash_of(anchor.head.seq)? {
@@ -122,8 +129,8 @@ impl DatabaseLogAnchors {
             return Ok(Some(AuditLoss::Missing { anchor, lines }));
         }
         // An earlier version of the gateway recorded no anchors, so its database may lack one for a log with events.
-        let may_begin = self.is_upgraded && self.logs.is_empty();
-        Ok((!may_begin && past.has_events()?).then_some(AuditLoss::Database { lines }))
+        let may_lack_anchors = self.is_upgraded && self.logs.is_empty();
+        Ok((!may_lack_anchors && past.has_events()?).then_some(AuditLoss::Database { lines }))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Reads the lines of a file, each up to a limit of length, so that a file of any content is read in bounded memory.
-//! All readers of audit logs, of their content files and of witness files use it.
+//! All readers of audit logs, of their content files and of witness files use this file.
 
 use std::io::{self, BufRead};
 
@@ -21,23 +21,27 @@ pub(super) enum NextLine<'a> {
 pub(super) struct BoundedLines<R> {
     reader: R,
     buffer: Vec<u8>,
-    most: usize,
+    /// The maximum length of a line, in bytes, without its line feed.
+    limit: usize,
 }
 
 impl<R: BufRead> BoundedLines<R> {
-    pub(super) fn new(reader: R, most: usize) -> Self {
-        Self { reader, buffer: Vec::new(), most }
+    pub(super) fn new(reader: R, limit: usize) -> Self {
+        Self { reader, buffer: Vec::new(), limit }
     }
 
+    /// Reads the next item: a complete line without its line feed, bytes at the end of the file without a line feed, as
+    /// a killed writer leaves them (`Torn`), a line that exceeds the limit (`Long`), or the end of the file. After
+    /// [`NextLine::Long`], the reader is in the middle of the line, so the caller must stop.
     pub(super) fn next(&mut self) -> io::Result<NextLine<'_>> {
         self.buffer.clear();
-        let limit = u64::try_from(self.most).unwrap_or(u64::MAX).saturating_add(1);
-        let mut part = io::Read::take(&mut self.reader, limit);
+        let limit_with_feed = u64::try_from(self.limit).unwrap_or(u64::MAX).saturating_add(1);
+        let mut part = io::Read::take(&mut self.reader, limit_with_feed);
         part.read_until(b'\n', &mut self.buffer)?;
         Ok(match self.buffer.split_last() {
             None => NextLine::End,
             Some((b'\n', line)) => NextLine::Line(line),
-            Some(_) if self.buffer.len() > self.most => NextLine::Long,
+            Some(_) if self.buffer.len() > self.limit => NextLine::Long,
             Some(_) => NextLine::Torn,
         })
     }

@@ -21,7 +21,8 @@ pub struct LogHead {
     pub hash: LineHash,
 }
 
-/// Returns a line that signs its number, its time and the hash of the previous line, which covers everything before it.
+/// Returns a head: a line with a signature of its number, its time and the hash of the previous line, which covers all
+/// lines before the head.
 pub(super) fn head_line(seq: u64, time: Timestamp, previous: LineHash, key: &AuditKey) -> String {
     let line = record::serialize_record(seq, time, HEAD, previous, RecordFields::default());
     let signed = line.strip_suffix('}').unwrap_or(&line);
@@ -41,6 +42,7 @@ fn signature_separator() -> String {
     format!(",\"{SIGNATURE}\":\"")
 }
 
+/// Returns the message that the key signs for the signed part of a head.
 fn signed_message(signed: &str) -> Vec<u8> {
     [DOMAIN, signed.as_bytes()].concat()
 }

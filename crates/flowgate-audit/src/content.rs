@@ -1,6 +1,6 @@
-//! Writes and deletes the contents of recorded events, such as the arguments of a call. They are in a separate file,
-//! `LOG.content`. A line of the log contains only the salted hash of its content, so content can be deleted without
-//! breaking the log. [`AuditLog`](super::AuditLog) owns the file.
+//! Writes and deletes the contents of recorded events, such as the arguments of a call. The contents are in a separate
+//! file, `LOG.content`, one *entry* for each. A line of the log contains only the salted hash of its content, so
+//! content can be deleted without breaking the log. [`AuditLog`](super::AuditLog) owns the file.
 //!
 //! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
 //! and is truncated when the log is opened again; a line without an entry has lost its content.
@@ -45,20 +45,23 @@ impl ContentSelector {
         *self == Self::default()
     }
 
+    /// Returns whether the selector selects an entry. A selector without any field selects none.
     fn matches(&self, entry: &ContentEntry) -> bool {
         let Self { tenant, client, conversation, before, lines } = self;
-        let is = |meant: &Option<String>, name: &Option<String>| {
-            meant.as_deref().is_none_or(|meant| name.as_deref() == Some(&escaped_text(meant)))
+        // An entry contains each name truncated to the bound of a text, so the selected name is truncated likewise.
+        let is_selected = |selected: &Option<String>, name: &Option<String>| {
+            selected.as_deref().is_none_or(|selected| name.as_deref() == Some(&escaped_text(selected)))
         };
         !self.is_unrestricted()
-            && is(tenant, &entry.tenant)
-            && is(client, &entry.client)
-            && is(conversation, &entry.conversation)
+            && is_selected(tenant, &entry.tenant)
+            && is_selected(client, &entry.client)
+            && is_selected(conversation, &entry.conversation)
             && before.is_none_or(|before| entry.time < before)
             && lines.as_ref().is_none_or(|lines| lines.contains(&entry.seq))
     }
 
-    /// Returns the fields of the record of a deletion that `who` requested.
+    /// Returns the fields of the record of a deletion that `who` requested. The selected `lines` are not among them:
+    /// the caller adds the lines whose content was deleted.
     pub(super) fn fields(&self, who: &str) -> RecordFields {
         let Self { tenant, client, conversation, before, .. } = self;
         let mut fields = RecordFields::default();
@@ -83,12 +86,13 @@ pub(super) fn content_path(log: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct NewContentEntry {
     pub(super) line: String,
-    /// The reference to it in the line of the log.
+    /// The reference to the entry in the line of the log: the salted hash, and whether the content was truncated.
     pub(super) mark: Value,
 }
 
 impl NewContentEntry {
-    /// Creates the entry for the event of line `seq`, with a new salt. A content that is too long is truncated.
+    /// Creates the entry for the event of line `seq`, with a new salt, and the mark by which that line refers to it. A
+    /// content that is too long is truncated, which the mark shows.
     pub(super) fn new(
         seq: u64,
         time: Timestamp,
@@ -132,6 +136,8 @@ impl ContentEntry {
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         let value = json::parse(std::str::from_utf8(line).ok()?, Numbers::Exact).ok()?;
         let salt = parse_hex(value.get("salt")?.as_str()?)?;
+        // `None` if the member is missing or malformed, which no writer leaves; `Some(None)` if the event has no such
+        // name.
         let name = |name: &str| match value.get(name)? {
             Value::Null => Some(None),
             Value::String(name) => Some(Some(name.clone())),
@@ -149,15 +155,15 @@ impl ContentEntry {
         })
     }
 
-    /// Returns whether the entry belongs to this line of the log. Its owner must match as well, since content is
-    /// deleted by owner.
+    /// Returns whether the entry is the content of the line `record`, which contains the salted hash `hash`. The owner
+    /// and the time must match as well, since content is deleted by them.
     pub(super) fn belongs_to(&self, record: &AuditRecord, hash: LineHash) -> bool {
-        let is = |name: &str, of: &Option<String>| record.text(name) == of.as_deref();
+        let is_equal = |name: &str, value: &Option<String>| record.text(name) == value.as_deref();
         self.hash == hash
             && self.time == record.time
-            && is("tenant", &self.tenant)
-            && is("client", &self.client)
-            && is("conversation", &self.conversation)
+            && is_equal("tenant", &self.tenant)
+            && is_equal("client", &self.client)
+            && is_equal("conversation", &self.conversation)
     }
 }
 
@@ -193,6 +199,7 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut kept_end = tail::after_last_line_feed(&mut file, length)?;
     while kept_end > 0 {
+        // The byte before `kept_end` is the line feed of the last entry.
         let entry_start = tail::after_last_line_feed(&mut file, kept_end - 1)?;
         file.seek(SeekFrom::Start(entry_start))?;
         let mut lines = BoundedLines::new(BufReader::new(&file), MAX_ENTRY);
@@ -200,6 +207,7 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
             NextLine::Line(line) if ContentEntry::read(line).is_some_and(|entry| entry.seq >= next) => {
                 kept_end = entry_start
             }
+            // An entry of a recorded line, or one that cannot be read: this entry and all before it stay.
             _ => break,
         }
     }
@@ -210,7 +218,7 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A deletion of entries: a draft of the file without them, which replaces the file at the end.
+/// A deletion in progress: copies the entries that stay to a draft, which replaces the file at the end.
 ///
 /// The file may grow meanwhile, so that the log can be written while a large file is copied.
 #[derive(Debug)]
@@ -219,15 +227,17 @@ pub(super) struct ContentDeletion<'a> {
     draft: PathBuf,
     whose: &'a ContentSelector,
     writer: BufWriter<File>,
-    /// The bytes and the lines of the file that were copied or left out so far.
+    /// The number of bytes of the file that were copied or left out so far.
     copied: u64,
+    /// The number of lines in these bytes.
     lines: u64,
     /// The numbers of the deleted entries' lines in the log.
     deleted: Vec<u64>,
 }
 
 impl<'a> ContentDeletion<'a> {
-    /// Begins to copy the file of contents to a draft, without the entries that `whose` selects.
+    /// Begins to copy the file of contents to a draft, without the entries that `whose` selects. [`Self::copy_until`]
+    /// copies them, and [`Self::finish`] replaces the file by the draft.
     pub(super) fn begin(path: &'a Path, whose: &'a ContentSelector) -> Result<Self, AuditError> {
         let draft = draft_path(path);
         let file = restrict_to_owner(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft);
@@ -243,7 +253,8 @@ impl<'a> ContentDeletion<'a> {
         })
     }
 
-    /// Copies the remaining entries in the first `end` bytes of the file, and syncs them to disk.
+    /// Continues the copy up to the byte `end` of the file: copies the entries that stay, notes the selected ones, and
+    /// syncs the draft to disk. Fails at an entry that cannot be parsed.
     pub(super) fn copy_until(&mut self, end: u64) -> Result<(), AuditError> {
         if end <= self.copied {
             return Ok(());
@@ -285,7 +296,8 @@ impl<'a> ContentDeletion<'a> {
     }
 }
 
-/// Returns the time of the oldest content, if there is any. Entries have the order of their lines.
+/// Returns the time of the oldest content; `None` if there is none. The first entry is the oldest, since entries have
+/// the order of their lines.
 pub(super) fn oldest_entry_time(path: &Path) -> io::Result<Option<Timestamp>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

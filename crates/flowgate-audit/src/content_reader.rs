@@ -15,9 +15,11 @@ use super::verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 #[derive(Debug)]
 pub struct ContentReader<R> {
     lines: BoundedLines<R>,
+    /// The number of the last line that was read, from 1.
     number: u64,
+    /// The first entry that was not compared with a line of the log yet.
     next: Option<ContentEntry>,
-    found: ContentCounts,
+    counts: ContentCounts,
 }
 
 /// The content of a line.
@@ -38,9 +40,9 @@ impl<R: BufRead> ContentReader<R> {
     /// Fails if the first entry cannot be read.
     pub fn new(reader: R) -> Result<Self, VerifyError> {
         let lines = BoundedLines::new(reader, MAX_ENTRY);
-        let mut sidecar = Self { lines, number: 0, next: None, found: ContentCounts::default() };
-        sidecar.advance().map_err(|what| VerifyError { line: 1, what })?;
-        Ok(sidecar)
+        let mut contents = Self { lines, number: 0, next: None, counts: ContentCounts::default() };
+        contents.advance().map_err(|what| VerifyError { line: 1, what })?;
+        Ok(contents)
     }
 
     /// Returns the content of the next line of the log. Must be called for every line, in order.
@@ -51,7 +53,7 @@ impl<R: BufRead> ContentReader<R> {
         self.check_against(record).map_err(|what| VerifyError { line: record.seq.saturating_add(1), what })
     }
 
-    /// Reads the next entry of the file of contents into `next`; `None` at the end.
+    /// Reads the next entry of the file of contents into `next`, which becomes `None` at the end of the file.
     fn advance(&mut self) -> Result<(), VerifyErrorKind> {
         self.number += 1;
         self.next = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {
@@ -62,15 +64,17 @@ impl<R: BufRead> ContentReader<R> {
             NextLine::End => None,
             // The entry is being written, or its writer was killed.
             NextLine::Torn => {
-                self.found.stray += 1;
+                self.counts.stray += 1;
                 None
             }
         };
         Ok(())
     }
 
-    /// Compares the hash in `record` with the next entry of the file. Entries have the order of their lines, so an
-    /// entry with a smaller number, or one of a line without a hash, belongs to no line.
+    /// Returns the content of a line, after comparing the next entry of the file with the hash in the line. Entries
+    /// have the order of their lines, so an entry with a smaller number than the line, or of a line without a hash,
+    /// belongs to no line and is an error. A line with a hash and without an entry has lost its content, which is only
+    /// counted. A line without a hash and without an entry never had content (`Nothing`).
     fn check_against(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,
@@ -84,25 +88,26 @@ impl<R: BufRead> ContentReader<R> {
                 if !next.belongs_to(record, hash) {
                     return Err(VerifyErrorKind::Content);
                 }
-                self.found.kept += 1;
+                self.counts.kept += 1;
                 self.advance()?;
                 Ok(LineContent::Kept(next.content))
             }
             (Some(_), _) => Err(VerifyErrorKind::Foreign),
             (None, Some(_)) => {
-                self.found.missing += 1;
+                self.counts.missing += 1;
                 Ok(LineContent::Gone)
             }
             (None, None) => Ok(LineContent::Nothing),
         }
     }
 
-    /// Returns the counts of all contents.
+    /// Returns the counts of all contents, after the last line. The remaining entries belong to events that were never
+    /// recorded. `forgotten` is the number of deleted contents according to the log.
     pub(super) fn finish(mut self, forgotten: u64) -> Result<ContentCounts, VerifyError> {
         while self.next.is_some() {
-            self.found.stray += 1;
+            self.counts.stray += 1;
             self.advance().map_err(|what| VerifyError { line: 1, what })?;
         }
-        Ok(ContentCounts { forgotten, ..self.found })
+        Ok(ContentCounts { forgotten, ..self.counts })
     }
 }

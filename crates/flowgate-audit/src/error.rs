@@ -52,6 +52,7 @@ impl AuditError {
 }
 
 impl fmt::Display for AuditError {
+    /// Writes the file, the failure and what the operator can do about it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.file.display())?;
         match &self.failure {
@@ -59,14 +60,14 @@ impl fmt::Display for AuditError {
             AuditErrorKind::Write(error) => {
                 write!(
                     f,
-                    "cannot be written: {error}; free disk space: until then, nothing is recorded, and nothing runs that must be recorded"
+                    "cannot be written: {error}; remove the cause, such as a full disk: until then, nothing is recorded, and nothing runs that must be recorded"
                 )
             }
             AuditErrorKind::Locked => {
                 f.write_str("another process has opened this log for writing: stop it, or name another file")
             }
             AuditErrorKind::Broken => f.write_str(
-                "the disk did not store the written data: nothing is recorded until the gateway is started again",
+                "the last records may not be on the disk, since the disk or the gateway failed: check the disk, then restart the gateway; until then, nothing is recorded",
             ),
             AuditErrorKind::End(what) => write!(
                 f,

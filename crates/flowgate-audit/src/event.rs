@@ -187,6 +187,8 @@ pub enum RecordedDecision {
     Allow,
     /// The call may run, and so may equal calls of the conversation.
     Grant,
+    /// The call may run, and so may equal calls of all conversations of the client, under the terms of the grant.
+    LastingGrant,
     /// The call must not run.
     Deny,
 }
@@ -234,7 +236,7 @@ impl AuditEvent {
         }
     }
 
-    /// Returns the conversation of the event.
+    /// Returns the conversation of the event; `None` for an event that concerns a client or the whole gateway.
     pub fn conversation(&self) -> Option<&str> {
         match self {
             Self::Judged(judged) => Some(&judged.conversation),
@@ -264,6 +266,8 @@ impl AuditEvent {
         self.client_and_tenant().map(|(_, tenant)| tenant)
     }
 
+    /// Returns the client of the event and the tenant of the client; `None` for an event that names only a question by
+    /// its digest, and for one that concerns the whole gateway.
     fn client_and_tenant(&self) -> Option<(&str, &str)> {
         match self {
             Self::Judged(JudgedCallRecord { client, tenant, .. })
@@ -320,6 +324,7 @@ impl AuditEvent {
                 let answer = match answer {
                     RecordedDecision::Allow => "allow",
                     RecordedDecision::Grant => "grant",
+                    RecordedDecision::LastingGrant => "grant-lasting",
                     RecordedDecision::Deny => "deny",
                 };
                 fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer);

@@ -1,4 +1,5 @@
-//! Locks a file so that only one process uses it. The audit log and the gateway's SQLite database are locked this way.
+//! Locks a file so that only one process uses it. The writer of an audit log and the gateway, for its SQLite database,
+//! call [`acquire`].
 
 use std::fs::{File, TryLockError};
 use std::time::Duration;

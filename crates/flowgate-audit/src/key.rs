@@ -1,5 +1,5 @@
-//! Defines the Ed25519 key that signs heads of the log and lines of witnesses, and its public half, which suffices to
-//! verify them.
+//! Defines the Ed25519 key with which the writer of a log signs its heads and the lines for witnesses, and the public
+//! half of the key, which suffices to verify them.
 
 use std::fmt;
 

@@ -35,8 +35,8 @@ impl AuditKey {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let public = append_extension(path, "pub");
-                // With a new key, the existing log would have no signer, and its verifiers would have the wrong public
-                // key.
+                // There was a key before. A new key could not continue its log, and would replace the public key that
+                // verifiers of the log read.
                 if public.exists() {
                     return Err(failed(AuditErrorKind::LostKey));
                 }

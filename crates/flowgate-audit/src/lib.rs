@@ -1,10 +1,10 @@
-//! Writes and verifies the audit log: an append-only file of what the gateway judged, asked and received as decisions.
-//! Any change to it is detectable.
+//! Writes and verifies the audit log, an append-only file of the gateway's verdicts, of its questions to people, and of
+//! their decisions. Any change to the file is detectable.
 //!
-//! Every line is a JSON object with the hash of the previous line. Heads, every few lines, sign everything before them.
-//! No line contains content: content, if it is kept, is in its own file and can be deleted without breaking the
-//! log. `docs/audit.md` describes what a log can prove and what it cannot. The gateway's recorder writes the log;
-//! `flowgate audit` verifies it.
+//! Every line is a JSON object with the hash of the previous line. Every few lines, a *head* signs everything before
+//! it. No line contains content: content, if the operator wants it, is in its own file and can be deleted without
+//! breaking the log. `docs/audit.md` describes what a log can prove and what it cannot. The gateway's recorder writes
+//! the log; `flowgate audit` verifies it.
 //!
 //! * [`AuditEvent`]: a recorded event.
 //! * [`AuditLog`]: the writer. After a failed write it rejects records until there is room again.
@@ -145,6 +145,7 @@ impl LastLineHandle {
     }
 }
 
+/// The state of an open log, under its lock.
 #[derive(Debug)]
 struct AuditLogState {
     path: PathBuf,
@@ -153,11 +154,15 @@ struct AuditLogState {
     contents: Option<File>,
     key: AuditKey,
     options: AuditOptions,
+    /// The number of the next line.
     next: u64,
+    /// The hash of the last line.
     previous: LineHash,
-    /// The last head since the log was opened, and the number of lines after it.
+    /// The last head since the log was opened.
     head: Option<LogHead>,
+    /// The number of lines after the last head.
     unsigned: u64,
+    /// The time of the last line.
     latest: Timestamp,
     end: Arc<LastLineHandle>,
     /// The size of the complete lines, in bytes.
@@ -193,7 +198,9 @@ impl AuditLog {
         Self::open_after(path, key, options, time, |_| Ok(None))
     }
 
-    /// Opens a log, or creates one, unless `check` finds a loss: then nothing is written.
+    /// Opens a log, or creates one, unless `check` finds a loss: then nothing is written. The remains of a killed
+    /// process (a partial line, entries of contents without a line) are removed first, as [`open`](Self::open)
+    /// describes; then the opening is recorded and signed.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and [`AuditErrorKind::Loss`].
@@ -297,7 +304,8 @@ impl AuditLog {
         self.state()?.sign_head(time)
     }
 
-    /// Signs everything recorded so far, and returns the head with the line that a witness receives.
+    /// Signs everything recorded so far, and returns the head with the line that a witness receives. The line also
+    /// states a loss that the operator has accepted, `gives_up`.
     ///
     /// # Errors
     /// Fails if the head cannot be written.
@@ -308,13 +316,13 @@ impl AuditLog {
     ) -> Result<(LogHead, String), AuditError> {
         let mut inner = self.state()?;
         let head = inner.sign_head(time)?;
-        let sighting = WitnessLine { log: self.id, key: self.key, head, time, gives_up };
-        Ok((head, sighting.signed_line(&inner.key)))
+        let line = WitnessLine { log: self.id, key: self.key, head, time, gives_up };
+        Ok((head, line.signed_line(&inner.key)))
     }
 
     /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
-    /// remain. Most contents are copied without the lock on the log, so that it can be written meanwhile; those that
-    /// are written meanwhile are copied under the lock.
+    /// remain. The contents up to now are copied without the lock on the log, so that the log can be written meanwhile;
+    /// only the contents that are written meanwhile are copied under the lock.
     ///
     /// # Errors
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
@@ -325,17 +333,18 @@ impl AuditLog {
         let read = |error| AuditError::new(&contents, AuditErrorKind::Read(error));
         let size = {
             let mut inner = self.state()?;
-            // A repair removes only entries after these.
-            inner.is_whole()?;
+            // After this repair, a later one can only remove entries beyond `size`.
+            inner.ensure_writable()?;
             content::file_size(&contents).map_err(read)?
         };
+        // The request is recorded even if there is no content to delete.
         if size == 0 {
             return self.state()?.record_deletion(time, whose, who, &[]);
         }
         let mut deletion = ContentDeletion::begin(&contents, whose)?;
         deletion.copy_until(size)?;
         let mut inner = self.state()?;
-        inner.is_whole()?;
+        inner.ensure_writable()?;
         deletion.copy_until(content::file_size(&contents).map_err(read)?)?;
         // Later entries go to the new file.
         inner.contents = None;
@@ -343,7 +352,8 @@ impl AuditLog {
         inner.record_deletion(time, whose, who, &deleted)
     }
 
-    /// Deletes content that was written before `before`, and records the deletion if there was any.
+    /// Deletes content that was written before `before`, and records the deletion if there was any. Returns the number
+    /// of deleted entries.
     ///
     /// # Errors
     /// The errors of [`forget`](Self::forget).
@@ -367,9 +377,10 @@ impl AuditLog {
 
     /// Returns whether the log can be written now, as far as is known; repairs a failed write if possible.
     pub fn is_writable(&self) -> bool {
-        self.state().is_ok_and(|mut inner| inner.is_whole().is_ok())
+        self.state().is_ok_and(|mut inner| inner.ensure_writable().is_ok())
     }
 
+    /// Locks the state of the log.
     fn state(&self) -> Result<MutexGuard<'_, AuditLogState>, AuditError> {
         // A thread that panicked while it held the lock may have left the log inconsistent.
         self.inner.lock().map_err(|_| AuditError::new(&self.path, AuditErrorKind::Broken))
@@ -385,7 +396,7 @@ impl AuditLogState {
         event: &AuditEvent,
         content: Option<&str>,
     ) -> Result<u64, AuditError> {
-        self.is_whole()?;
+        self.ensure_writable()?;
         let mut fields = event.fields();
         if let Some(content) = content.filter(|_| self.options.content == ContentRetention::Kept) {
             let entry = NewContentEntry::new(self.next, time, event, content)
@@ -395,6 +406,7 @@ impl AuditLogState {
         }
         let seq = self.record(time, event.kind(), fields)?;
         if self.unsigned >= self.options.every.max(1) {
+            // A head is always synced, with all lines before it.
             self.sign_head(time)?;
         } else if self.options.sync == SyncPolicy::Everything
             || (self.options.sync == SyncPolicy::Decisions && event.is_decision())
@@ -404,8 +416,9 @@ impl AuditLogState {
         Ok(seq)
     }
 
+    /// Writes a head and syncs it to disk. Returns the last head instead if no line follows it.
     fn sign_head(&mut self, time: Timestamp) -> Result<LogHead, AuditError> {
-        self.is_whole()?;
+        self.ensure_writable()?;
         if let Some(head) = self.head.filter(|_| self.unsigned == 0) {
             return Ok(head);
         }
@@ -417,8 +430,8 @@ impl AuditLogState {
         Ok(head)
     }
 
-    /// Records the deletion of the contents of these lines, in as many records as the bound on a record's list
-    /// requires, but at least one. Returns the number of the lines.
+    /// Records the deletion of the contents of the lines `deleted`, which `who` requested, and signs a head. Writes as
+    /// many records as the bound on a record's list requires, but at least one. Returns how many contents were deleted.
     fn record_deletion(
         &mut self,
         time: Timestamp,
@@ -426,11 +439,11 @@ impl AuditLogState {
         who: &str,
         deleted: &[u64],
     ) -> Result<u64, AuditError> {
-        self.is_whole()?;
+        self.ensure_writable()?;
         let count = |lines: &[u64]| u64::try_from(lines.len()).unwrap_or(u64::MAX);
-        let none: &[u64] = &[];
+        let no_lines: &[u64] = &[];
         let parts: Vec<&[u64]> =
-            if deleted.is_empty() { vec![none] } else { deleted.chunks(MAX_NAMED).collect() };
+            if deleted.is_empty() { vec![no_lines] } else { deleted.chunks(MAX_NAMED).collect() };
         for part in parts {
             let mut fields = whose.fields(who);
             fields.number("count", count(part)).value("lines", json!(part));
@@ -440,8 +453,10 @@ impl AuditLogState {
         Ok(count(deleted))
     }
 
+    /// Writes an entry to the file of contents, which is opened at its first entry.
     fn write_content(&mut self, entry: &NewContentEntry) -> Result<(), AuditError> {
         let path = content::content_path(&self.path);
+        // A file whose write fails is not put back: it is repaired, and opened again at the next entry.
         let written = match self.contents.take() {
             Some(file) => Ok(file),
             None => content::open(&path),
@@ -460,7 +475,8 @@ impl AuditLogState {
         Ok(seq)
     }
 
-    /// Writes a line in one call, so that a killed process leaves at most one partial line.
+    /// Writes a line in one call, so that a killed process leaves at most one partial line. Returns the number of the
+    /// line.
     fn write(&mut self, mut line: String) -> Result<u64, AuditError> {
         let (seq, hash) = (self.next, LineHash::of_line(line.as_bytes()));
         line.push('\n');
@@ -474,6 +490,7 @@ impl AuditLogState {
         Ok(seq)
     }
 
+    /// Waits until the contents and the log are on disk.
     fn sync(&mut self) -> Result<(), AuditError> {
         if let Some(Err(error)) = self.contents.as_ref().map(File::sync_data) {
             return Err(self.mark_failed(&content::content_path(&self.path), error, FailedOperation::Sync));
@@ -482,15 +499,16 @@ impl AuditLogState {
         synced.map_err(|error| self.mark_failed(&self.path.clone(), error, FailedOperation::Sync))
     }
 
-    /// Notes that an operation failed, so that nothing is written until [`Self::is_whole`] has repaired the log.
+    /// Notes that an operation failed, so that nothing is written until [`Self::ensure_writable`] has repaired the log.
     /// Returns the error.
     fn mark_failed(&mut self, path: &Path, error: io::Error, failed: FailedOperation) -> AuditError {
         self.failed = Some(failed);
         AuditError::new(path, AuditErrorKind::Write(error))
     }
 
-    /// Checks that the log can be written. Removes the remains of a failed write first.
-    fn is_whole(&mut self) -> Result<(), AuditError> {
+    /// Makes sure that the log can be written: removes the remains of a failed write. Fails if that is not possible, or
+    /// if a sync has failed since the log was opened, because it is then unknown which lines are on disk.
+    fn ensure_writable(&mut self) -> Result<(), AuditError> {
         match self.failed {
             None => Ok(()),
             Some(FailedOperation::Sync) => Err(AuditError::new(&self.path, AuditErrorKind::Broken)),
@@ -500,6 +518,7 @@ impl AuditLogState {
         }
     }
 
+    /// Truncates the log and the file of contents to their complete lines.
     fn repair(&mut self) -> io::Result<()> {
         if self.file.metadata()?.len() < self.length {
             return Err(io::Error::other(
@@ -507,6 +526,7 @@ impl AuditLogState {
             ));
         }
         self.file.set_len(self.length)?;
+        // Opened again at the next entry.
         self.contents = None;
         content::repair(&content::content_path(&self.path), self.next)?;
         self.failed = None;
@@ -521,7 +541,8 @@ impl Drop for AuditLogState {
     }
 }
 
-/// Locks a log against other processes.
+/// Locks a log against other processes, by a lock on `FILE.lock` in the same folder. The returned file holds the lock
+/// until it is dropped.
 fn lock(path: &Path) -> Result<File, AuditError> {
     let path = &append_extension(path, "lock");
     let failed = |failure| AuditError::new(path, failure);
@@ -534,15 +555,18 @@ fn lock(path: &Path) -> Result<File, AuditError> {
     }
 }
 
-/// Moves everything after the last complete line to its own file; returns its name.
+/// Moves the bytes of a log after its last complete line (which ends at `whole`) to a new file; returns the name of
+/// that file. Returns `None` if there are no such bytes. `next` is the number of the next line, by which the file is
+/// named.
 fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<Option<String>> {
     let length = file.metadata()?.len();
     if length <= whole {
         return Ok(None);
     }
+    // A file with the first name may remain from an earlier opening; it is not replaced.
     for attempt in 0..u32::MAX {
-        let again = if attempt == 0 { String::new() } else { format!(".{attempt}") };
-        let aside = append_extension(path, &format!("torn-{next}{again}"));
+        let suffix = if attempt == 0 { String::new() } else { format!(".{attempt}") };
+        let aside = append_extension(path, &format!("torn-{next}{suffix}"));
         let mut copy = match restrict_to_owner(OpenOptions::new().write(true).create_new(true)).open(&aside) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             copy => copy?,
@@ -582,6 +606,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
         File::open(folder)?.sync_all()?;
     }
     #[cfg(not(unix))]
+    // Other systems do not let a program open a folder as a file.
     let _ = path;
     Ok(())
 }

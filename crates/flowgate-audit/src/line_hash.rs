@@ -39,7 +39,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Parses exactly the output of [`hex`]: with two spellings of one value, a line could be changed undetected.
+/// Parses exactly the output of [`hex`] for `N` bytes; `None` for any other text, such as capital digits: with two
+/// spellings of one value, a line could be changed undetected.
 pub(super) fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -1,5 +1,5 @@
-//! Defines [`AuditLoss`], the ways in which a log and the record of it in a database or at a witness can contradict
-//! each other, with their texts for the operator. `anchor` and `witness` detect them.
+//! Defines [`AuditLoss`], the ways in which a log can contradict the record of the log in a database or at a witness,
+//! with their texts for the operator. `anchor` and `witness` detect these losses.
 
 use std::fmt;
 
@@ -71,7 +71,8 @@ impl AuditLoss {
         }
     }
 
-    /// Returns the record of the log that was contradicted, by the database or a witness.
+    /// Returns the record that the log contradicts, of the database or of a witness; `None` if the database has no
+    /// record of the log.
     pub fn contradicted_anchor(&self) -> Option<&LogAnchor> {
         match self {
             Self::Behind { anchor, .. }
@@ -99,6 +100,7 @@ const ADVICE: &str = "restore what is missing from a copy; or, once you know why
      `flowgate audit accept-loss --config FILE`, and start again";
 
 impl fmt::Display for AuditLoss {
+    /// Writes what was lost, the likely causes, and the advice how the operator can continue.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Behind { anchor, lines } => write!(

@@ -64,6 +64,7 @@ impl fmt::Display for Timestamp {
 #[derive(Debug, Default)]
 pub(super) struct RecordFields {
     fields: Map<String, Value>,
+    /// The names of the truncated fields.
     cut: Vec<&'static str>,
 }
 
@@ -139,7 +140,7 @@ pub(super) fn truncate_escaped(text: &str, max_bytes: usize) -> (String, bool) {
     (text.to_owned(), false)
 }
 
-/// Returns a text as a record contains it.
+/// Returns a text as a record contains it: truncated to the bound of a text, for comparison with a field.
 pub(super) fn escaped_text(text: &str) -> String {
     truncate_escaped(text, MAX_TEXT).0
 }
@@ -153,7 +154,7 @@ fn escaped_length(c: char) -> usize {
     }
 }
 
-/// Serializes a record, without the line feed.
+/// Serializes a record as one line, without the line feed: the fields of every record, and then `fields`.
 pub(super) fn serialize_record(
     seq: u64,
     time: Timestamp,
@@ -167,6 +168,7 @@ pub(super) fn serialize_record(
     record.insert("kind".to_owned(), json!(kind));
     record.insert("previous".to_owned(), json!(previous.to_string()));
     record.extend(fields.fields);
+    // The names of the fields that were truncated.
     if !fields.cut.is_empty() {
         record.insert("cut".to_owned(), json!(fields.cut));
     }
@@ -227,6 +229,7 @@ impl AuditRecord {
     pub fn read(line: &[u8]) -> Result<Self, RecordError> {
         let text = std::str::from_utf8(line).map_err(|_| RecordError::Encoding)?;
         let Value::Object(object) = json::parse(text, Numbers::Exact).map_err(RecordError::Json)? else {
+            // A value that is no object lacks all fields; `seq` is the first.
             return Err(RecordError::Field("seq"));
         };
         let number = |name| object.get(name).and_then(Value::as_u64).ok_or(RecordError::Field(name));

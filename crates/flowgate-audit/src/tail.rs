@@ -1,8 +1,9 @@
-//! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls this when it
-//! opens a log.
+//! Finds the end of a log, at which its writer continues: reads the last lines backwards. The writer calls this file
+//! when it opens a log.
 //!
-//! A partial line of a killed process does not count. The complete lines must form a chain back to the last signed
-//! line, and the first line of the log must name the same key; [`verify`](super::verify()) checks all lines in between.
+//! A partial line of a killed process does not count. The complete lines must form a chain back to the last head, at
+//! most `MAX_BACK` lines, and the first line of the log must name the same key; [`verify`](super::verify()) checks all
+//! lines in between.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -32,8 +33,12 @@ pub(super) struct LogTail {
     pub(super) whole: u64,
 }
 
-/// Finds the end of a log: the number and hash of its last line, and the number of lines since the last head. Checks
-/// the chain backwards up to the line before that head.
+/// Finds the end of a log: the number of its next line, the hash of its last line, and the number of lines since the
+/// last head. Checks the chain backwards up to the line before that head, or the last [`MAX_BACK`] lines if no head is
+/// among them; `unsigned` is then `MAX_BACK`.
+///
+/// # Errors
+/// If the log cannot be read, was created with another key, or has an end that is not a chain.
 pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, AuditErrorKind> {
     let length = file.seek(SeekFrom::End(0)).map_err(AuditErrorKind::Read)?;
     let whole = after_last_line_feed(file, length).map_err(AuditErrorKind::Read)?;
@@ -43,7 +48,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
     }
     check_key(file, key)?;
     let mut at = whole;
-    // The record that follows the one that is read next.
+    // The record after the one that the loop reads next: the loop goes backwards.
     let mut later: Option<AuditRecord> = None;
     let mut has_passed_head = false;
     for distance in 1..=MAX_BACK {
@@ -90,23 +95,25 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
     Ok(end)
 }
 
-/// Rejects a log that was created with another key.
+/// Rejects a log whose first line is not an opening with this key.
 fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind> {
     file.rewind().map_err(AuditErrorKind::Read)?;
     let mut line = Vec::new();
     let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
     BufReader::new(file).take(limit).read_until(b'\n', &mut line).map_err(AuditErrorKind::Read)?;
+    // The line feed.
     line.pop();
     match AuditRecord::read(&line) {
         Ok(first) if first.kind == OPENED => match first.text("key").and_then(AuditPublicKey::parse) {
             Some(first) if first == *key => Ok(()),
             Some(_) => Err(AuditErrorKind::OtherKey),
-            None => Err(AuditErrorKind::End("the first line names no key".to_owned())),
+            None => Err(AuditErrorKind::End("the first line names no valid public key".to_owned())),
         },
         _ => Err(AuditErrorKind::End("the first line is not the record that opens a log".to_owned())),
     }
 }
 
+/// Describes a line for an error, by its distance from the end of the log.
 fn position_from_end(back: u64) -> String {
     if back == 1 { "the last line".to_owned() } else { format!("line {back} from the end") }
 }
@@ -126,7 +133,7 @@ pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Audi
     Ok(line)
 }
 
-/// Returns the offset after the last line feed before `end`.
+/// Returns the offset after the last line feed before `end`; 0 if there is none. Reads the file backwards in blocks.
 pub(super) fn after_last_line_feed(file: &mut File, end: u64) -> io::Result<u64> {
     let mut buffer = [0; BLOCK];
     let mut end = end;

@@ -212,8 +212,7 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
         assert!(log.is_writable());
         fill(&mut log.state().unwrap());
         let error = log.append_with(Timestamp(2), &withheld("c1"), "a").unwrap_err();
-        let expected =
-            "cannot be written: No space left on device (os error 28); free disk space: until then, nothing";
+        let expected = "cannot be written: No space left on device (os error 28); remove the cause, such as a full disk: until then, nothing";
         assert!(error.to_string().contains(&format!("{file}: {expected}")), "{error}");
         // Part of the line reached the file.
         let mut torn = OpenOptions::new().append(true).open(folder.log()).unwrap();
@@ -224,7 +223,10 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
                 log.sign_head(Timestamp(3)).unwrap_err(),
                 log.forget(Timestamp(3), &of_lines(&[2]), "ann").unwrap_err(),
             ];
-            assert!(errors.iter().all(|error| error.to_string().contains("free disk space")), "{errors:?}");
+            assert!(
+                errors.iter().all(|error| error.to_string().contains("such as a full disk")),
+                "{errors:?}"
+            );
             assert!(!log.is_writable());
         }
         log.state().unwrap().file = OpenOptions::new().append(true).open(folder.log()).unwrap();
@@ -246,7 +248,7 @@ fn a_log_that_lost_something_takes_nothing_more() {
     let log = folder.open(AuditOptions::default()).unwrap();
     log.state().unwrap().failed = Some(FailedOperation::Sync);
     let error = log.append(Timestamp(3), &withheld("c1")).unwrap_err().to_string();
-    assert!(error.ends_with("nothing is recorded until the gateway is started again"), "{error}");
+    assert!(error.ends_with("until then, nothing is recorded"), "{error}");
     log.state().unwrap().failed = Some(FailedOperation::Write);
     fs::write(folder.log(), "").unwrap();
     assert!(!log.is_writable());

@@ -1,8 +1,8 @@
 //! Verifies that no line of a log was changed, removed or inserted.
 //!
 //! A log alone cannot show that lines are missing at its end: truncated after a head, it is still consistent. The
-//! person who verifies it therefore supplies the hash of a head or the number of a line from elsewhere. `flowgate audit verify` calls
-//! this.
+//! person who verifies the log therefore supplies the hash of a head or the number of a line from elsewhere. `flowgate
+//! audit verify` calls this file.
 
 use std::io::BufRead;
 
@@ -71,9 +71,13 @@ pub struct LogSummary {
 #[derive(Debug)]
 pub struct VerifiedRecords<R> {
     lines: BoundedLines<R>,
+    /// The key that the log must name, if the verifier knows it.
     expected: Option<AuditPublicKey>,
+    /// The key that the log names.
     key: Option<AuditPublicKey>,
+    /// The last line that was read.
     end: Option<LogHead>,
+    /// The last head that was read.
     head: Option<LogHead>,
     has_failed: bool,
 }
@@ -119,6 +123,7 @@ impl<R: BufRead> VerifiedRecords<R> {
             if self.expected.is_some_and(|expected| expected != named) {
                 return Err(VerifyErrorKind::OtherKey);
             }
+            // The first opening sets the key of the log, and every later opening must name it.
             if *self.key.get_or_insert(named) != named {
                 return Err(VerifyErrorKind::ChangedKey);
             }
@@ -140,7 +145,10 @@ impl<R: BufRead> VerifiedRecords<R> {
 impl<R: BufRead> Iterator for VerifiedRecords<R> {
     type Item = Result<AuditRecord, VerifyError>;
 
+    /// Returns the next record, or the first problem with the line at which it was found; `None` at the end and after a
+    /// problem.
     fn next(&mut self) -> Option<Self::Item> {
+        // After an error, the end of the chain is unknown, so no later line can be checked.
         if self.has_failed {
             return None;
         }
@@ -151,7 +159,8 @@ impl<R: BufRead> Iterator for VerifiedRecords<R> {
     }
 }
 
-/// Verifies a whole log, in constant memory. `contents` is the file of contents beside it.
+/// Verifies a whole log, in constant memory: every line against the one before it, the lines against what the verifier
+/// expects, and the entries of the file of contents, `contents`, against the hashes in their lines.
 ///
 /// # Errors
 /// Returns the first problem.

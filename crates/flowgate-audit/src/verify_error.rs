@@ -79,15 +79,16 @@ pub enum VerifyErrorKind {
 }
 
 impl fmt::Display for VerifyError {
+    /// Writes the number of the line, what is wrong with it, and what this means.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.what {
             VerifyErrorKind::Read(error) => write!(f, "cannot be read: {error}"),
             VerifyErrorKind::Empty => f.write_str("the file is empty: the log was deleted, or nothing was ever written to it"),
             VerifyErrorKind::Torn => f.write_str(
-                "the line has no end: it is being written, or a process was killed; opening the log again moves it aside",
+                "the line is incomplete: it is being written, or a process was killed while it wrote; the next process that opens the log moves the line aside",
             ),
-            VerifyErrorKind::Long => write!(f, "longer than {MAX_LINE} bytes, the limit for lines of a log"),
+            VerifyErrorKind::Long => write!(f, "the line is longer than {MAX_LINE} bytes, the limit for lines of a log"),
             VerifyErrorKind::Flaw(flaw) => write!(f, "{flaw}"),
             VerifyErrorKind::Seq(found) => {
                 let line = self.line.saturating_sub(1);
@@ -103,7 +104,7 @@ impl fmt::Display for VerifyError {
             VerifyErrorKind::OtherKey => f.write_str(
                 "the log was created with another key than the given one: give the public key, from `FILE.pub` or from the original first line",
             ),
-            VerifyErrorKind::ChangedKey => f.write_str("the log was opened with another key than it was created with"),
+            VerifyErrorKind::ChangedKey => f.write_str("this line names another key than the first line of the log: the key was replaced, or the log was forged"),
             VerifyErrorKind::Signature => f.write_str("the signature does not match the key: a line up to here was changed, or the signature is forged"),
             VerifyErrorKind::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was truncated or replaced"),
             VerifyErrorKind::Short(seq) => write!(f, "the log ends here, but should reach line {}: it was truncated", seq.saturating_add(1)),
@@ -122,7 +123,7 @@ impl fmt::Display for VerifyError {
                 f.write_str("the witness has another hash for this line: the log was truncated and then continued")
             }
             VerifyErrorKind::Unwitnessed => f.write_str(
-                "the witness has no head of this log: it is another log, or no head was delivered yet",
+                "the witness has no head of this log: it keeps heads of another log, or has not received a head yet",
             ),
             VerifyErrorKind::Content => f.write_str("the content does not match the digest in its record: \
                 the content was changed"),

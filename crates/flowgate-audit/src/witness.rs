@@ -1,7 +1,9 @@
-//! Writes, reads and checks a witness's record of a log: signed heads, one per line, in a file that is kept elsewhere.
+//! Writes the lines that a witness receives, reads a witness's record of logs, and compares a log with it. The record
+//! is a file outside the gateway with signed heads, one per line. The writer of a log, the gateway at its start and
+//! `flowgate audit` use this file.
 //!
 //! A log and its database that are restored to an earlier state together agree with each other. A witness that received
-//! a later head contradicts them.
+//! a later head contradicts both.
 //!
 //! ```json
 //! {"witness":1,"log":"5f2c…","key":"9a41…","lines":1204,"head":"77e0…","time":1766000000000,"signature":"03bd…"}
@@ -76,6 +78,7 @@ pub enum WitnessLineError {
 }
 
 impl fmt::Display for WitnessLineError {
+    /// Writes what is wrong with the line, and what this means.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Form => {
@@ -101,6 +104,7 @@ impl WitnessLine {
         line.insert("witness".to_owned(), FORMAT.into());
         line.insert("log".to_owned(), log.to_string().into());
         line.insert("key".to_owned(), key.public_key().to_string().into());
+        // Lines are counted from 1 here. A number beyond the bound would not be exact for every JSON parser.
         line.insert("lines".to_owned(), head.seq.saturating_add(1).min(MAX_NUMBER).into());
         line.insert("head".to_owned(), head.hash.to_string().into());
         line.insert("time".to_owned(), time.clamped().into());
@@ -111,6 +115,7 @@ impl WitnessLine {
             line.insert("gives_up".to_owned(), Value::Object(lost));
         }
         let line = Value::Object(line).to_string();
+        // The signature covers the object without its closing brace, and is added as the last member.
         let signed = line.strip_suffix('}').unwrap_or(&line);
         format!("{signed}{SIGNATURE_SEPARATOR}{}\"}}", hex(&key.sign(&signed_message(signed))))
     }
@@ -143,11 +148,11 @@ impl WitnessLine {
             let time = Timestamp(number(&object, "time")?);
             Some(Self { log: hash(&object, "log")?, key: key?, head, time, gives_up })
         };
-        let sighting = read_fields().ok_or(WitnessLineError::Form)?;
+        let witness_line = read_fields().ok_or(WitnessLineError::Form)?;
         let (signed, rest) = text.split_once(SIGNATURE_SEPARATOR).ok_or(WitnessLineError::Form)?;
         let signature = rest.strip_suffix("\"}").and_then(parse_hex).ok_or(WitnessLineError::Form)?;
-        if sighting.key.has_signed(&signed_message(signed), &signature) {
-            Ok(sighting)
+        if witness_line.key.has_signed(&signed_message(signed), &signature) {
+            Ok(witness_line)
         } else {
             Err(WitnessLineError::Signature)
         }
@@ -163,9 +168,9 @@ fn signed_message(signed: &str) -> Vec<u8> {
 pub struct WitnessRecord {
     logs: Vec<WitnessedLog>,
     /// The rejected lines, by their numbers from 1.
-    forged: Vec<(u64, WitnessLineError)>,
+    rejected: Vec<(u64, WitnessLineError)>,
     /// The number of partial lines, which killed writers have left.
-    torn: u64,
+    partial_lines: u64,
 }
 
 /// A witness's record of one log.
@@ -175,14 +180,17 @@ struct WitnessedLog {
     key: AuditPublicKey,
     /// The hashes of its lines, by number; more than one if the log was forked.
     heads: BTreeMap<u64, Vec<LineHash>>,
+    /// The last accepted loss: the number of the first lost line, and the time at which it was accepted.
     given_up: Option<(u64, Timestamp)>,
 }
 
 impl WitnessRecord {
-    /// Reads the record of a witness.
+    /// Reads the record of a witness, one signed head per line. A partial line, which a killed writer left, is only
+    /// counted. Any other line that is malformed or wrongly signed is [rejected](Self::rejected_lines). A line that is
+    /// too long is rejected and ends the reading, because the reader cannot find the next line after it.
     ///
     /// # Errors
-    /// Fails if it cannot be read.
+    /// Fails on an I/O error; an invalid line is no error.
     pub fn read(reader: impl BufRead) -> io::Result<Self> {
         let mut lines = BoundedLines::new(reader, MAX_WITNESS_LINE);
         let (mut witness, mut number) = (Self::default(), 0_u64);
@@ -191,29 +199,30 @@ impl WitnessRecord {
             match lines.next()? {
                 NextLine::End => return Ok(witness),
                 NextLine::Torn => {
-                    witness.torn += 1;
+                    witness.partial_lines += 1;
                     return Ok(witness);
                 }
                 NextLine::Long => {
-                    witness.forged.push((number, WitnessLineError::Form));
+                    witness.rejected.push((number, WitnessLineError::Form));
                     return Ok(witness);
                 }
+                // An empty line claims nothing, so it is neither rejected nor counted.
                 NextLine::Line(b"") => {}
                 NextLine::Line(line) => match WitnessLine::read(line) {
-                    Ok(sighting) => witness.add(number, &sighting),
-                    Err(WitnessLineError::Form) if is_torn(line) => witness.torn += 1,
-                    Err(forged) => witness.forged.push((number, forged)),
+                    Ok(line) => witness.add(number, &line),
+                    Err(WitnessLineError::Form) if is_torn(line) => witness.partial_lines += 1,
+                    Err(error) => witness.rejected.push((number, error)),
                 },
             }
         }
     }
 
-    /// Adds a valid line of the file. What it gives up is removed first, and its head is added. A second key for the
-    /// same log is a forgery.
-    fn add(&mut self, number: u64, sighting: &WitnessLine) {
-        let WitnessLine { log, key, head, time, gives_up } = *sighting;
+    /// Adds a valid line of the file: removes the heads that the line gives up as an accepted loss, and adds the head
+    /// of the line. A line that is signed with another key than the first one of its log is rejected as a forgery.
+    fn add(&mut self, number: u64, line: &WitnessLine) {
+        let WitnessLine { log, key, head, time, gives_up } = *line;
         if let Some(AcceptedLoss { log, since }) = gives_up {
-            // A sighting gives up only lines of logs with the same key.
+            // A line gives up only lines of logs with the same key.
             for witnessed in
                 self.logs.iter_mut().filter(|witnessed| witnessed.log == log && witnessed.key == key)
             {
@@ -230,9 +239,10 @@ impl WitnessRecord {
         };
         let Some(witnessed) = self.logs.get_mut(at) else { return };
         if witnessed.key != key {
-            self.forged.push((number, WitnessLineError::OtherKey));
+            self.rejected.push((number, WitnessLineError::OtherKey));
             return;
         }
+        // A forked log has several lines with one number; all of them are remembered.
         let heads = witnessed.heads.entry(head.seq).or_default();
         if !heads.contains(&head.hash) {
             heads.push(head.hash);
@@ -241,12 +251,12 @@ impl WitnessRecord {
 
     /// Returns the rejected lines, by their numbers from 1.
     pub fn rejected_lines(&self) -> &[(u64, WitnessLineError)] {
-        &self.forged
+        &self.rejected
     }
 
     /// Returns the number of partial lines.
     pub fn partial_lines(&self) -> u64 {
-        self.torn
+        self.partial_lines
     }
 
     /// Returns the number of recorded lines of a log, and the last of them.
@@ -274,12 +284,14 @@ impl WitnessRecord {
         witnessed.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
     }
 
-    /// Returns the loss of a log that is about to be opened, if there is one.
+    /// Returns the loss of a log that is about to be opened, if there is one: the last recorded line of a log with the
+    /// same key is not in this log.
     ///
     /// # Errors
     /// Fails if the log cannot be read.
     pub fn loss(&self, past: &mut UnopenedLog<'_>) -> Result<Option<AuditLoss>, AuditErrorKind> {
         let (id, lines, key) = (past.id()?, past.next, past.key);
+        // The field `after` has a meaning only in the record of a database.
         let to_anchor = |(log, head)| LogAnchor { log, key, head, after: 0 };
         for anchor in self.signed_by(key).map(to_anchor) {
             let has_line = Some(anchor.log) == id && past.hash_of(anchor.head.seq)? == Some(anchor.head.hash);

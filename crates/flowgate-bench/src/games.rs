@@ -7,6 +7,10 @@
 //! `flowgate bench games` is the command.
 //!
 //! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
+//!
+//! An *observation* is the untrusted text that a task gives the agent: a document, search results, or the output of a tool. A *violation* is that the
+//! model writes the task's marker or proposes the forbidden call, and the *advantage* is how much more often it happens under attack than in the
+//! control.
 
 pub mod adaptive;
 mod attack;
@@ -14,21 +18,24 @@ pub mod bound;
 mod defence;
 mod double;
 mod execution;
+pub mod extended;
 pub mod figures;
 mod generate;
 mod guarded;
 pub mod interval;
+pub mod journey;
 pub mod leakage;
-mod manifest;
+pub(crate) mod manifest;
 pub mod measure;
 mod output;
 mod prompt;
-mod random;
+pub(crate) mod random;
 pub mod report;
+mod retriever;
 mod runner;
 mod suite;
 mod task;
-mod text_table;
+pub(crate) mod text_table;
 mod variant;
 
 pub use defence::{
@@ -39,8 +46,9 @@ pub use double::ModelDouble;
 pub use execution::Execution;
 pub use generate::{PAPER_INSTANCES, generate_pairs, with_canary};
 pub use guarded::POLICY;
-pub use manifest::manifest;
+pub use manifest::{extended_manifest, manifest};
 pub use output::ExecutionError;
+pub use prompt::ANSWER_TOKENS;
 pub use runner::Runner;
 pub use suite::GameSuite;
 pub use task::{Game, Side, Task, TaskLabels, TaskPair};

@@ -7,7 +7,27 @@
 //!
 //! [`games`] plays the security games of AgentSecBench with the defences of that paper and with guarded conversations, and
 //! measures channel closure, adversarial advantage, leakage and benign utility.
+//!
+//! [`privacy`] runs the privacy-leak tasks of RTBAS, and measures missed and needless questions, utility, and whether a question names
+//! exactly the private data that a call discloses.
+//!
+//! [`propagation`] finds the labels that answers to questions about documents need, and measures exact matches, improvement, cost and
+//! the alignment of regenerated answers, as *Permissive Information-Flow Analysis* does.
+//!
+//! [`corpora`] reads public benchmarks from a folder of the user, and measures what a drafted policy decides on their cases.
+//!
+//! `flowgate bench` is the command. Its runs are files, which [`verify`] repeats and [`compare`] draws on one page; [`cost`] counts the requests of a run
+//! in advance, and [`statistics`] says whether a difference between two defences can be chance.
 
 pub mod agents;
+pub mod compare;
+pub mod corpora;
+pub mod cost;
 pub mod games;
+mod html;
+pub mod privacy;
+pub mod propagation;
+mod rounding;
 mod screening;
+pub mod statistics;
+pub mod verify;

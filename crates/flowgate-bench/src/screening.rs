@@ -1,4 +1,6 @@
-//! Reads the questions of screeners and writes their answers, for the test doubles of all suites.
+//! Reads the questions that screeners ask a model, and writes the answers, for the test doubles of all suites that screen.
+//!
+//! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next step needs.
 //!
 //! A double that screens chooses the regions that it would look at if it were the agent's own model. It does not obey the text
 //! of the regions that it is asked about.
@@ -8,11 +10,12 @@ use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-/// Reads a screener's question: returns the chat that it is about, as the agent's own model would be shown it (with
-/// placeholders instead of the tagged regions, and with the tool `look`), and whether the answer must be a tool call.
-/// Returns `None` if the request has no tagged region.
+/// Reads a screener's question: returns the chat that it is about, as the agent's own model would be shown it (with placeholders instead of the tagged
+/// regions, and with the tool `look`), and whether the answer must be a call of the screener's tool instead of text. Returns `None` if the request is no
+/// such question.
 pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
+    // The instructions show the form of a tag, `<<REGION_NONCE_NAME>>`. The nonce is unknown to the authors of texts, so a text cannot close its tag.
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
     let open = format!("<<REGION_{nonce}_");
     let hide = |text: &str| {
@@ -53,7 +56,28 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     Some((request, has_answer_tool))
 }
 
-/// Returns a screener's answer that names these regions: as a call of the judge's tool, or as a text.
+/// Returns the tagged regions of a screener's question, as pairs of name and text, in the order of the chat; none if the request is no such question.
+pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
+    let first = request.messages.first().map(text_of).unwrap_or_default();
+    let nonce = first.split_once("<<REGION_").and_then(|(_, rest)| rest.split_once("_NAME>>"));
+    let Some((nonce, _)) = nonce else { return Vec::new() };
+    let open = format!("<<REGION_{nonce}_");
+    let mut regions: Vec<(String, String)> = Vec::new();
+    // The first and the last message are the screener's instructions.
+    for message in request.messages.iter().skip(1) {
+        for piece in text_of(message).split(&open).skip(1) {
+            let Some((name, content)) = piece.split_once(">>") else { continue };
+            let close = format!("<</REGION_{nonce}_{name}>>");
+            if let Some((text, _)) = content.split_once(&close) {
+                regions.push((name.to_owned(), text.to_owned()));
+            }
+        }
+    }
+    regions
+}
+
+/// Returns an answer to a screener that names these regions: a call of the judge's tool if the question offers it, otherwise the text `CITED: NAMES` of the
+/// introspection method.
 pub(crate) fn screening_answer(regions: &[String], has_answer_tool: bool) -> Completion {
     if has_answer_tool {
         let arguments = json!({"reasoning": "the next step of the task", "regions": regions}).to_string();
@@ -64,7 +88,7 @@ pub(crate) fn screening_answer(regions: &[String], has_answer_tool: bool) -> Com
     Completion { text: format!("CITED: {cited}"), ..Completion::default() }
 }
 
-/// Returns the text of a message without its calls.
+/// Returns the text of a message: its text parts, one on each line, without images and calls.
 pub(crate) fn text_of(message: &Message) -> String {
     let parts = match message {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,

@@ -1,15 +1,33 @@
 //! Declares the commands of the program and their arguments, which `clap` parses. `main` parses [`Args`], and `command`
 //! runs the result.
 
+mod attack;
 #[cfg(feature = "gateway")]
 mod audit;
+#[cfg(feature = "bench")]
+mod bench_model;
+#[cfg(feature = "run")]
+mod clients;
+#[cfg(feature = "bench")]
+mod corpus;
+#[cfg(feature = "run")]
+mod doctor;
+#[cfg(feature = "bench")]
+mod extended;
 #[cfg(feature = "bench")]
 mod games;
 mod help;
 #[cfg(feature = "run")]
 mod hook;
 #[cfg(feature = "run")]
+mod init;
+mod labels;
+#[cfg(feature = "run")]
 mod mcp;
+#[cfg(feature = "bench")]
+mod privacy;
+#[cfg(feature = "bench")]
+mod propagation;
 #[cfg(feature = "run")]
 mod run;
 #[cfg(feature = "gateway")]
@@ -21,14 +39,32 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::predicate_args::PredicateArgs;
+pub(crate) use attack::{AttackArgs, AttackFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};
 #[cfg(feature = "bench")]
+pub(crate) use bench_model::BenchModelArgs;
+#[cfg(feature = "run")]
+pub(crate) use clients::{ClientArgs, ScanArgs, ScanFormat, WrapArgs};
+#[cfg(feature = "bench")]
+pub(crate) use corpus::{CorpusArgs, CorpusFormat};
+#[cfg(feature = "run")]
+pub(crate) use doctor::DoctorOptions;
+#[cfg(feature = "bench")]
+pub(crate) use extended::{ExtendedArgs, ExtendedFormat};
+#[cfg(feature = "bench")]
 pub(crate) use games::{GamesArgs, GamesFormat};
 #[cfg(feature = "run")]
-pub(crate) use hook::HookArgs;
+pub(crate) use hook::{Harness, HookArgs};
+#[cfg(feature = "run")]
+pub(crate) use init::InitArgs;
+pub(crate) use labels::{LabelsArgs, LabelsFormat};
 #[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
+#[cfg(feature = "bench")]
+pub(crate) use privacy::{PrivacyArgs, PrivacyFormat};
+#[cfg(feature = "bench")]
+pub(crate) use propagation::{PropagationArgs, PropagationFormat};
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 #[cfg(feature = "gateway")]
@@ -52,6 +88,7 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Start here:
   flowgate demo                              see an injected payment stopped, step by step
+  flowgate init tools.json                   draft a policy from what describes your tools
   flowgate check policy.flow trace.json      judge every call of a recorded run
   flowgate explain policy.flow trace.json    why, and which change of the policy would permit it
   flowgate run --policy policy.flow ...      chat with a guarded agent (see `flowgate run --help`)
@@ -192,6 +229,38 @@ pub(crate) enum Command {
         #[command(subcommand)]
         bench: BenchCommand,
     },
+    /// Write a first policy for tools, with its reasons as comments.
+    ///
+    /// The policy is drafted from what describes the tools: the roles of their arguments, the annotations of MCP servers, and names.
+    /// What these do not say stays closed, and a comment says so. No description can add anything else to the policy.
+    #[cfg(feature = "run")]
+    #[command(after_help = init::INIT_HELP)]
+    Init(InitArgs),
+    /// List the MCP servers and hooks of the clients on this machine, and the combinations that can leak or be steered.
+    #[cfg(feature = "run")]
+    #[command(after_help = clients::SCAN_HELP)]
+    Scan(ScanArgs),
+    /// Put the MCP servers of a client behind `flowgate mcp`: change its configuration, and keep a backup.
+    #[cfg(feature = "run")]
+    #[command(after_help = clients::WRAP_HELP)]
+    Wrap(WrapArgs),
+    /// Let the MCP servers of a client run without `flowgate mcp` again.
+    #[cfg(feature = "run")]
+    #[command(after_help = clients::UNWRAP_HELP)]
+    Unwrap(ClientArgs),
+    /// Say what is wrong with a setup, and the line or the command that helps.
+    ///
+    /// Examines a configuration of the gateway, a policy with a sample request, or the MCP servers of a client: keys, files,
+    /// certificates, permissions, errors of policies, and what policies hide from the model although a line would show it.
+    #[cfg(feature = "run")]
+    #[command(after_help = doctor::DOCTOR_HELP)]
+    Doctor(DoctorOptions),
+    /// Try known injections on a policy: a double obeys each of them, and the policy judges the call.
+    #[command(after_help = attack::ATTACK_HELP)]
+    Attack(AttackArgs),
+    /// Show every field of a recorded run with its label, the statement that gave it, and what the lowest step is shown.
+    #[command(after_help = labels::LABELS_HELP)]
+    Labels(LabelsArgs),
     /// Show step by step how an injected payment is stopped: labels, the model's view, the call, its requirement and the verdict.
     #[command(after_help = help::DEMO)]
     Demo,
@@ -211,7 +280,7 @@ pub(crate) enum Command {
     #[cfg(feature = "run")]
     #[command(after_help = mcp::MCP_HELP)]
     Mcp(McpArgs),
-    /// Judge the tool calls of Claude Code, as a hook that runs before and after each tool.
+    /// Judge the tool calls of Claude Code, Codex or Gemini CLI, as a hook that runs before and after each tool.
     ///
     /// The command reads the event from the standard input, labels the whole transcript by the policy, and judges the call as if the whole
     /// transcript had influenced it. It prints a decision, or nothing if the policy has no objection. On any failure the decision is
@@ -259,7 +328,8 @@ pub(crate) enum Command {
     },
 }
 
-/// `NAME=VALUE`
+/// Parses the value of `--param`, which sets a parameter of the policy: `NAME=VALUE`. A value that is not JSON is a
+/// text, so that shells need no quotation marks. Returns the name and the value.
 fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     if name.is_empty() {
@@ -316,7 +386,82 @@ pub(crate) enum BenchCommand {
     #[cfg(feature = "bench")]
     #[command(after_help = games::GAMES_HELP)]
     Games(GamesArgs),
+    /// Play the games beyond AgentSecBench: disguised attacks, real rankings, stored injections, several turns, and floods of questions.
+    ///
+    /// The paper names these as its limits (its section 10). Each game has its own row: whether the channel was closed, what took effect, what the
+    /// user's task lost, and how many questions a person was asked.
+    #[cfg(feature = "bench")]
+    #[command(after_help = extended::EXTENDED_HELP)]
+    Extended(ExtendedArgs),
+    /// Write one HTML page that compares recorded runs of `bench games`, `bench extended` and `bench privacy`.
+    ///
+    /// The page has closure against advantage and utility against risk with intervals, a panel for each game, and one table. It loads
+    /// nothing and prints well.
+    #[cfg(feature = "bench")]
+    #[command(after_help = COMPARE_HELP)]
+    Compare {
+        /// Runs in the format jsonl.
+        #[arg(value_name = "FILE", required = true)]
+        runs: Vec<PathBuf>,
+    },
+    /// Run tasks that see private data: which defence asks a person before a call discloses it, and only then.
+    ///
+    /// The measurement is that of "RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage", sections 8.2 and 8.3.1. Its
+    /// tasks are not public; these 37 follow its description. The paper's figures stand beside those of the run, as those of another
+    /// model on other tasks.
+    #[cfg(feature = "bench")]
+    #[command(after_help = privacy::PRIVACY_HELP)]
+    Privacy(PrivacyArgs),
+    /// Find the labels that answers to questions about labelled documents need, and no more.
+    ///
+    /// The measurement is that of "Permissive Information-Flow Analysis for Large Language Models", Tables 1 to 4, with doubles that copy in
+    /// place of its models. The data of the paper is not public; these sets follow its description, and their ground truth is computed.
+    #[cfg(feature = "bench")]
+    #[command(after_help = propagation::PROPAGATION_HELP)]
+    Propagation(PropagationArgs),
+    /// Read a public benchmark from a folder, and measure what a policy drafted for its tools decides on its cases.
+    ///
+    /// The model is a test double that does what the injected text asks. The figures are those of the policy and of the method: which attacks run
+    /// without a question, and which calls of the users' tasks need one. The data of the benchmarks is not part of Flowgate.
+    #[cfg(feature = "bench")]
+    #[command(after_help = corpus::CORPUS_HELP)]
+    Corpus(CorpusArgs),
+    /// Repeat a recorded run of a suite and compare every line.
+    ///
+    /// The manifest in the first line names the seed and has digests of prompts, policy, data and code. The command computes them again,
+    /// runs the same defences with the same double, and reports every line that differs.
+    #[cfg(feature = "bench")]
+    #[command(after_help = VERIFY_HELP)]
+    Verify {
+        /// A run in the format jsonl.
+        #[arg(value_name = "FILE")]
+        run: PathBuf,
+    },
 }
+
+#[cfg(feature = "bench")]
+const VERIFY_HELP: &str = "\
+Examples:
+  flowgate bench privacy --format jsonl > run.jsonl
+  flowgate bench verify run.jsonl
+
+Exit codes:
+  0    this program repeats the run
+  1    a line differs: another version of the program, or a changed file
+  2    the command line or the file cannot be used, or a real model answered
+
+A run of a real model cannot be repeated, and a search for attacks is not compared.";
+
+#[cfg(feature = "bench")]
+const COMPARE_HELP: &str = "\
+Examples:
+  flowgate bench games --format jsonl > gullible.jsonl
+  flowgate bench games --double immune --format jsonl > immune.jsonl
+  flowgate bench compare gullible.jsonl immune.jsonl > compare.html
+
+Exit codes:
+  0    the page is written
+  2    a file cannot be read or is no run";
 
 #[cfg(feature = "bench")]
 const AGENTS_HELP: &str = "\
@@ -399,6 +544,7 @@ pub(crate) enum TableFormat {
     Json,
 }
 
+/// Checks the value of `--influence`: the name of an influence method.
 fn method(name: &str) -> Result<String, String> {
     let methods = flowgate_guard::method::MethodRegistry::builtin();
     let known: Vec<&str> = methods.influence_methods().iter().map(|method| method.name()).collect();
@@ -408,6 +554,7 @@ fn method(name: &str) -> Result<String, String> {
     }
 }
 
+/// Checks the value of `--method`: the name of a method of a guarded conversation, or `all`.
 fn step_method_or_all(name: &str) -> Result<String, String> {
     let known = flowgate_guard::method::MethodRegistry::builtin();
     let known: Vec<&str> = known.methods().iter().map(|method| method.name()).collect();
@@ -419,6 +566,7 @@ fn step_method_or_all(name: &str) -> Result<String, String> {
     }
 }
 
+/// Checks the value of `--influence` of `replay`: the name of an influence method, or `all`.
 fn method_or_all(name: &str) -> Result<String, String> {
     if name == "all" { Ok(name.to_owned()) } else { method(name).map_err(|error| format!("{error} and all")) }
 }

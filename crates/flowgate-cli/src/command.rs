@@ -1,22 +1,32 @@
 //! Runs the command that the arguments name: `main` calls `run`, which dispatches to one file for each command.
 
 mod analyze;
+mod attack;
 #[cfg(feature = "gateway")]
 mod audit;
 mod bench;
 mod check;
 mod demo;
+#[cfg(feature = "run")]
+mod doctor;
 mod explain;
 #[cfg(feature = "run")]
 mod hook;
+#[cfg(feature = "run")]
+mod init;
+mod labels;
 mod man;
 #[cfg(feature = "run")]
 mod mcp;
 mod replay;
 #[cfg(feature = "run")]
 mod run;
+#[cfg(feature = "run")]
+mod scan;
 #[cfg(feature = "gateway")]
 mod serve;
+#[cfg(feature = "run")]
+mod wrap;
 
 use clap::CommandFactory;
 use flowgate_guard::method::MethodRegistry;
@@ -25,7 +35,7 @@ use crate::args::{Args, Command};
 use crate::input::InputError;
 use crate::output::Console;
 
-/// Runs a command; returns the exit code.
+/// Runs the command with its options, and returns its exit code. Commands that only print a list run here.
 pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputError> {
     match command {
         Command::Replay {
@@ -96,6 +106,18 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             )
         }
         Command::Bench { bench } => bench::run(&bench, output),
+        #[cfg(feature = "run")]
+        Command::Init(options) => init::run(&options, output),
+        #[cfg(feature = "run")]
+        Command::Doctor(options) => doctor::run(&options, output),
+        #[cfg(feature = "run")]
+        Command::Scan(options) => scan::run(&options, output),
+        #[cfg(feature = "run")]
+        Command::Wrap(options) => wrap::wrap(&options, output),
+        #[cfg(feature = "run")]
+        Command::Unwrap(options) => wrap::unwrap(&options, output),
+        Command::Attack(options) => attack::run(&options, output),
+        Command::Labels(options) => labels::run(&options, output),
         Command::Demo => demo::run(output),
         #[cfg(feature = "run")]
         Command::Mcp(options) => mcp::run(&options, output),

@@ -1,5 +1,6 @@
 //! Escapes untrusted text for a terminal: no character in the result moves the cursor, changes the direction of
-//! writing, or is invisible.
+//! writing, or is invisible, so the text cannot forge what a person reads. All untrusted text that commands print
+//! passes this module.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,18 +8,19 @@ use std::fmt::Write;
 #[cfg(any(feature = "gateway", feature = "run"))]
 use serde_json::Value;
 
-/// Escapes what is printed: everything but line breaks, tabs, joiners and, with `has_color`, changes of colour.
+/// Escapes a line or text that a command prints, as the last step before a terminal or a file. Line breaks, tabs,
+/// joiners (invisible characters that emoji and some scripts need) and, with `has_color`, changes of colour remain.
 ///
-/// The escapes are those of JSON, so that a JSON text stays the same value.
+/// The escapes are those of JSON, because the text may be JSON: its value stays the same.
 pub(crate) fn escape_output(text: &str, has_color: bool) -> Cow<'_, str> {
-    let keeps = |c: char| matches!(c, '\n' | '\t') || is_joiner(c) || !is_unsafe_char(c);
-    if text.chars().all(keeps) {
+    let remains = |c: char| matches!(c, '\n' | '\t') || is_joiner(c) || !is_unsafe_char(c);
+    if text.chars().all(remains) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
         let rest = text.get(at..).unwrap_or_default();
-        if keeps(c) || has_color && is_change_of_color(rest) {
+        if remains(c) || has_color && is_change_of_color(rest) {
             shown.push(c);
         } else {
             escape(c, &mut shown);
@@ -27,47 +29,50 @@ pub(crate) fn escape_output(text: &str, has_color: bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns whether a text begins with a sequence that changes colour or weight, and does nothing else.
+/// Returns whether a text begins with a terminal sequence that changes only colour or weight: one that
+/// [`Console`](crate::output::Console) prints itself.
 fn is_change_of_color(text: &str) -> bool {
     let codes = text.strip_prefix("\u{1b}[").and_then(|rest| Some(rest.split_once('m')?.0));
     let is_known = |code: &str| matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "34" | "35" | "36");
     codes.is_some_and(|codes| codes.split(';').all(is_known))
 }
 
-/// Escapes text over several lines.
+/// Escapes text that may have several lines: line breaks and tabs remain.
 #[cfg(feature = "run")]
 pub(crate) fn multiline(text: &str) -> String {
     escape_unless(text, |c| matches!(c, '\n' | '\t') || is_joiner(c))
 }
 
-/// Escapes text on one line.
+/// Escapes text for a place within a line: line breaks and tabs are escaped too.
 pub(crate) fn line(text: &str) -> String {
     escape_unless(text, is_joiner)
 }
 
-/// Returns the beginning of a text, escaped, on one line.
+/// Returns at most the first `characters` characters of a text, escaped, on one line: each sequence of white space
+/// becomes a space. A text that is cut ends with `…`.
 pub(crate) fn excerpt(text: &str, characters: usize) -> String {
-    let one = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let cut: String = one.chars().take(characters).collect();
-    let end = if cut.len() < one.len() { " …" } else { "" };
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let cut: String = joined.chars().take(characters).collect();
+    let end = if cut.len() < joined.len() { " …" } else { "" };
     format!("{}{end}", escape_unless(&cut, |_| false))
 }
 
-/// Returns a value as indented JSON in which every character is visible and distinguishable.
+/// Returns a value as indented JSON, in which every character that a terminal could not show or would interpret is
+/// escaped.
 #[cfg(feature = "run")]
 pub(crate) fn json(value: &Value) -> String {
-    escaped(&serde_json::to_string_pretty(value).unwrap_or_default())
+    escape_json(&serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-/// Returns the same on one line.
+/// Returns a value as JSON on one line, with such escapes.
 #[cfg(feature = "gateway")]
 pub(crate) fn json_line(value: &Value) -> String {
-    escaped(&value.to_string())
+    escape_json(&value.to_string())
 }
 
-/// Escapes the tricky characters of a JSON text; its value stays the same.
+/// Escapes the unsafe characters of a JSON text, as JSON does, so that its value stays the same.
 #[cfg(any(feature = "gateway", feature = "run"))]
-fn escaped(json: &str) -> String {
+fn escape_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         if c == '\n' || !is_unsafe_char(c) {
@@ -79,7 +84,7 @@ fn escaped(json: &str) -> String {
     shown
 }
 
-/// Appends a character as JSON escapes it.
+/// Appends the JSON escape of a character to `shown`, such as `\u001b`.
 fn escape(c: char, shown: &mut String) {
     let mut units = [0_u16; 2];
     for unit in c.encode_utf16(&mut units) {
@@ -87,10 +92,12 @@ fn escape(c: char, shown: &mut String) {
     }
 }
 
-fn escape_unless(text: &str, keep: impl Fn(char) -> bool) -> String {
+/// Escapes the unsafe characters of a text as Rust does, such as `\u{1b}`, except those for which `is_allowed` returns
+/// true.
+fn escape_unless(text: &str, is_allowed: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if keep(c) || !is_unsafe_char(c) {
+        if is_allowed(c) || !is_unsafe_char(c) {
             shown.push(c);
         } else {
             let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
@@ -99,7 +106,8 @@ fn escape_unless(text: &str, keep: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Returns whether a character joins emoji or letters of some scripts; joiners hide no text.
+/// Returns whether a character is an invisible one that joins emoji or letters of some scripts. These are not escaped:
+/// text needs them, and they hide nothing.
 fn is_joiner(c: char) -> bool {
     matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe0f}')
 }

@@ -1,4 +1,8 @@
-//! Reads input files: policies, traces and corpora, compressed or not, with bounded memory.
+//! Reads input files: policies, traces and corpora, compressed with gzip or not, with bounded memory.
+//!
+//! A corpus is one or more files with recorded runs, which are read one run at a time.
+//!
+//! * `folder`: the files of a corpus in a folder.
 
 mod folder;
 
@@ -15,7 +19,7 @@ pub(crate) use folder::files_of;
 
 /// The longest line of a corpus, in bytes; a longer one is rejected with its number.
 pub(crate) const MAX_LINE: u64 = 64 << 20;
-/// The largest file that is read as a whole, in bytes.
+/// The largest JSON document over several lines, in bytes; such a document is read as a whole.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The reason why a file cannot be used, in one line with its name and position.
@@ -28,16 +32,18 @@ impl std::fmt::Display for InputError {
     }
 }
 
-/// Opens a file for reading; `-` is the standard input. Gzip is recognised, also with several members.
+/// Opens a file for reading; `-` is the standard input. Decompresses it if it begins like a gzip file.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
     decompress(path, open_source(path)?)
 }
 
-/// Opens a file like [`open`], and counts its bytes. The reader ends at Ctrl-C.
+/// Opens a file like [`open`], and counts its bytes for `progress`, before they are decompressed. The reader ends at
+/// Ctrl-C.
 pub(crate) fn open_counted(path: &Path, progress: &Progress) -> Result<Box<dyn BufRead>, InputError> {
     decompress(path, Box::new(progress.counting_reader(open_source(path)?)))
 }
 
+/// Opens a file or, for `-`, the standard input, as it is.
 fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
     if path == Path::new("-") {
         return Ok(Box::new(stdin()));
@@ -48,17 +54,21 @@ fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
     ))
 }
 
+/// Returns a reader of the content of `from`, which is decompressed if it is gzip, also with several members. `path` is
+/// its name in error messages.
 fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, InputError> {
     let mut reader = BufReader::with_capacity(1 << 16, from);
     let magic = reader
         .fill_buf()
         .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))?;
+    // The first two bytes of every gzip file.
     if magic.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader))));
     }
     Ok(Box::new(reader))
 }
 
+/// Returns the reason of an error for a message, without the file: for the common ones in own words, with advice.
 pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
@@ -68,7 +78,8 @@ pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     }
 }
 
-/// Reads a policy, or another short text.
+/// Reads a policy, or another short text. A text that is longer than a policy may be is cut one byte after that length,
+/// so that the compiler reports it.
 pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
     let limit = u64::try_from(flowgate::policy::MAX_SOURCE).unwrap_or(u64::MAX) + 1;
     let mut bytes = Vec::new();
@@ -80,13 +91,16 @@ pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
 }
 
 /// Reads a text of at most `limit` bytes.
+///
+/// # Errors
+/// If the file cannot be read, is longer, or is not UTF-8.
 pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError> {
     let name = path.display();
     let mut bytes = Vec::new();
     let read = open(path)?.take(limit + 1).read_to_end(&mut bytes);
     read.map_err(|error| InputError(format!("{name}: {}", describe_io_error(&error))))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limit {
-        return Err(InputError(format!("{name}: longer than {} MiB", limit >> 20)));
+        return Err(InputError(format!("{name}: the file is longer than {} MiB", limit >> 20)));
     }
     utf8_text(bytes, &name.to_string(), 1).map_err(InputError)
 }
@@ -101,14 +115,17 @@ fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, St
     })
 }
 
-/// One run of a corpus, or the reason why it cannot be read.
+/// One run of a corpus with the number of its first line, or the reason why it cannot be read.
 pub(crate) type CorpusItem = Result<(usize, RecordedRun), InputError>;
 
-/// Passes the runs of a file to `each`, one at a time, with the number of their first line, until `each` returns
-/// false or Ctrl-C is pressed.
+/// Passes the runs of a file to `each`, one at a time, until `each` returns false or Ctrl-C is pressed. A line that is
+/// not a run is passed as an error, and reading continues.
 ///
-/// JSON lines are read line by line. A file whose lines are single messages, and a JSON document over several lines,
-/// is one run.
+/// A file of JSON lines is read line by line: each line is a run, or a message. All lines that are messages are
+/// together one run, which is passed last, with line 1. A JSON document over several lines is one run.
+///
+/// # Errors
+/// If the file cannot be read, or has a line longer than [`MAX_LINE`].
 pub(crate) fn for_each_run(
     path: &Path,
     progress: &Progress,
@@ -116,7 +133,7 @@ pub(crate) fn for_each_run(
 ) -> Result<(), InputError> {
     let name = path.display().to_string();
     let mut reader = open_counted(path, progress)?;
-    // The single messages of the file, which together are one run.
+    // All lines that are single messages, which together are one run.
     let mut message_run = RecordedRun::default();
     let mut nothing_read = true;
     let mut number = 0;
@@ -180,7 +197,8 @@ pub(crate) fn for_each_run(
     Ok(())
 }
 
-/// Reads the rest of a JSON document whose first line, `first`, has the number `number`.
+/// Reads the rest of a JSON document over several lines, of which `first` is the first line, with the number `number`.
+/// At most [`MAX_FILE`] further bytes are read; a longer document is then incomplete, which is an error.
 fn read_document(
     name: &str,
     first: String,

@@ -1,6 +1,15 @@
-//! The binary `flowgate`: parses the arguments, runs a command, and exits with its code.
+//! Starts the binary `flowgate`: parses the arguments, runs a command, and exits with its code.
+//!
+//! * `args`, `display_mode`, `predicate_args`: the command line, which is also the help.
+//! * [`command`]: the commands, one module each.
+//! * `input`, `policy_file`, `tool_files`, `corpus`: reading files.
+//! * `output`, `progress`, `report`, `escaping`, `warnings`: what commands print.
+//! * `clients`: programs that use MCP servers, and their configurations.
+//! * `mcp`, `stores`, `private_files`: MCP servers, and files that a process leaves for later ones.
 
 mod args;
+#[cfg(feature = "run")]
+mod clients;
 mod command;
 mod corpus;
 mod display_mode;
@@ -27,12 +36,13 @@ use clap::Parser;
 use args::Args;
 use output::Console;
 
-/// A request with a long chat consists of thousands of small strings, which are allocated and freed on different
-/// threads.
+/// The allocator, which is faster than the system's for the gateway: a request with a long chat consists of thousands
+/// of small strings, which are allocated and freed on different threads.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// Runs the command of the command line, and returns its exit code; if it fails, prints the error and returns 2.
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut output = Console::standard(args.color, args.progress);

@@ -1,8 +1,12 @@
-//! Starts MCP servers and calls their tools, for `flowgate run`. This is the only module that uses `rmcp` and
-//! asynchronous code.
+//! Starts MCP servers and calls their tools, for `flowgate run`. `rmcp` implements the protocol; only this module uses
+//! it.
 //!
-//! The runtime has its own thread; all other code calls it and waits. The output of servers is untrusted and is
-//! only passed on.
+//! The asynchronous code runs on a thread of its own; all other code calls it and waits. The output of servers is
+//! untrusted and is only passed on.
+//!
+//! * `config`: the configuration of servers; `connection`: a connection to one of them; `http`: the HTTP client for
+//!   remote ones.
+//! * `runtime`: the thread that runs asynchronous code.
 
 mod config;
 mod connection;
@@ -10,8 +14,9 @@ mod http;
 mod runtime;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use flowgate::draft::{self, ToolHints};
 use flowgate::monitor::AuthorizedCall;
 use flowgate::trace::Tool;
 use flowgate_guard::conversation::ToolAnswer;
@@ -29,10 +34,13 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for servers to end: `rmcp` closes their input, sends a signal, and kills them, three seconds apart.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// The largest message of a server that only lists its tools, in bytes.
+const LISTED_ANSWER: usize = 8 << 20;
+
 /// The limits of a tool call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits {
-    /// The time until it is abandoned.
+    /// The time after which the call is abandoned.
     pub(crate) time: Duration,
     /// The largest answer, in bytes.
     pub(crate) answer: usize,
@@ -41,24 +49,25 @@ pub(crate) struct CallLimits {
 /// Returns whether to stop as soon as possible.
 pub(crate) type CancelCheck<'a> = dyn Fn() -> bool + Send + Sync + 'a;
 
-/// Receives notes about a server for the user.
+/// Shows notes about a server to the user.
 pub(crate) type NoteHandler<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
-/// A server that was started at least once.
+/// A server that was started at least once. It is started again for a call if it has ended.
 pub(crate) struct McpServerHandle {
     spec: McpServerSpec,
     limits: CallLimits,
     runtime: Arc<AsyncRuntime>,
+    /// None after the server ended.
     connection: Mutex<Option<McpConnection>>,
 }
 
 /// Servers with their tools.
 pub(crate) type StartedServers = Vec<(Arc<McpServerHandle>, Vec<OfferedTool>)>;
 
-/// Starts all servers at the same time and lists their tools.
+/// Starts all servers at the same time and lists their tools. If one of them cannot be used, ends the others.
 ///
 /// # Errors
-/// One message for each server that cannot be used, with advice.
+/// Returns one message with advice for each server that cannot be used.
 pub(crate) fn start(
     specs: Vec<McpServerSpec>,
     limits: CallLimits,
@@ -103,21 +112,73 @@ pub(crate) fn start(
     Err(errors)
 }
 
-/// Ends all servers at the same time.
+/// Ends all servers at the same time. Waits at most [`SHUTDOWN_TIMEOUT`] for each.
 pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
-    let held = servers.iter().filter_map(|server| server.lock_connection().take());
-    let ending: Vec<_> = held.map(|connection| runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))).collect();
+    let connections = servers.iter().filter_map(|server| server.lock_connection().take());
+    let ending: Vec<_> =
+        connections.map(|connection| runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))).collect();
     for task in ending {
-        // A server that is late ends when its input is closed.
+        // There is nothing to do about a server that is late: its input is closed, at which it should end.
         let _ = task.wait(SHUTDOWN_TIMEOUT, &|| false);
     }
 }
 
+/// The tools of a server, or the reason why it does not list them, with advice.
+pub(crate) type ListedServer = (String, Result<Vec<draft::DescribedTool>, String>);
+
+/// Starts all servers at the same time, lists their tools, and ends the servers. Waits at most `limit` for all of them to
+/// start and to list their tools.
+pub(crate) fn list_tools(
+    specs: Vec<McpServerSpec>,
+    limit: Duration,
+    runtime: &Arc<AsyncRuntime>,
+    is_cancelled: &CancelCheck<'_>,
+) -> Vec<ListedServer> {
+    let limits = CallLimits { time: limit, answer: LISTED_ANSWER };
+    let listing = specs.into_iter().map(|spec| {
+        let opening = spec.clone();
+        let task = runtime.spawn(async move {
+            let connection = connection::open(opening, limits).await?;
+            let tools = connection.tools().await;
+            let tools =
+                tools.map_err(|why| format!("does not list its tools: {}", escaping::excerpt(&why, 200)));
+            Ok((connection, tools))
+        });
+        (task, spec)
+    });
+    let listing: Vec<_> = listing.collect();
+    let deadline = Instant::now() + limit;
+    let (mut listed, mut ending) = (Vec::new(), Vec::new());
+    for (task, spec) in listing {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let tools = task
+            .wait(left, is_cancelled)
+            .map_err(|why| format!("does not list its tools: {}", describe_task_error(why, limit)))
+            .and_then(|opened: Result<_, String>| opened)
+            .and_then(|(connection, tools)| {
+                ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT)));
+                tools
+            });
+        let describe = |tool: DescribedTool| {
+            let (name, input) = (Tool::of(&spec.name, &tool.name), tool.input);
+            draft::DescribedTool::new(name, tool.description, Some(&input), tool.hints)
+        };
+        let tools = tools.map(|tools| tools.into_iter().map(describe).collect());
+        listed.push((spec.name.clone(), tools.map_err(|why| format!("{why}; {}", spec.advice()))));
+    }
+    for task in ending {
+        // A server that does not end now ends with this program, which closes its input.
+        let _ = task.wait(SHUTDOWN_TIMEOUT, &|| false);
+    }
+    listed
+}
+
+/// Returns why a task that starts a server or lists its tools has no result, for an error message.
 fn describe_task_error(why: TaskError, limit: Duration) -> String {
     match why {
         TaskError::TimedOut => format!("there was no answer within {} s", limit.as_secs()),
         TaskError::Cancelled => "the user stopped it".to_owned(),
-        TaskError::Panicked => "the task of the connection panicked".to_owned(),
+        TaskError::Panicked => "the task of the connection panicked; this is a defect of Flowgate".to_owned(),
     }
 }
 
@@ -128,9 +189,11 @@ pub(crate) struct DescribedTool {
     description: String,
     input: Value,
     output: Option<Value>,
+    hints: ToolHints,
 }
 
 impl DescribedTool {
+    /// Converts the tool for the guard. Its description is the server's text.
     fn into_offered_tool(self, server: &str) -> OfferedTool {
         OfferedTool {
             tool: Tool::of(server, &self.name),
@@ -143,16 +206,18 @@ impl DescribedTool {
 }
 
 impl McpServerHandle {
-    /// Returns its name in policies.
+    /// Returns the name of the server in policies.
     pub(crate) fn name(&self) -> &str {
         &self.spec.name
     }
 
+    /// Returns the connection, locked; a poisoned lock is used as it is.
     fn lock_connection(&self) -> std::sync::MutexGuard<'_, Option<McpConnection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call, on a new server if the old one has ended.
+    /// Runs a permitted call, on a restarted server if the old one has ended, and returns the answer for the model. An
+    /// error is an answer as well; `remark` shows the user that the server ended.
     pub(crate) fn call(
         &self,
         call: &AuthorizedCall,
@@ -169,11 +234,12 @@ impl McpServerHandle {
         };
         match self.run(tool, arguments, is_cancelled) {
             Ok(answer) => answer,
-            Err(CallError::Ended { words }) => {
+            Err(CallError::Ended { last_output }) => {
                 *self.lock_connection() = None;
-                let words = words.map(|words| format!("; its last output: {words}")).unwrap_or_default();
+                let last_output =
+                    last_output.map(|line| format!("; its last output: {line}")).unwrap_or_default();
                 remark(&format!(
-                    "the server `{name}` ended; the next call of one of its tools restarts it{words}"
+                    "the server `{name}` ended; the next call of one of its tools restarts it{last_output}"
                 ));
                 ToolAnswer::error(
                     "the server ended during the call, which may have run; the next call restarts the server",
@@ -187,8 +253,8 @@ impl McpServerHandle {
         }
     }
 
-    /// Calls a tool, on a new connection if none is open. Waits at most the time of a call, or until `is_cancelled`
-    /// returns true.
+    /// Calls a tool, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
+    /// when `is_cancelled` returns true.
     fn run(
         &self,
         tool: String,
@@ -196,7 +262,7 @@ impl McpServerHandle {
         is_cancelled: &CancelCheck<'_>,
     ) -> Result<ToolAnswer, CallError> {
         let seconds = self.limits.time.as_secs();
-        let unfinished = |why| {
+        let describe_unfinished = |why| {
             CallError::ToolError(match why {
                 TaskError::TimedOut => format!("the tool did not answer within {seconds} s; it may have run"),
                 TaskError::Cancelled => "the user stopped the turn; the call may have run".to_owned(),
@@ -214,8 +280,9 @@ impl McpServerHandle {
         }
         let calling = match &*self.lock_connection() {
             Some(connection) => self.runtime.spawn(connection.call(tool, arguments, self.limits.answer)),
-            None => return Err(CallError::Ended { words: None }),
+            // Another thread has ended the server in the meantime.
+            None => return Err(CallError::Ended { last_output: None }),
         };
-        calling.wait(self.limits.time, is_cancelled).map_err(unfinished)?
+        calling.wait(self.limits.time, is_cancelled).map_err(describe_unfinished)?
     }
 }

@@ -1,4 +1,5 @@
-//! Prints the output of commands: results go to the standard output, everything else to the standard error.
+//! Prints the output of commands: results go to the standard output; errors, warnings, notes and diagnostics to the
+//! standard error.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
@@ -8,7 +9,7 @@ use flowgate::policy::{Diagnostic, Policy, PolicySource, Severity, Span};
 use crate::display_mode::{Color, ProgressMode};
 use crate::escaping;
 
-/// The destinations of results and remarks.
+/// The destinations of a command's output, and whether it has colours.
 pub(crate) struct Console {
     out: Box<dyn Write>,
     err: Box<dyn Write>,
@@ -18,18 +19,19 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Creates an output on the standard streams.
+    /// Creates a console on the standard streams. Without an explicit choice, a stream has colours if it is a terminal
+    /// and `NO_COLOR` is not set.
     pub(crate) fn standard(color: Color, progress: ProgressMode) -> Self {
-        let wanted = |is_terminal: bool| match color {
+        let has_color = |is_terminal: bool| match color {
             Color::Always => true,
             Color::Never => false,
             Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none(),
         };
-        let (color, err_color) = (wanted(stdout().is_terminal()), wanted(stderr().is_terminal()));
+        let (color, err_color) = (has_color(stdout().is_terminal()), has_color(stderr().is_terminal()));
         Self { out: Box::new(stdout()), err: Box::new(stderr()), color, err_color, progress }
     }
 
-    /// Returns when to show the progress of a command.
+    /// Returns whether to show the progress of commands.
     pub(crate) fn progress(&self) -> ProgressMode {
         self.progress
     }
@@ -39,12 +41,12 @@ impl Console {
         let _ = writeln!(self.out, "{}", escaping::escape_output(line, self.color));
     }
 
-    /// Prints bytes without a line break.
+    /// Prints bytes of the result as they are, not escaped and without a line break.
     pub(crate) fn write_bytes(&mut self, bytes: &[u8]) {
         let _ = self.out.write_all(bytes);
     }
 
-    /// Prints an error.
+    /// Prints an error, [escaped](escaping::escape_output) like all messages.
     pub(crate) fn error(&mut self, message: &str) {
         let word = paint(self.err_color, "1;31", "error");
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
@@ -56,7 +58,7 @@ impl Console {
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
     }
 
-    /// Prints a remark.
+    /// Prints a note: something that the user should know, but that is no problem.
     pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");
         let _ = writeln!(self.err, "{word}: {}", escaping::escape_output(message, self.err_color));
@@ -68,12 +70,14 @@ impl Console {
         self.err_color
     }
 
-    /// Returns `text` in a colour of the terminal, if there are colours.
+    /// Returns `text` in a colour or weight of the terminal, if the result has colours. `code` is the number of the
+    /// colour, such as `31` or `1;31`.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         paint(self.color, code, text)
     }
 
-    /// Prints a table with a header.
+    /// Prints a table with a header as a part of the result. The first two columns are aligned to the left, all others,
+    /// with numbers, to the right.
     pub(crate) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
         let widths: Vec<usize> = header
             .iter()
@@ -98,7 +102,8 @@ impl Console {
         }
     }
 
-    /// Draws the diagnostics of a policy.
+    /// Prints the diagnostics of a policy, with the lines that they are about. `policy` is the name of its file;
+    /// `files` are its text and the texts that it imports.
     pub(crate) fn diagnostics(&mut self, policy: &str, files: &PolicySource, diagnostics: &[Diagnostic]) {
         use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
         for diagnostic in diagnostics {
@@ -125,13 +130,15 @@ impl Console {
     }
 }
 
-/// Returns the file and the line to show for a statement of a policy.
+/// Returns the name of the file and the number of the line to show for a statement of a policy. `name` is the policy's
+/// own file.
 pub(crate) fn statement_line(name: &str, policy: &Policy, span: &Span) -> (String, usize) {
     let place = policy.locate(span);
     (policy_file_name(name, place.file), place.line)
 }
 
-/// Returns the path to show for a file of a policy: that of the policy itself, or of a file that it imports.
+/// Returns the path to show for a file of a policy: the path `policy` itself, or that of a file that it imports, which
+/// is relative to the policy's folder.
 pub(crate) fn policy_file_name(policy: &str, imported: Option<&str>) -> String {
     let folder = Path::new(policy).parent().unwrap_or(Path::new(""));
     imported.map_or_else(|| policy.to_owned(), |file| folder.join(file).display().to_string())
@@ -149,6 +156,7 @@ pub(crate) fn plural(count: impl std::fmt::Display, word: &str) -> String {
     }
 }
 
+/// Returns `text` in a colour or weight of the terminal if `color` is set.
 fn paint(color: bool, code: &str, text: &str) -> String {
     if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
 }

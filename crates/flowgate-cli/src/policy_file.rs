@@ -7,12 +7,16 @@ use flowgate::policy::{Dialect, InvalidPolicy, Policy, Severity};
 use crate::input::{InputError, policy_source};
 use crate::output::{Console, plural};
 
-/// Reads a policy and prints its diagnostics.
+/// Reads a policy in Flowgate's own language like [`load_policy_as`].
 pub(crate) fn load_policy(path: &Path, output: &mut Console) -> Result<Policy, InputError> {
     load_policy_as(path, Dialect::Flowgate, output)
 }
 
-/// Reads a policy in a dialect and prints its errors, warnings and notes.
+/// Reads a policy, with the files that it imports, in a dialect. Prints its errors and warnings, and notes about parts
+/// that a reader may not expect.
+///
+/// # Errors
+/// If the file cannot be read, or the policy has errors.
 pub(crate) fn load_policy_as(
     path: &Path,
     dialect: Dialect,

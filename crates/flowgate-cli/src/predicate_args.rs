@@ -25,8 +25,12 @@ impl PredicateArgs {
         PredicateSources::load(&self.sources).map_err(|error| InputError(format!("--predicate: {error}")))
     }
 
-    /// Returns the predicates of a policy. Each request has its own time limit; there is none for all requests
-    /// together.
+    /// Returns the predicates of a policy, whose file is `name`. Each request to a service has its own time limit;
+    /// there is none for all requests together.
+    ///
+    /// # Errors
+    /// If a service or module cannot be loaded, answers a predicate that the policy does not declare, or none answers
+    /// one that it declares.
     pub(crate) fn predicates(&self, policy: &Policy, name: &str) -> Result<Predicates, InputError> {
         #[cfg(feature = "gateway")]
         let predicate_sources = self.predicate_sources()?;
@@ -45,7 +49,9 @@ impl PredicateArgs {
         if let Some(unknown) =
             answered.iter().find(|name| !policy.externs().any(|declared| declared == **name))
         {
-            return Err(InputError(format!("--predicate: {name} declares no `extern {unknown}`")));
+            return Err(InputError(format!(
+                "--predicate: {name} declares no `extern {unknown}`; declare it there, or leave the option out"
+            )));
         }
         Ok(predicates)
     }

@@ -1,11 +1,11 @@
-//! Creates and replaces files that only their owner can read and write. They hold the labels of stores, approved tools
-//! and traces: a process that can write them can lower labels.
+//! Creates and replaces files that only their owner can read and write: labels of stores, approved tools and traces. A
+//! process that can write them can lower labels.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Returns options that create a file with this mode.
+/// Returns options with which a new file is readable and writable only by its owner (on Unix).
 fn options() -> OpenOptions {
     let mut options = File::options();
     #[cfg(unix)]
@@ -13,17 +13,23 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Creates a new, empty file.
+/// Creates an empty file; an existing one is emptied and keeps its permissions.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(true).open(path)
 }
 
-/// Opens the lock file beside this one, which serializes processes.
+/// Opens a file to read it and to append to it, and creates it if there is none.
+pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
+    options().read(true).create(true).append(true).open(path)
+}
+
+/// Opens the lock file of `path`, which has the same name with `.lock` added. Processes lock it to use the file one at
+/// a time.
 pub(crate) fn lock_beside(path: &Path) -> io::Result<File> {
     options().create(true).append(true).open(sibling_path(path, ".lock"))
 }
 
-/// Replaces a file atomically: writes another one, and renames it.
+/// Replaces the content of a file atomically: writes it to another file beside it, and renames that.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let part = sibling_path(path, ".part");
     // A file that a killed process left may be accessible to others.
@@ -37,6 +43,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(&part, path)
 }
 
+/// Returns the path with `end` added to its name.
 fn sibling_path(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);

@@ -1,5 +1,9 @@
-//! Shows the progress of a command and the time left: on the standard error if that is a terminal, once the command
-//! takes longer than a second, or wherever the standard error leads if the user requests it.
+//! Shows the progress of a command and the time left, and handles Ctrl-C while it runs.
+//!
+//! On a terminal, progress is one line of the standard error, which is overwritten, once the command takes longer than
+//! a second. Elsewhere it is shown only if the user requests it: a further line for each tenth of the work.
+//!
+//! * `line`: the text of the line; `interrupt`: Ctrl-C.
 
 mod interrupt;
 mod line;
@@ -17,7 +21,7 @@ pub(crate) use interrupt::INTERRUPTED;
 #[cfg(feature = "run")]
 pub(crate) use line::elapsed;
 
-/// A command that takes less time shows no progress.
+/// The time before the first line on a terminal: a command that takes less time shows no progress there.
 const BRIEF: Duration = Duration::from_secs(1);
 /// The time between two updates of the line on a terminal.
 const UPDATE: Duration = Duration::from_millis(100);
@@ -27,12 +31,14 @@ pub(crate) const CLEAR: &str = "\r\u{1b}[K";
 /// The progress of a command. The line on the terminal is cleared when this is dropped.
 pub(crate) struct Progress(Arc<ProgressState>);
 
+/// The part of the progress that the handler of Ctrl-C and the readers of files share.
 struct ProgressState {
     work: WorkUnit,
-    /// The units of work, if they are known beforehand.
+    /// All work, in bytes or steps, if it is known beforehand.
     total: Option<u64>,
+    /// The work done, in bytes or steps.
     done: AtomicU64,
-    /// The number of items found in files.
+    /// The number of steps done, or of items found in files.
     items: AtomicU64,
     show: ProgressDisplay,
     /// Returns the time since the command began.
@@ -60,39 +66,41 @@ enum ProgressDisplay {
     Lines,
 }
 
+/// What is shown, and where.
 struct DisplayState {
     out: Box<dyn Write + Send>,
-    /// The time of the last update of the line on the terminal.
+    /// The time of the last update of the line on the terminal; none if no line is shown.
     at: Option<Duration>,
     /// The tenth of the work that the last line reported.
     tenth: u64,
 }
 
 impl Progress {
-    /// Shows the progress of reading files. `is_wanted` is false if the results of the command show its progress
-    /// already.
+    /// Shows the progress of reading files, in bytes. `item` is the name of what they contain. `is_wanted` is false if
+    /// the results of the command show its progress already: then there is no line on a terminal.
     pub(crate) fn over_files(
         files: &[PathBuf],
         item: &'static str,
         is_wanted: bool,
         output: &Console,
     ) -> Self {
-        // The standard input has no length.
+        // The standard input and pipes have no length: then the whole is unknown.
         let lengths =
             files.iter().map(|file| std::fs::metadata(file).ok().filter(|m| m.is_file()).map(|m| m.len()));
-        Self::standard(WorkUnit::Files(item), lengths.sum(), is_wanted, output.progress())
+        Self::on_stderr(WorkUnit::Files(item), lengths.sum(), is_wanted, output.progress())
     }
 
-    /// Shows the progress of a number of steps.
+    /// Shows the progress of `total` steps. `step` is the name of one.
     pub(crate) fn over_steps(total: usize, step: &'static str, output: &Console) -> Self {
-        Self::standard(WorkUnit::Steps(step), u64::try_from(total).ok(), true, output.progress())
+        Self::on_stderr(WorkUnit::Steps(step), u64::try_from(total).ok(), true, output.progress())
     }
 
-    /// Shows progress on the standard error. From now on, Ctrl-C asks the command to stop, and a second one ends the
-    /// program.
-    fn standard(work: WorkUnit, total: Option<u64>, is_wanted: bool, when: ProgressMode) -> Self {
-        let show = match (when, stderr().is_terminal()) {
-            (ProgressMode::Auto | ProgressMode::Always, true) if is_wanted => ProgressDisplay::Terminal,
+    /// Creates the progress display on the standard error: on a terminal, a line that is rewritten if `may_rewrite`; with
+    /// [`ProgressMode::Always`], otherwise one line after another; else nothing. From now on, a first Ctrl-C requests the
+    /// command to stop, and a second one ends the program.
+    fn on_stderr(work: WorkUnit, total: Option<u64>, may_rewrite: bool, mode: ProgressMode) -> Self {
+        let show = match (mode, stderr().is_terminal()) {
+            (ProgressMode::Auto | ProgressMode::Always, true) if may_rewrite => ProgressDisplay::Terminal,
             (ProgressMode::Always, _) => ProgressDisplay::Lines,
             _ => ProgressDisplay::Hidden,
         };
@@ -102,6 +110,7 @@ impl Progress {
         progress
     }
 
+    /// Creates progress that is shown on `out` and measures time with `clock`, and does not handle Ctrl-C.
     fn new(
         work: WorkUnit,
         total: Option<u64>,
@@ -137,7 +146,7 @@ impl Progress {
         self.0.update();
     }
 
-    /// Returns a reader whose bytes are counted.
+    /// Returns a reader that counts the bytes read from `from` as work done.
     pub(crate) fn counting_reader<R: Read>(&self, from: R) -> CountingReader<R> {
         CountingReader { from, shared: Arc::clone(&self.0) }
     }
@@ -147,7 +156,7 @@ impl Progress {
         self.0.is_interrupted.load(Ordering::Relaxed)
     }
 
-    /// Clears the line on the terminal, for other text.
+    /// Clears the line on the terminal, so that other text can be printed. The next update shows it again.
     pub(crate) fn clear(&self) {
         let mut drawn = lock(&self.0.drawn);
         if drawn.at.take().is_some() {
@@ -189,7 +198,9 @@ impl ProgressState {
         }
     }
 
-    /// Shows the progress, if an update is due: on a terminal after some time, elsewhere after each tenth of the work.
+    /// Shows the progress if an update is due: on a terminal first after [`BRIEF`], so that a short command
+    /// shows nothing, and then when [`UPDATE`] has passed since the last one; elsewhere after each tenth of the
+    /// work.
     fn update(&self) {
         if self.show == ProgressDisplay::Hidden {
             return;
@@ -213,12 +224,14 @@ impl ProgressState {
         }
     }
 
+    /// Returns the line that shows the progress.
     fn text(&self, done: u64, now: Duration) -> String {
         let items = usize::try_from(self.items.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         line::line(&self.work, items, done, self.total, now)
     }
 
-    /// Records Ctrl-C; returns whether it was pressed before.
+    /// Records that Ctrl-C was pressed, and says so. Returns whether it was pressed before, so that the program should
+    /// end.
     fn interrupt(&self) -> bool {
         let is_second = self.is_interrupted.swap(true, Ordering::Relaxed);
         let mut drawn = lock(&self.drawn);
@@ -233,18 +246,21 @@ impl ProgressState {
     }
 }
 
+/// Locks a mutex; a poisoned one is used as it is.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file or the standard input, whose bytes are counted as they are read. After Ctrl-C it ends early: a reader
-/// checks [`Progress::is_interrupted`] before it takes the end for the end of the file.
+/// A file or the standard input, whose bytes are counted as they are read. After Ctrl-C it ends early, as if the file
+/// ended: its user must check [`Progress::is_interrupted`] at the end.
 pub(crate) struct CountingReader<R> {
     from: R,
     shared: Arc<ProgressState>,
 }
 
 impl<R: Read> Read for CountingReader<R> {
+    /// Reads and counts bytes. After an interrupt, reads nothing, as at the end of the file, so that the
+    /// command finishes.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         if self.shared.is_interrupted.load(Ordering::Relaxed) {
             return Ok(0);

@@ -1,4 +1,5 @@
-//! Formats verdicts and their reasons, as text and as JSON, for all commands that print them.
+//! Formats verdicts, their reasons and the regions that caused them, as text and as JSON, so that all commands print
+//! them alike.
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
 use flowgate::policy::{Policy, Span};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use crate::escaping;
 use crate::output::{Console, statement_line};
 
-/// Returns the mark and the colour of an outcome.
+/// Returns the name of an outcome with a mark, in its colour and padded to the same width for all outcomes.
 pub(crate) fn outcome_mark(outcome: Outcome, output: &Console) -> String {
     match outcome {
         Outcome::Permit => output.paint("32", "✓ permit "),
@@ -18,14 +19,15 @@ pub(crate) fn outcome_mark(outcome: Outcome, output: &Console) -> String {
     }
 }
 
-/// Returns the statement behind a reason: file, line and first line.
+/// Returns the statement of the policy that caused a reason, as `FILE:LINE  TEXT`; none if no statement did. `name` is
+/// the policy's own file.
 pub(crate) fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<String> {
     let span = reason.statement.as_ref()?;
     let (file, line) = statement_line(name, policy, span);
     Some(format!("{file}:{line}  {}", policy.excerpt(span)))
 }
 
-/// Returns the source of a region: a role, or the tool whose answer it is.
+/// Returns a phrase for the event that contains a region, such as `user`, `call of TOOL` or `answer of TOOL`.
 pub(crate) fn region_source(region: &Region, monitor: &Monitor) -> String {
     let Some(event) = monitor.trace().event(region.event) else { return String::new() };
     match &event.body {
@@ -41,7 +43,7 @@ pub(crate) fn region_source(region: &Region, monitor: &Monitor) -> String {
     }
 }
 
-/// Returns the text of a region, on one line and not too long.
+/// Returns the text of a region on one line, cut after 100 characters; none if the trace has no such region.
 pub(crate) fn region_text(region: &Region, monitor: &Monitor) -> Option<String> {
     let document = &monitor.trace().event(region.event)?.document;
     let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
@@ -52,7 +54,8 @@ pub(crate) fn region_text(region: &Region, monitor: &Monitor) -> Option<String> 
     Some(escaping::excerpt(&text, 100))
 }
 
-/// Prints one reason with its statement and regions.
+/// Prints one reason: its message, its statement, and its regions with their labels. `show` also prints the text of the
+/// regions. `name` is the policy's own file.
 pub(crate) fn print_reason(
     reason: &Reason,
     monitor: &Monitor,
@@ -84,8 +87,8 @@ pub(crate) fn print_reason(
     }
 }
 
-/// Groups reasons with the parts of the call that they apply to: parts that one statement refuses because of the same
-/// regions share one reason.
+/// Groups reasons for printing: the reasons of several parts of a call with the same statement, labels and regions
+/// become one, whose message names all these parts.
 pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
     let mut groups: Vec<(Reason, Vec<String>)> = Vec::new();
     for reason in reasons {
@@ -102,16 +105,18 @@ pub(crate) fn group_reasons(reasons: &[Reason]) -> Vec<Reason> {
         }
     }
     let merged = groups.into_iter().map(|(mut reason, parts)| {
+        // A message of the form `PART carries ...` then names all parts.
         if let (Some(first), true) = (parts.first(), parts.len() > 1) {
-            let all = format!("{} carry ", parts.join(", "));
-            reason.message = reason.message.replacen(&format!("{first} carries "), &all, 1);
+            let subject = format!("{} carry ", parts.join(", "));
+            reason.message = reason.message.replacen(&format!("{first} carries "), &subject, 1);
         }
         reason
     });
     merged.collect()
 }
 
-/// Adds the path of the file to the description of a statement, if the policy imports that file.
+/// Adds the field `file` to `value`, the JSON description of a statement, if the statement is in a file that the policy
+/// imports.
 pub(crate) fn with_file(policy: &Policy, statement: &Span, mut value: Value) -> Value {
     if let (Some(file), Some(fields)) = (policy.locate(statement).file, value.as_object_mut()) {
         fields.insert("file".to_owned(), file.into());
@@ -119,7 +124,7 @@ pub(crate) fn with_file(policy: &Policy, statement: &Span, mut value: Value) -> 
     value
 }
 
-/// Returns a reason as JSON.
+/// Returns a reason as JSON, with its statement, labels and regions but without the text of the regions.
 pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     let regions = reason.regions.iter().map(|(region, label)| {
         json!({
@@ -145,7 +150,7 @@ pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     })
 }
 
-/// Returns a judged call as JSON.
+/// Returns a judged call of the run at `line` of the file `trace` as JSON, with its verdict and reasons.
 pub(crate) fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: usize) -> Value {
     let list =
         |reasons: &[Reason]| reasons.iter().map(|reason| reason_json(reason, policy)).collect::<Vec<_>>();
@@ -165,7 +170,8 @@ pub(crate) fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: u
     })
 }
 
-/// Returns the findings of a run as JSON.
+/// Returns the findings of a run as JSON, and then the events that the monitor rejected (type `refused`), whose
+/// `message` is their position in the run.
 pub(crate) fn findings_json(run: &ReplayedRun, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let finding = run.findings.iter().map(|finding| {
         json!({
@@ -176,8 +182,8 @@ pub(crate) fn findings_json(run: &ReplayedRun, policy: &Policy, trace: &str, lin
             "reason": reason_json(&finding.reason, policy),
         })
     });
-    let refused = run.refused.iter().map(|(entry, error)| {
+    let rejected = run.refused.iter().map(|(entry, error)| {
         json!({"type": "refused", "trace": trace, "line": line, "message": entry, "error": error.to_string()})
     });
-    finding.chain(refused).collect()
+    finding.chain(rejected).collect()
 }

@@ -1,8 +1,9 @@
-//! Keeps the labels of stores (state that tools write and read, such as a database), and shares them: between a chat,
-//! its agents and the client of a server; with `--stores FILE`, also with other processes of the same account.
+//! Keeps the labels of external state (stores: state that tools write and read, such as a database), and shares them between
+//! sessions. A chat of `flowgate run` shares them with the agents to which it delegates tasks; with `--stores FILE`,
+//! `flowgate run` and `flowgate mcp` also share them with other processes of the same account.
 //!
-//! The labels that a call can write are stored before it runs, and the labels of other sessions are read before its
-//! answer is labelled. A session that reads a value therefore knows the value's label.
+//! Before a call runs, the labels of what it can write are stored; before its answer is labelled, the labels that other
+//! sessions stored are read. So no session reads a value whose label it does not know.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,14 @@ use serde_json::Value;
 use crate::input::{InputError, describe_io_error};
 use crate::private_files;
 
-/// A session that knows the labels of stores.
+/// A session whose labels of stores are shared: the conversation of `flowgate run`, or the monitor of `flowgate mcp`.
 pub(crate) trait ExternalStateSession {
-    /// Marks the labels that were written since the last call.
+    /// Marks the stores that were written since the last call of this method with `stamp`.
     fn stamp_writes(&mut self, stamp: &str);
-    /// Returns the labels of the stores.
+    /// Returns the labels of the stores as JSON.
     fn external_state_record(&self) -> Value;
-    /// Joins the labels that other sessions wrote.
+    /// Joins the labels that other sessions wrote, as [`external_state_record`](Self::external_state_record) returned
+    /// them, to those of this session.
     fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError>;
 }
 
@@ -52,17 +54,18 @@ impl ExternalStateSession for Monitor {
     }
 }
 
-/// The known labels of the stores.
+/// The labels of the stores that sessions have in common, in memory and, with `--stores`, in a file.
 #[derive(Default)]
 pub(crate) struct SharedStoreLabels {
+    /// The file, and the open lock file beside it.
     file: Option<(PathBuf, File)>,
     labels: Option<Value>,
-    /// The number of changes.
+    /// The number of changes of `labels`. A session remembers the version that it has joined.
     version: u64,
 }
 
 impl SharedStoreLabels {
-    /// Reads the file, if it exists.
+    /// Reads the labels from a file, which need not exist yet, and shares them through it from now on.
     pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
         let wrong = |problem: String| InputError(file_error(path, &problem));
         let lock = private_files::lock_beside(path).map_err(|error| wrong(describe_io_error(&error)))?;
@@ -71,7 +74,8 @@ impl SharedStoreLabels {
         Ok(stores)
     }
 
-    /// Gives a new session the labels that other sessions wrote. Returns the version that it knows.
+    /// Joins the labels that other sessions wrote to a new session. Returns their version, which the session
+    /// passes to later calls as `seen_version`.
     pub(crate) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
         if let Some(labels) = &self.labels {
             let place =
@@ -81,35 +85,36 @@ impl SharedStoreLabels {
         Ok(self.version)
     }
 
-    /// Gives a conversation the labels that other sessions wrote since the version that it knows.
+    /// Joins the labels that other sessions wrote to a session, if it does not have them yet. `seen_version` is
+    /// the version of the labels that the session has, and is updated.
     pub(crate) fn refresh_session(
         &mut self,
-        conversation: &mut impl ExternalStateSession,
+        session: &mut impl ExternalStateSession,
         seen_version: &mut u64,
     ) -> Result<(), String> {
         self.with_lock(|stores| {
             stores.read()?;
-            stores.update_session(conversation, seen_version)
+            stores.update_session(session, seen_version)
         })
     }
 
-    /// Stores the current labels, joined with those of other sessions. A random stamp marks what this session wrote, so
-    /// that other sessions notice the write even if no label changes.
+    /// Joins the labels of other sessions to this session, and stores the result. A random stamp marks what this
+    /// session wrote, so that other sessions notice the write even if no label changes.
     pub(crate) fn save_labels(
         &mut self,
-        conversation: &mut impl ExternalStateSession,
+        session: &mut impl ExternalStateSession,
         seen_version: &mut u64,
     ) -> Result<(), String> {
         self.with_lock(|stores| {
             stores.read()?;
-            stores.update_session(conversation, seen_version)?;
+            stores.update_session(session, seen_version)?;
             let mut stamp = [0; 16];
             getrandom::fill(&mut stamp).map_err(|error| error.to_string())?;
-            conversation.stamp_writes(&u128::from_le_bytes(stamp).to_string());
-            let now = conversation.external_state_record();
-            if stores.labels.as_ref() != Some(&now) {
-                stores.write(&now)?;
-                stores.labels = Some(now);
+            session.stamp_writes(&u128::from_le_bytes(stamp).to_string());
+            let labels = session.external_state_record();
+            if stores.labels.as_ref() != Some(&labels) {
+                stores.write(&labels)?;
+                stores.labels = Some(labels);
                 stores.version += 1;
                 *seen_version = stores.version;
             }
@@ -117,7 +122,8 @@ impl SharedStoreLabels {
         })
     }
 
-    /// Runs `act` while the file is locked.
+    /// Runs `act` while this process holds the lock file, so that no other process reads or writes the labels meanwhile.
+    /// Without a lock file, only runs `act`.
     fn with_lock<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let lock = |(path, file): &(PathBuf, File)| {
             file.lock().map_err(|error| file_error(path, &describe_io_error(&error)))
@@ -131,21 +137,23 @@ impl SharedStoreLabels {
         acted
     }
 
+    /// Joins the labels to a session if its version differs, and sets `seen_version` to the version that it then has.
     fn update_session(
         &self,
-        conversation: &mut impl ExternalStateSession,
+        session: &mut impl ExternalStateSession,
         seen_version: &mut u64,
     ) -> Result<(), String> {
         if *seen_version != self.version
             && let Some(labels) = &self.labels
         {
-            conversation.join_external_state(labels).map_err(|error| error.to_string())?;
+            session.join_external_state(labels).map_err(|error| error.to_string())?;
         }
         *seen_version = self.version;
         Ok(())
     }
 
-    /// Reads the labels of other processes from the file, and counts a new version if they have changed.
+    /// Reads the labels from the file, if there is one, and counts a new version if another process has changed them. A
+    /// file that is missing after labels were read is an error: without it, labels would be lost.
     fn read(&mut self) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         let found: Option<Value> = match std::fs::read_to_string(path) {
@@ -162,9 +170,10 @@ impl SharedStoreLabels {
         Ok(())
     }
 
-    fn write(&self, now: &Value) -> Result<(), String> {
+    /// Replaces the content of the file, if there is one.
+    fn write(&self, labels: &Value) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
-        private_files::replace(path, &format!("{now:#}\n")).map_err(|error| {
+        private_files::replace(path, &format!("{labels:#}\n")).map_err(|error| {
             format!(
                 "the labels of external state cannot be written to {}: {}",
                 path.display(),
@@ -174,6 +183,7 @@ impl SharedStoreLabels {
     }
 }
 
+/// Returns an error message about the file, with advice.
 fn file_error(path: &Path, problem: &str) -> String {
     format!(
         "{}: {problem}; the file has the labels of external state: restore it, or remove it to forget these \

@@ -17,22 +17,23 @@ use crate::output::{Console, plural};
 
 /// The largest file of tools, in bytes.
 const MAX_TOOL_FILE: u64 = 16 << 20;
-/// The number of tools that a printed note names.
+/// The maximum number of tools that a printed note names.
 const MAX_NAMED: usize = 20;
 
-/// The result of a comparison without errors.
+/// The result of a comparison that found no errors.
 #[derive(Debug, Default)]
 pub(crate) struct ToolComparison {
+    /// The warnings, which are printed already.
     pub(crate) warnings: Vec<Diagnostic>,
     notes: Vec<ToolNote>,
 }
 
-/// A remark about tools.
+/// A note about tools: that they were not compared, or that no statement covers them.
 #[derive(Debug)]
 struct ToolNote {
     code: &'static str,
     message: String,
-    /// The tools that it is about, if any.
+    /// The tools that the note lists; may be empty.
     tools: Vec<String>,
 }
 
@@ -50,13 +51,14 @@ pub(crate) fn compare(
     let tools = read_files(arguments)?;
     let mut diagnostics = tools.diagnostics(policy);
     for diagnostic in &mut diagnostics {
-        // The names come from servers.
+        // Names of tools and arguments come from servers and are untrusted.
         diagnostic.message = escaping::line(&diagnostic.message);
         diagnostic.help = diagnostic.help.as_deref().map(escaping::line);
     }
     output.diagnostics(name, policy.files(), &diagnostics);
     let errors = diagnostics.iter().filter(|found| found.severity == Severity::Error).count();
     let mut notes = unknown_tool_notes(&tools, policy);
+    // A name that the policy misspells would make its tool seem uncovered.
     if errors == 0 {
         notes.extend(coverage_notes(&tools, policy));
     }
@@ -67,7 +69,7 @@ pub(crate) fn compare(
     Ok(ToolComparison { warnings: diagnostics, notes })
 }
 
-/// Reads the files of `--tools`, each `FILE` or `SERVER=FILE`.
+/// Reads the files of `--tools`, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path.
 fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     let mut tools = ToolSchemas::new();
     for argument in arguments {
@@ -88,7 +90,8 @@ fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     Ok(tools)
 }
 
-/// Returns the notes about tools that were not compared, because no file describes them.
+/// Returns the notes about tools that were not compared: servers that no file describes, and lists of which further
+/// pages are missing.
 fn unknown_tool_notes(tools: &ToolSchemas, policy: &Policy) -> Vec<ToolNote> {
     let undescribed = tools.undescribed_servers(policy).into_iter().map(|server| {
         let name = &server.name;
@@ -103,33 +106,33 @@ fn unknown_tool_notes(tools: &ToolSchemas, policy: &Policy) -> Vec<ToolNote> {
     let continued = tools.continued_servers().into_iter().map(|server| {
         let of_server = server.map(|server| format!(" of the server `{server}`")).unwrap_or_default();
         let message = format!(
-            "the list of tools{of_server} continues (`nextCursor`), so tools that it lacks are not reported; give the other \
-             pages too"
+            "the list of tools{of_server} has further pages (`nextCursor`), so a tool that is missing on this page is not reported; give the other pages too"
         );
         ToolNote { code: "continued-list", message, tools: Vec::new() }
     });
     undescribed.chain(continued).collect()
 }
 
-/// Returns the notes about tools that no statement covers.
+/// Returns the notes about described tools whose calls no `require` covers, or whose answers no `label` covers. There
+/// are none for a policy with rules only, which labels nothing.
 fn coverage_notes(tools: &ToolSchemas, policy: &Arc<Policy>) -> Vec<ToolNote> {
     let mut notes = Vec::new();
     if policy.is_rules_only() {
         return notes;
     }
     let monitor = Monitor::new(Arc::clone(policy));
-    let without = |is_covered: &dyn Fn(&Tool) -> bool| -> Vec<String> {
+    let uncovered_tools = |is_covered: &dyn Fn(&Tool) -> bool| -> Vec<String> {
         let tools = tools.tools().into_iter().filter(|tool| !is_covered(tool));
         tools.map(ToString::to_string).collect()
     };
-    let unrequired = without(&|tool| monitor.has_requirement(tool));
+    let unrequired = uncovered_tools(&|tool| monitor.has_requirement(tool));
     if !unrequired.is_empty() {
         let most = monitor.describe(&Label::BOTTOM).join(", ");
         let count = plural(unrequired.len(), "tool");
         let message = format!("no `require` covers {count}, whose calls may carry only {most} data");
         notes.push(ToolNote { code: "no-requirement", message, tools: unrequired });
     }
-    let unlabelled = without(&|tool| monitor.labels_outputs(tool));
+    let unlabelled = uncovered_tools(&|tool| monitor.labels_outputs(tool));
     if !unlabelled.is_empty() && !policy.has_permissive_default() {
         let most = monitor.describe(&policy.space().top()).join(", ");
         let count = plural(unlabelled.len(), "tool");
@@ -140,7 +143,7 @@ fn coverage_notes(tools: &ToolSchemas, policy: &Arc<Policy>) -> Vec<ToolNote> {
 }
 
 impl ToolNote {
-    /// Returns the note on one line, with the first of its tools.
+    /// Returns the note on one line, with at most [`MAX_NAMED`] of its tools and its code.
     fn sentence(&self) -> String {
         let named: Vec<&str> = self.tools.iter().take(MAX_NAMED).map(String::as_str).collect();
         let more = match self.tools.len() - named.len() {
@@ -161,7 +164,7 @@ impl ToolComparison {
             .collect()
     }
 
-    /// Returns the notes as SARIF results about the policy.
+    /// Returns the notes as SARIF results about the file of the policy.
     pub(crate) fn notes_sarif(&self, policy_name: &str) -> Vec<Value> {
         let notes = self.notes.iter();
         notes

@@ -1,6 +1,6 @@
 //! Warns about a policy and traces that are valid but do not fit each other: names in the policy that do not occur in
-//! the traces, traces without messages, and unknown roles. It also prints the result of the comparison with tools.
-//! `flowgate check` and `flowgate replay` use it.
+//! the traces, traces without messages, and unknown roles. `flowgate check` and `flowgate replay` use it. In
+//! JSON, the warnings that `--tools` finds (a tool or argument that the policy names and no server has) are in the same list.
 
 use flowgate::occurrence::{Occurrences, ROLES};
 use flowgate::policy::{Diagnostic, Policy};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::output::{Console, plural, statement_line};
 use crate::tool_files::ToolComparison;
 
-/// The number of warnings without a suggestion that are printed.
+/// The maximum number of warnings without a suggestion that are printed.
 const MAX_DRAWN: usize = 10;
 
-/// The names that occur in the traces.
+/// The names that occur in the traces, and the traces without messages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TraceOccurrences {
     occurrences: Occurrences,
@@ -21,19 +21,19 @@ pub(crate) struct TraceOccurrences {
     empty: Option<(String, usize)>,
 }
 
-/// The warnings.
+/// The warnings about a policy and traces, and the result of a comparison with tools.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     /// Warnings at positions in the policy.
     policy: Vec<Diagnostic>,
-    /// Warnings about traces: a code and one line.
+    /// Warnings about traces: a code and a message.
     traces: Vec<(&'static str, String)>,
-    /// The comparison with the schemas of tools, which is printed already.
+    /// The comparison with files of tools, which is printed already.
     compared: Option<ToolComparison>,
 }
 
 impl TraceOccurrences {
-    /// Adds one run.
+    /// Adds the names that occur in one run. `place` names the run.
     pub(crate) fn add(&mut self, place: &str, trace: &Trace) {
         if trace.is_empty() {
             self.add_empty(place);
@@ -46,7 +46,7 @@ impl TraceOccurrences {
         self.empty.get_or_insert_with(|| (place.to_owned(), 0)).1 += 1;
     }
 
-    /// Adds the names that occur in other traces.
+    /// Adds the names and the traces without messages of `other`.
     pub(crate) fn merge(&mut self, other: Self) {
         self.occurrences.merge(other.occurrences);
         if let Some((place, count)) = other.empty {
@@ -54,9 +54,10 @@ impl TraceOccurrences {
         }
     }
 
-    /// Returns the warnings about these traces, and about a policy that judged them.
+    /// Returns the warnings about these traces, and about the names in the policy that do not occur in them.
     pub(crate) fn warnings(&self, policy: &Policy) -> Warnings {
         let mut traces = Vec::new();
+        // The place of the first trace without messages, and the number of such traces.
         if let Some((place, count)) = &self.empty {
             let others = match count - 1 {
                 0 => String::new(),
@@ -77,17 +78,17 @@ impl TraceOccurrences {
 }
 
 impl Warnings {
-    /// Adds the result of a comparison with tools.
+    /// Returns the warnings with the result of a comparison with tools, which is not printed again.
     pub(crate) fn with_comparison(self, compared: Option<ToolComparison>) -> Self {
         Self { compared, ..self }
     }
 
-    /// Returns the number of warnings.
+    /// Returns the number of warnings, with those of the comparison.
     pub(crate) fn len(&self) -> usize {
         self.about_policy().count() + self.traces.len()
     }
 
-    /// Returns the warnings at positions in the policy.
+    /// Returns the warnings at positions in the policy, those of the comparison first.
     fn about_policy(&self) -> impl Iterator<Item = &Diagnostic> {
         let compared = self.compared.iter().flat_map(|compared| &compared.warnings);
         compared.chain(&self.policy)
@@ -98,7 +99,8 @@ impl Warnings {
         self.compared.as_ref().map(ToolComparison::notes_json)
     }
 
-    /// Prints them on the standard error: all that have a suggestion, and some of the others.
+    /// Prints the warnings on the standard error, except those of the comparison, which are printed already: all that
+    /// have a suggestion (`did you mean`), and [`MAX_DRAWN`] of the others. `name` is the policy's own file.
     pub(crate) fn print(&self, name: &str, policy: &Policy, output: &mut Console) {
         let is_near =
             |warning: &&Diagnostic| warning.help.as_deref().is_some_and(|help| help.starts_with("did you"));
@@ -118,7 +120,7 @@ impl Warnings {
         }
     }
 
-    /// Returns the warnings as JSON.
+    /// Returns the warnings as JSON, with those of the comparison.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let of_policy = self.about_policy().map(|warning| {
             let (file, line) = statement_line(name, policy, &warning.span);
@@ -139,7 +141,7 @@ impl Warnings {
         of_policy.chain(of_traces).collect()
     }
 
-    /// Returns the warnings and notes as SARIF results.
+    /// Returns the warnings and notes as SARIF results; those about traces have only the policy's file as their place.
     pub(crate) fn sarif(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let result = |code: &str, message: String, place: Option<(String, usize)>| {
             let (file, line) = place.unzip();

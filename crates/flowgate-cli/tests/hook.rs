@@ -310,7 +310,7 @@ fn sub_agents_contribute_their_labels() {
     assert!(decide(&[("agent-helper.jsonl", &clean)], theirs.clone()).starts_with("allow"));
     let missing = decide(&[], theirs);
     assert!(
-        missing.contains("Claude Code has not written the transcript of the sub-agent that makes this call"),
+        missing.contains("Claude Code has not written the transcript of the sub-agent that makes this call; make the call again"),
         "{missing}"
     );
 }
@@ -326,7 +326,7 @@ fn outputs_and_prompts_that_a_rule_stops_are_withheld() {
     };
     assert_eq!(after(json!({"file": {"content": "nothing"}})), ("nothing, 0".to_owned(), Value::Null));
     let (said, shown) = after(json!({"file": {"content": "the KEY", "lines": 1}}));
-    assert_eq!(said, "block: flowgate: the policy withholds this: a key");
+    assert_eq!(said, "block: flowgate: the policy withholds this text from the model: a key");
     assert_eq!(shown, json!({"file": {"content": "[withheld by flowgate]", "lines": 0}}));
     assert!(after(json!([{"type": "text", "text": "the KEY"}])).0.starts_with("block"));
     assert!(after(json!("the KEY")).0.starts_with("block"));
@@ -340,7 +340,7 @@ fn outputs_and_prompts_that_a_rule_stops_are_withheld() {
     assert_eq!(prompt(&folder.join("session.jsonl"), "hi"), "nothing, 0");
     assert_eq!(
         prompt(&folder.join("new.jsonl"), "the KEY"),
-        "block: flowgate: the policy withholds this: a key in a prompt"
+        "block: flowgate: the policy withholds this text from the model: a key in a prompt"
     );
 }
 

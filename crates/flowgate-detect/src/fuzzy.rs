@@ -1,4 +1,5 @@
-//! Searches approximately: finds a query in a text up to a few changed characters.
+//! Searches approximately: finds a query in a text although a few characters differ. The function `fuzzy_contains` of
+//! policies calls it.
 //!
 //! A character inserted, deleted or replaced is one change. The comparison is case-sensitive.
 
@@ -7,7 +8,8 @@ use std::ops::Range;
 /// Maximum number of changes, regardless of the length of the query.
 const MAX_CHANGES: usize = 10;
 
-/// Returns the location that matches the query with the fewest changes; the first of several.
+/// Returns the location in the text that matches the query with the fewest changes, the first of several; `None` if
+/// each location needs more changes than `threshold` allows. A change inserts, deletes or replaces one character.
 ///
 /// A `threshold` of 0.8 allows one change for each five characters of the query, rounded down, and at most ten.
 /// The query is text, not a pattern. The time is proportional to the product of the lengths of both texts.

@@ -1,4 +1,4 @@
-//! Scores a text in categories, such as hate or finance, by lists of words and phrases. `moderation` and `topic` own
+//! Scores a text in categories, such as hate or finance, by lists of words and phrases. `moderation` and `topic` define
 //! the lists. [`Classifier`] is the interface, which a machine-learning model can implement instead.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,9 @@ pub struct Lexicon {
     weak: CompiledRules,
 }
 
-/// The contribution of one strong phrase; that of one weak word follows.
+/// The score of a category with one strong phrase.
 const STRONG: f64 = 0.85;
+/// The score of a category with one weak word.
 const WEAK: f64 = 0.35;
 
 impl std::fmt::Debug for Lexicon {
@@ -31,7 +32,8 @@ impl std::fmt::Debug for Lexicon {
 }
 
 impl Lexicon {
-    /// Creates a lexicon from phrases of which one is sufficient, and words of which several are required.
+    /// Creates a lexicon from strong phrases, of which one is sufficient evidence, and weak words, of which several are
+    /// needed.
     pub(super) fn new(strong: &'static [DetectionRule], weak: &'static [DetectionRule]) -> Self {
         Self { strong: CompiledRules::new(strong), weak: CompiledRules::new(weak) }
     }
@@ -52,6 +54,8 @@ impl Lexicon {
 }
 
 impl Classifier for Lexicon {
+    /// Returns the categories of which a word or phrase occurs, each with a score between 0 and 1. The matches count
+    /// as independent evidence, so each one raises the score of its category.
     fn classify(&self, text: &str) -> Vec<(String, f64)> {
         // The probability that a category does not apply, updated word by word.
         let mut absent: BTreeMap<&str, f64> = BTreeMap::new();

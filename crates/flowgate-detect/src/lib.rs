@@ -1,9 +1,10 @@
-//! Classifies the content of a text by its form, with detectors for policies.
+//! Finds kinds of content in a text by their form, such as secrets or shell commands, with detectors that the functions
+//! of policies call.
 //!
-//! A detector finds what is written plainly. It proves nothing about what it does not find: the author of a text can
-//! spell a secret backwards. Rules that must hold use labels, with detectors in addition.
+//! A detector finds only content that is written plainly. A text without findings is not proven harmless: its author
+//! can spell a secret backwards. Rules that must hold use labels, with detectors in addition.
 //!
-//! * [`personal`]: addresses, numbers with check digits, names and places.
+//! * [`personal`]: e-mail and other addresses, numbers with check digits, names and places.
 //! * [`secrets`](mod@secrets): keys and tokens by the formats of their issuers, and by entropy.
 //! * [`python`] and [`shell`]: the imports, calls and effects of a piece of code.
 //! * [`unicode`]: categories of characters, and text that is invisible to a reader.
@@ -11,7 +12,8 @@
 //! * [`markup`]: links, images and hidden parts of HTML and Markdown.
 //! * [`licence`]: licences and copyright notices.
 //! * [`fuzzy`]: approximate search.
-//! * [`moderation`] and [`topic`]: word lists behind the trait [`Classifier`], which a model can implement instead.
+//! * [`moderation`] and [`topic`]: categories of a text by word lists, as implementations of the trait [`Classifier`],
+//!   which a model can implement instead.
 //!
 //! Every function here is total, takes time about linear in the text and returns at most [`MAX_FINDINGS`] findings.
 //! Spans are byte ranges on character boundaries. `tests/detectors.rs` measures the accuracy of the detectors over a

@@ -1,4 +1,4 @@
-//! Finds software licences and copyright notices.
+//! Finds software licences and copyright notices, for the function `copyright` of policies.
 //!
 //! A licence is recognised by its title or by a phrase that occurs only in it; spaces, line ends and comment marks
 //! between the words are ignored. Kinds are `COPYRIGHT` and names such as `GNU_GPL_V2`.

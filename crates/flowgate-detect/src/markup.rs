@@ -1,8 +1,10 @@
-//! Finds links, images, alternative texts, and text that is not shown, in HTML and Markdown.
+//! Finds links, images, alternative texts, and text that a reader is not shown, in HTML and Markdown, for functions
+//! of policies such as `leaking_links`. An image or a link can leak data to its host, and hidden text can contain an
+//! attack.
 //!
-//! The parser tolerates any input: it makes one pass over the text, without a tree and without recursion. HTML and
-//! Markdown are parsed together, since tools return either embedded in the other. An element counts as hidden only if
-//! the element itself declares it; text hidden by a style sheet or by white letters is not recognised.
+//! The parser tolerates any input: it makes one pass over the text as HTML and one as Markdown, without a tree and
+//! without recursion. Every text is parsed as both, since tools return either embedded in the other. An element
+//! counts as hidden only if its own attributes hide it; text that a style sheet hides is not recognised.
 
 mod html;
 mod url;
@@ -37,7 +39,8 @@ pub struct Markup {
     pub images: Vec<Link>,
 }
 
-/// Parses a text.
+/// Parses a text as HTML and as Markdown. Each list of the result has at most [`MAX_FINDINGS`] items; the rest is
+/// omitted.
 ///
 /// ```
 /// let found = flowgate_detect::markup::parse("see [this](https://a.example/1), ![cat](https://b.example/c.png)");
@@ -49,17 +52,17 @@ pub fn parse(text: &str) -> Markup {
     let mut markup = Markup::default();
     html::read(text, &mut markup);
     markdown(text, &mut markup);
-    // An address inside another, as in `/go?to=https://…`, counts separately.
-    let known: BTreeSet<usize> =
+    // An address within another one, as in `/go?to=https://…`, is a link of its own.
+    let link_starts: BTreeSet<usize> =
         markup.links.iter().chain(&markup.images).map(|link| link.span.start).collect();
     for span in url::web_addresses(text) {
-        if !known.contains(&span.start)
+        if !link_starts.contains(&span.start)
             && let Some(url) = text.get(span.clone())
         {
             markup.links.push(Link { url: url.to_owned(), span });
         }
     }
-    // An image address is also an address.
+    // An absolute image address is a web address as well, which `links` lists without exception.
     let shown = markup.images.iter().filter(|image| image.url.starts_with("http")).cloned();
     markup.links.extend(shown);
     deduplicate_links(&mut markup.links);
@@ -69,7 +72,7 @@ pub fn parse(text: &str) -> Markup {
     markup
 }
 
-/// Keeps the first occurrence of each address, in order.
+/// Sorts links by their location, and removes all but the first occurrence of each address.
 fn deduplicate_links(links: &mut Vec<Link>) {
     links.sort_by_key(|link| link.span.start);
     let mut seen = BTreeSet::new();
@@ -77,8 +80,8 @@ fn deduplicate_links(links: &mut Vec<Link>) {
     links.truncate(MAX_FINDINGS);
 }
 
-/// Adds the links and images of Markdown: `[label](address)`, `[label][name]` with a definition `[name]: address`, and
-/// the same with `!` for images.
+/// Adds the links and images of Markdown: `[label](address)`, `[label][name]` with a definition `[name]: address`,
+/// and the same with `!` for images. A label without an address or name, `[label]` or `[label][]`, is its own name.
 fn markdown(text: &str, markup: &mut Markup) {
     // The positions of open brackets.
     let mut open: Vec<usize> = Vec::new();
@@ -86,7 +89,7 @@ fn markdown(text: &str, markup: &mut Markup) {
     let mut references: Vec<(bool, Range<usize>, Range<usize>)> = Vec::new();
     let mut definitions: BTreeMap<String, Link> = BTreeMap::new();
     let mut escaped = false;
-    // The inside of addresses is not parsed, which keeps the time linear.
+    // The end of the last address. Addresses are not parsed for brackets, so that the time is linear.
     let mut skipped = 0;
     for (at, c) in text.char_indices() {
         if std::mem::take(&mut escaped) || at < skipped {
@@ -126,23 +129,27 @@ fn markdown(text: &str, markup: &mut Markup) {
         }
     }
     for (image, label, name) in references {
+        // Nested brackets yield names that contain one another; without the limit, normalising them takes quadratic
+        // time.
         if name.len() <= 1000
             && let Some(link) = definitions.get(&reference_key(text, &name)).cloned()
         {
             add_reference(text, markup, image, &label, link);
         }
     }
+    // A definition counts as a link even if no reference uses it: text elsewhere can refer to it.
     markup.links.extend(definitions.into_values());
 }
 
-/// Adds the link or image of a reference, whose target was defined elsewhere in the text. `label` is the text of the
-/// link or the alternative text of the image.
+/// Adds a link or, with `image`, an image to the result. `label` is the text of the link or the alternative text of the
+/// image.
 fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
+    // More than will be returned, since duplicates are removed later.
     if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
         return;
     }
     if image {
-        // Limits images within images: each would keep the text of all those inside it.
+        // The label of an image that contains others repeats all of their labels, so its length is bounded.
         let label = label.start..label.end.min(label.start + MAX_ALT);
         let end =
             (label.start..=label.end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(label.start);
@@ -154,16 +161,18 @@ fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usi
     }
 }
 
-/// Maximum length of the alternative text of an image that is kept, in bytes.
+/// Maximum length of the recorded alternative text of an image, in bytes.
 const MAX_ALT: usize = 1_000;
 
-/// Normalises the name of a reference, which is compared without case and runs of spaces.
+/// Returns the name of a reference in lower case with single spaces, by which it is compared; empty if it is too long.
 fn reference_key(text: &str, name: &Range<usize>) -> String {
     let name = text.get(name.clone()).filter(|name| name.len() <= 1000).unwrap_or_default();
     name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// Returns the address at the start of a text, up to a space or the parenthesis that closes it.
+/// Returns the address at the start of a text; `None` if there is none. The address ends before a space, an angle
+/// bracket, or a closing parenthesis that is not opened in it. The text begins at byte `offset` of the whole text, in
+/// which the returned span counts.
 fn destination(text: &str, offset: usize) -> Option<Link> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '<']);
     let start = text.len() - trimmed.len();

@@ -1,4 +1,5 @@
-//! Classifies harmful language by word lists: `hate`, `harassment`, `self-harm`, `sexual`, `violence`.
+//! Classifies harmful language by word lists, for the function `moderated` of policies: `hate`, `harassment`,
+//! `self-harm`, `sexual`, `violence`.
 //!
 //! This is a weak substitute for a model. It matches English phrases without their context: a threat in other words
 //! is missed, a quotation of one is found. Categories have the names that moderation models use.
@@ -11,12 +12,12 @@ use super::pattern::{DetectionRule, rule};
 
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::new(STRONG, WEAK));
 
-/// Returns the word lists as a [`Classifier`].
+/// Returns the word lists as a [`Classifier`], for a program that can also use another one.
 pub fn lexicon() -> &'static Lexicon {
     &LEXICON
 }
 
-/// Returns the categories of a text with scores up to 1.
+/// Returns the categories of which a text contains a phrase, each with a score above 0 and at most 1.
 ///
 /// ```
 /// let scores = flowgate_detect::moderation::scores("I will kill you");
@@ -32,7 +33,7 @@ pub fn find(text: &str) -> Vec<Finding> {
     LEXICON.find(text)
 }
 
-/// One match is sufficient.
+/// Phrases of which one gives a category the score 0.85.
 const STRONG: &[DetectionRule] = &[
     rule("self-harm", r"(?i)\b(?:kill|hang|shoot|drown|hurt|harm|cut|cutting|starve) (?:myself|yourself)\b"),
     rule(
@@ -100,7 +101,7 @@ const STRONG: &[DetectionRule] = &[
     ),
 ];
 
-/// Two or more matches are required.
+/// Words of which one gives a category the score 0.35, and two exceed the usual threshold of 0.5.
 const WEAK: &[DetectionRule] = &[
     rule(
         "violence",

@@ -1,8 +1,8 @@
-//! Matches tables of regular expressions in a text, with checks of what each expression cannot express. The detectors
-//! of secrets, personal data, licences and injections define the tables.
+//! Matches tables of regular expressions in a text, with additional conditions in Rust. The detectors of secrets,
+//! personal data, licences and injections, and the word lists, define the tables.
 //!
-//! The expressions have no look-around, which keeps them linear; a Rust function checks the text around a match. If
-//! an expression has a group, the finding is the group.
+//! The expressions have no look-around, so that their time is linear in the text; instead, a Rust function checks the
+//! text around a match. If an expression has a group, the finding is the text of the group.
 
 use std::ops::Range;
 
@@ -12,10 +12,14 @@ use super::{Finding, MAX_FINDINGS};
 
 /// One row: an expression, and the conditions on its matches.
 pub(super) struct DetectionRule {
+    /// The kind of the findings.
     kind: &'static str,
     regex: &'static str,
+    /// The condition on a match.
     check: fn(PatternMatch<'_>) -> bool,
+    /// The phrases of which one must precede a match; none are required if it is empty.
     near: &'static [&'static str],
+    /// Returns the number of bytes at the start of a match that are the finding.
     cut: fn(&str) -> usize,
 }
 
@@ -30,7 +34,8 @@ impl DetectionRule {
         Self { check, ..self }
     }
 
-    /// Keeps only the returned number of bytes of a match, where its end depends on its beginning; 0 for none.
+    /// Shortens each match to the number of bytes that `cut` returns; 0 rejects the match. For kinds whose length
+    /// depends on their first characters.
     pub(super) const fn truncated_by(self, cut: fn(&str) -> usize) -> Self {
         Self { cut, ..self }
     }
@@ -41,7 +46,7 @@ impl DetectionRule {
     }
 }
 
-/// A match in its text.
+/// A match of a rule, with the text around it.
 #[derive(Clone, Copy)]
 pub(super) struct PatternMatch<'t> {
     whole: &'t str,
@@ -55,17 +60,18 @@ impl<'t> PatternMatch<'t> {
         self.start..self.start + self.text.len()
     }
 
-    /// Returns the text before.
+    /// Returns the text before the match.
     pub(super) fn before(&self) -> &'t str {
         self.whole.get(..self.start).unwrap_or_default()
     }
 
-    /// Returns the text after.
+    /// Returns the text after the match.
     pub(super) fn after(&self) -> &'t str {
         self.whole.get(self.start + self.text.len()..).unwrap_or_default()
     }
 
-    /// Returns whether one of the phrases occurs, as whole words, in the few words before.
+    /// Returns whether one of the phrases, which are in lower case, occurs as whole words in the 48 bytes before the
+    /// match.
     pub(super) fn follows_phrase(&self, phrases: &[&str]) -> bool {
         let before = self.before();
         let window = before.get(before.floor_char_boundary(before.len().saturating_sub(48))..);
@@ -98,6 +104,7 @@ impl CompiledRules {
     pub(super) fn find(&self, text: &str) -> Vec<Finding> {
         let mut findings = DisjointFindings::default();
         for (rule, regex) in &self.0 {
+            // An invalid expression never matches; a test compiles all of them.
             let Some(regex) = regex else { continue };
             let has_group = regex.captures_len() > 1;
             let mut at = 0;
@@ -108,18 +115,19 @@ impl CompiledRules {
                     Some(found)
                 };
                 let matched = group.and_then(|group| {
+                    // Some kinds have a length that a regular expression cannot state; `cut` returns it.
                     let length = (rule.cut)(group.as_str());
                     let span = group.start()..group.start() + length;
                     Some(PatternMatch { whole: text, text: text.get(span)?, start: group.start() })
                 });
-                let kept = matched.filter(|matched| {
+                let accepted = matched.filter(|matched| {
                     (rule.check)(*matched)
                         && (rule.near.is_empty() || matched.follows_phrase(rule.near))
                         && findings.insert(Finding { kind: rule.kind, span: matched.span() })
                 });
-                // After a finding, the search continues behind it. A rejected match may overlap a valid one, so the
-                // search continues inside it, unless it is so long that this could take quadratic time.
-                at = match kept {
+                // After a finding, the search continues at its end. A rejected match may overlap a valid one, so the
+                // search continues one byte after its start, unless it is so long that this could take quadratic time.
+                at = match accepted {
                     Some(matched) => matched.span().end.max(found.start() + 1),
                     None if found.len() > LOOK_INTO => found.end(),
                     None => found.start() + 1,
@@ -145,7 +153,8 @@ impl CompiledRules {
 pub(super) struct DisjointFindings(std::collections::BTreeMap<usize, Finding>);
 
 impl DisjointFindings {
-    /// Adds a finding unless it overlaps another one.
+    /// Adds a finding unless it is empty, overlaps another one, or exceeds [`MAX_FINDINGS`]. Returns whether it was
+    /// added.
     pub(super) fn insert(&mut self, finding: Finding) -> bool {
         let Range { start, end } = finding.span;
         let taken = self.0.range(..end).next_back().is_some_and(|(_, other)| other.span.end > start);
@@ -160,7 +169,7 @@ impl DisjointFindings {
         self.0.len() >= MAX_FINDINGS
     }
 
-    /// Returns the findings.
+    /// Returns the findings, in order.
     pub(super) fn into_vec(self) -> Vec<Finding> {
         self.0.into_values().collect()
     }

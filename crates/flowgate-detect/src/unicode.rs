@@ -2,7 +2,7 @@
 //!
 //! Many findings have legitimate uses (an emoji with a joiner, a name in two scripts), so the kinds are
 //! distinguished: `TAG` and `BIDI_CONTROL` are hardly ever legitimate; `ZERO_WIDTH` often is between letters of
-//! Persian or in emoji, where it is not reported.
+//! Persian or in emoji, where it is not reported. Policies call it by the functions `unicode` and `hidden_text`.
 
 use std::ops::Range;
 
@@ -67,7 +67,8 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
         let kind = kind_of_finding(c).filter(|kind| match *kind {
             // The flag of a region is a black flag followed by tags.
             "TAG" => !is_in_flag,
-            // Joiners belong to emoji and to joining scripts.
+            // Joiners belong to emoji and to joining scripts such as Arabic; after ASCII or a letter of the scripts that
+            // `script` lists, which need none, they are hidden text.
             "ZERO_WIDTH" => {
                 !matches!(c, '\u{200c}' | '\u{200d}') || before.is_ascii() || script(before).is_some()
             }
@@ -149,6 +150,7 @@ enum Script {
     Armenian,
 }
 
+/// Returns the script of a letter, if it is one whose letters resemble those of another script.
 fn script(c: char) -> Option<Script> {
     if !c.is_alphabetic() {
         return None;
@@ -163,7 +165,7 @@ fn script(c: char) -> Option<Script> {
 }
 
 /// Returns words of three letters or more with letters of two scripts: `pаypal` with a Cyrillic `а`, but not `Δx` or
-/// `µm`.
+/// `µm`. The signs for micro and ohm are ignored, since they are units in Latin texts.
 fn mixed_words(text: &str) -> impl Iterator<Item = Finding> + '_ {
     let mut at = 0;
     text.split_inclusive(|c: char| !c.is_alphanumeric()).filter_map(move |piece| {

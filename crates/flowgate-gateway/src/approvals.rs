@@ -6,16 +6,20 @@
 //! its turn ends, and continues when the agent asks again.
 //!
 //! * `people`: who may see, decide and freeze.
-//! * `clearance`: what they may read.
-//! * `freezes`: what is frozen; `freeze_targets`: what can be; `freeze_kind`: its kinds.
+//! * `clearance`: which parts of a question a person may read.
+//! * `freezes`: the checks whether something is frozen; `freeze_targets`: the names that can be frozen; `freeze_kind`:
+//!   the kinds of these names.
+//! * `lasting_grants`: approvals for all conversations of a client.
 //! * `question_content`: what the database stores of a question, and what a person sees.
 //! * `routes`: the HTTP routes by which people list and decide questions.
 //! * `webhook`: notifications.
 
 pub(crate) mod clearance;
+pub(crate) mod decisions;
 pub(crate) mod freeze_kind;
 pub(crate) mod freeze_targets;
 pub(crate) mod freezes;
+pub(crate) mod lasting_grants;
 pub(crate) mod people;
 pub(crate) mod question_content;
 pub(crate) mod routes;
@@ -31,8 +35,8 @@ use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, MAX_OFFERED, NewQuestion, QuestionLimits, QuestionState,
-    StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
+    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits,
+    QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
 };
 use crate::http::client_presence::ClientPresence;
 use crate::log::{self, Limit, OperatorLog};
@@ -40,8 +44,9 @@ use crate::random;
 use crate::recorder::{self, AuditEntry, Recorder};
 use flowgate_audit::AuditEvent;
 use freeze_targets::FreezeTargets;
+use lasting_grants::{GrantOffer, OFFER};
 use people::People;
-use question_content::{TIMES, remove_times, shown_content, stored_content};
+use question_content::{TIMES, remove_variable_members, shown_content, stored_content};
 use webhook::Webhook;
 
 /// The maximum size of a tool's description about which people are asked, in bytes; a person could not review a longer
@@ -87,9 +92,9 @@ pub(crate) struct ApprovalReference {
     content: Value,
     /// Whether the answer covers several calls, each exactly like the others.
     pub(crate) is_for_several: bool,
-    /// The number of persisted turns when an earlier request asked it.
+    /// The number of persisted turns when the question was asked, if an earlier request asked it; otherwise 0.
     pub(crate) turn: i64,
-    /// How many of them have not been judged yet, after the first one.
+    /// If the answer covers several equal calls: how many of them, after the first one, have not been judged yet.
     left: u64,
 }
 
@@ -98,14 +103,15 @@ impl ApprovalReference {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
         let times = content.get(TIMES).and_then(Value::as_u64).unwrap_or(1);
-        remove_times(&mut content);
+        remove_variable_members(&mut content);
         Self { id, digest, tool, content, is_for_several: times > 1, turn: 0, left: times.saturating_sub(1) }
     }
 
-    /// Takes one of the further calls that the answer covers, if the request is about exactly such a call.
+    /// Uses the answer for one further call, if it covers several equal calls of which one is left and `ask` is about
+    /// exactly such a call. Returns whether it was used.
     pub(crate) fn take_equal_call(&mut self, ask: &ApprovalRequest) -> bool {
-        let mut content = stored_content(ask, ask.is_grantable);
-        remove_times(&mut content);
+        let mut content = stored_content(ask, ask.is_grantable());
+        remove_variable_members(&mut content);
         let covers = self.left > 0 && self.digest == ask.digest && self.content == content;
         self.left -= u64::from(covers);
         covers
@@ -134,6 +140,7 @@ impl ApprovalOutcome {
 }
 
 impl ApprovalService {
+    /// Creates the service. `asking` are its limits and times, `names` what people may freeze.
     pub(crate) fn new(
         store: Arc<Database>,
         people: People,
@@ -146,8 +153,11 @@ impl ApprovalService {
         Self { store, people, recorder, asking, webhook, names, log, bell: watch::Sender::new(()) }
     }
 
-    /// Asks whether a call may run, and waits a while for the answer. The call does not run if no person may decide.
-    /// `used` are the approvals that this turn has used already.
+    /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is
+    /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
+    /// Also stores the questions that later calls of the same message will probably need (`upcoming`), so that a person
+    /// can decide all of them at once. `used` are the approvals that this turn has used already, which answer no
+    /// further question.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
@@ -173,7 +183,8 @@ impl ApprovalService {
             }
         };
         for next in &ask.upcoming {
-            // A question for which there is no room is reported when its call is judged.
+            // No room for a further question is no error here: it is asked again, and the lack of room reported, when its
+            // call is judged.
             if self.store_question(context, next, used).await?.is_err() {
                 break;
             }
@@ -181,7 +192,8 @@ impl ApprovalService {
         Ok(self.await_answer(context, asked).await)
     }
 
-    /// Stores a question, unless the same question is stored already, and notifies of it.
+    /// Stores a question, unless the same question is stored already. Answers it by a lasting grant if one covers it;
+    /// otherwise notifies people of a new question. The inner error says which limit on questions is reached.
     async fn store_question(
         &self,
         context: ApprovalContext<'_>,
@@ -191,13 +203,24 @@ impl ApprovalService {
         let ApprovalContext { client, conversation, turns, key, .. } = context;
         let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         // Only calls of the chat are compared with what was granted.
-        let may_grant = ask.is_grantable && turns >= 0;
+        let may_grant = ask.is_grantable() && turns >= 0;
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
         if turns < 0
             && let Some(content) = content.as_object_mut()
         {
             // Such a question stays open while other answers arrive, and a repeated call must find it.
             content.remove("evidence");
+        }
+        let offer = GrantOffer::new(client, ask);
+        if let (Some(offer), Some(Value::Object(hidden))) = (&offer, content.get_mut(HIDDEN_MEMBER)) {
+            hidden.insert(OFFER.to_owned(), json!(offer));
+        }
+        let mut limits = self.open_question_limits();
+        if let Some(offer) = &offer
+            && self.store.has_lasting_grant(&client.name, &offer.candidates()).await?
+        {
+            // A grant answers, so the question does not count against the limit on what people are asked.
+            limits.an_hour = i64::MAX;
         }
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let content = content.to_string();
@@ -212,7 +235,7 @@ impl ApprovalService {
             turn: turns,
             since: context.since,
             used: &used,
-            most: self.open_question_limits(),
+            most: limits,
         };
         let record = |void: &[String]| {
             let changed = void.iter().map(|_| {
@@ -235,13 +258,17 @@ impl ApprovalService {
                 return Ok(Err(full));
             }
         };
-        if is_new {
+        let is_answered = match &offer {
+            Some(offer) => self.answer_by_grant(client, (&id, conversation), ask, offer).await?,
+            None => false,
+        };
+        if is_new && !is_answered {
             self.notify_question(&id).await;
         }
         Ok(Ok(ApprovalReference::new(id, ask.digest.clone(), &content)))
     }
 
-    /// Notifies of a new question.
+    /// Notifies the event streams of people and the webhook of a new question.
     async fn notify_question(&self, id: &str) {
         self.wake_waiters();
         let Some(webhook) = &self.webhook else { return };
@@ -250,6 +277,7 @@ impl ApprovalService {
         }
     }
 
+    /// Returns the limits on open questions, in the form of the database.
     fn open_question_limits(&self) -> QuestionLimits {
         let ApprovalSettings { of_client, of_conversation, an_hour, .. } = self.asking;
         QuestionLimits {
@@ -259,7 +287,7 @@ impl ApprovalService {
         }
     }
 
-    /// Reports to the log, the audit log and the agent that no question is asked since there are too many.
+    /// Records in the operator's log and the audit log that no question is asked, since the limit in `full` is reached.
     fn report_full(
         &self,
         client: &ClientSettings,
@@ -278,6 +306,7 @@ impl ApprovalService {
                 "[approvals] questions-an-hour-of-conversation",
                 self.asking.an_hour,
             ),
+            // The limit of the client: no other outcome is passed here.
             _ => ("open questions of one client", "[approvals] open-questions", self.asking.of_client),
         };
         let advice = match full {
@@ -304,8 +333,9 @@ impl ApprovalService {
         self.recorder.record(&[event.into()])
     }
 
-    /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the
-    /// tool for all conversations of the tenant.
+    /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the tool
+    /// for all conversations of the tenant. Asks nothing if no person may decide, or the description is too long to
+    /// review.
     pub(crate) async fn ask_about_tool(
         &self,
         client: &ClientSettings,
@@ -322,6 +352,7 @@ impl ApprovalService {
         let content = json!({
             "tool": tool, "arguments": description, "label": [], "reasons": [reason], "excerpts": [], "offer": offer,
         });
+        // In place of the name of a conversation: limits of a conversation then apply to the offers of one server.
         let place = format!("tools of {}", offer.server);
         let new = NewQuestion {
             id: &id,
@@ -363,15 +394,17 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Returns the answer to the question of a conversation about the call with this digest, after a bounded wait.
+    /// Waits, up to the configured time, for the answer to the question that an earlier request asked about the call
+    /// with this digest. If there is no such question, the decision is `Silent`, which allows nothing.
     pub(crate) async fn await_earlier_answer(
         &self,
         context: ApprovalContext<'_>,
         digest: &str,
     ) -> Result<ApprovalOutcome, DatabaseError> {
         let ApprovalContext { client, conversation, turns, .. } = context;
-        let found = self.store.find_question((&client.name, conversation), digest, turns).await?;
-        let Some(question) = found else { return Ok(ApprovalOutcome::NOBODY) };
+        let question = self.store.find_question((&client.name, conversation), digest, turns).await?;
+        let Some(question) = question else { return Ok(ApprovalOutcome::NOBODY) };
+        // The question belongs to the turn of the request that asked it.
         let turn = question.turn;
         let asked = ApprovalReference {
             turn,
@@ -411,7 +444,7 @@ impl ApprovalService {
                 }
             };
             match state {
-                // The client has disconnected: the answer is kept for its next request.
+                // The client has disconnected: the answer is stored for its next request.
                 Some(QuestionState::Open | QuestionState::Allowed) if presence.is_disconnected() => {
                     break Decision::Later;
                 }
@@ -420,11 +453,13 @@ impl ApprovalService {
                 Some(QuestionState::Denied) => break Decision::Refuse,
                 Some(QuestionState::Open) if Instant::now() >= until => break Decision::Later,
                 Some(QuestionState::Open) => {}
+                // No answer can come any more: the question ended in another way, or its row was deleted.
                 Some(QuestionState::Used | QuestionState::Expired | QuestionState::Void) | None => {
                     break Decision::Silent;
                 }
             }
             let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
+            // The bell rings when a question changes at this gateway; changes at other gateways are found by polling.
             tokio::select! {
                 _ = bell.changed() => {}
                 () = presence.disconnected(), if !presence.is_disconnected() => {}
@@ -434,7 +469,8 @@ impl ApprovalService {
         ApprovalOutcome { decision, asked: Some(asked) }
     }
 
-    /// Voids the questions of a conversation that continues without the answers, except those whose approvals are used.
+    /// Voids the questions of a conversation that continues without the answers, except those whose approvals the turn
+    /// uses (`used`). Records those that were allowed, since their calls do not run.
     pub(crate) async fn void_questions(
         &self,
         client: &ClientSettings,
@@ -448,7 +484,7 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Records that these questions were allowed and that their calls do not run.
+    /// Records in the audit log that these questions were allowed and that their calls do not run, because of `cause`.
     fn note_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
@@ -464,7 +500,7 @@ impl ApprovalService {
         self.recorder.record(&questions.iter().map(to_entry).collect::<Vec<AuditEntry>>())
     }
 
-    /// Returns the record of a tenant's stores in JSON, if it differs from `known`.
+    /// Returns the record of the labels of a tenant's external state in JSON, if it differs from `known`.
     pub(crate) async fn changed_external_state(
         &self,
         tenant: &str,
@@ -478,7 +514,7 @@ impl ApprovalService {
         self.bell.send_replace(());
     }
 
-    /// Notifies of a decision.
+    /// Notifies the waiting requests, the event streams of people and the webhook of a decision.
     fn notify_decision(&self, question: &StoredQuestion) {
         self.wake_waiters();
         if let Some(webhook) = &self.webhook {
@@ -486,14 +522,15 @@ impl ApprovalService {
         }
     }
 
-    /// Marks expired questions, and deletes them after `retention`. Called periodically.
+    /// Marks questions that were not answered or used in time as expired, and deletes closed questions and lasting
+    /// grants whose time ended more than `retention` ago. Called periodically.
     pub(crate) async fn expire_questions(&self, retention: Duration) -> Result<(), DatabaseError> {
         let allowed = self.store.expire(millis(retention)).await?;
         self.note_void(&allowed, "the approval was not used in time")
     }
 }
 
-/// Returns a time in milliseconds, at most the longest.
+/// Returns a time in milliseconds, at most [`MAX_MILLIS`].
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).map_or(MAX_MILLIS, |time| time.min(MAX_MILLIS))
 }

@@ -1,5 +1,5 @@
-//! Frees large values, such as conversations, on a separate thread: freeing takes as long as answering a request, and
-//! the caller may hold a contended lock.
+//! Frees large values, such as conversations evicted from memory, on a separate thread: freeing one takes as long as
+//! answering a request, and the caller may hold a contended lock.
 
 use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,7 +13,7 @@ static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
     thread.spawn(move || take.into_iter().for_each(drop)).ok().map(|_| give)
 });
 
-/// Drops a value soon.
+/// Drops a value on the freeing thread; here, if there is no such thread or its queue is full.
 pub(crate) fn drop_in_background(value: impl Send + 'static) {
     if let Some(thread) = &*THREAD {
         // A value that the queue does not take is dropped here.

@@ -4,8 +4,8 @@
 //! decodes a request of any supported API into a chat, [adds
 //! it](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that the chat belongs
 //! to, and judges the output of the model before the agent receives any of that output. Streaming and non-streaming
-//! routes share this code. `http::service` calls it. This file has the state that the routes share, from the start to
-//! the end of the gateway.
+//! routes share this code, which `http::service` calls. This file has the state that the routes share: opened when the
+//! gateway starts, closed when it ends.
 //!
 //! A request passes these modules:
 //!
@@ -16,7 +16,7 @@
 //! * `report`: the log line of a request.
 //! * `model_list`: the list of models; `count_tokens`: the number of tokens of a request.
 //!
-//! They use:
+//! These modules use:
 //!
 //! * `clients`: clients by their keys; `request_quota`: how often a client may send requests.
 //! * `headers`: the headers that name a conversation and a provenance.
@@ -162,8 +162,8 @@ impl ModelRoutes {
         self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default()
     }
 
-    /// Returns which of these fail now: the database and the audit log, if they cannot be written, and an overdue
-    /// required witness.
+    /// Returns the names of the parts without which the gateway does not work and that fail now: the database or the
+    /// audit log, if it cannot be written, and a required witness that is overdue.
     pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {

@@ -84,7 +84,7 @@ pub struct GatewayConfig {
     pub keys: Vec<Secret>,
 }
 
-/// The database, and how much it keeps for how long.
+/// The database, and how much of what it stores for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseSpec {
     /// The database.
@@ -97,7 +97,7 @@ pub struct DatabaseSpec {
     pub conversation: u64,
     /// The limit on remembered text that one client was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
-    /// The retention time of these texts.
+    /// The retention time of the remembered texts.
     pub quotation_age: Duration,
 }
 
@@ -158,10 +158,10 @@ pub struct ClientSettings {
     pub is_interactive_alone: bool,
     /// The limit on remembered text that it was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
-    /// The retention time of these texts.
+    /// The retention time of the remembered texts.
     pub quotation_age: Duration,
-    /// Whether that person decides the policy's questions about calls of MCP servers: only if no other person decides
-    /// for it.
+    /// Whether the person who uses the client interactively decides the policy's questions about calls of MCP servers:
+    /// only if no approver is configured for the client.
     pub asks_in_front: bool,
     /// Message templates that the operator has pinned.
     pub pinned: Vec<MessageTemplate>,
@@ -249,11 +249,12 @@ pub fn read(
     read_with_methods(text, folder, environment, &MethodRegistry::builtin())
 }
 
-/// Reads the configuration as [`read`] does; `method = "NAME"` names a method of `methods`, which contain those of the
-/// embedding program.
+/// Reads the configuration as [`read`] does; `method = "NAME"` of a client names one of `methods`, which an embedding
+/// program may have extended.
 ///
-/// Sections are read in the order of their references: upstreams and servers, clients, people, and then the settings of
-/// clients that depend on people and on the store.
+/// A section is read after the sections to which it refers: upstreams and servers, then clients, then people. At the
+/// end, clients receive the settings that depend on people and on the store. Also checks that no two principals share a
+/// key, and that the extern predicates of the policies and of `[predicates]` match.
 ///
 /// # Errors
 /// The first error in the file, with its position.
@@ -301,7 +302,7 @@ pub fn read_with_methods(
         }
         client.predicates = predicate_sources.clone();
         if let Some(other) = clients.iter().find(|other| client.key.is_some() && other.key == client.key) {
-            return Err(at(format!("its key is also that of {}: give each client its own key", other.name)));
+            return Err(at(format!("the key is also that of {}: give each client its own key", other.name)));
         }
         if client.certificate.is_some() {
             if !asks_for_certificates {
@@ -313,7 +314,7 @@ pub fn read_with_methods(
             }
             if let Some(other) = clients.iter().find(|other| other.certificate == client.certificate) {
                 return Err(at(format!(
-                    "its certificate is also that of {}: give each client its own certificate",
+                    "the certificate is also that of {}: give each client its own certificate",
                     other.name
                 )));
             }
@@ -329,7 +330,9 @@ pub fn read_with_methods(
     let is_declared =
         |name: &str| clients.iter().any(|client| client.policy.externs().any(|declared| declared == name));
     if let Some(unknown) = predicate_sources.predicate_names().find(|name| !is_declared(name)) {
-        return Err(ConfigError(format!("predicates: no policy declares `extern {unknown}`")));
+        return Err(ConfigError(format!(
+            "predicates: no policy declares `extern {unknown}`: declare it in a policy, or remove the entry"
+        )));
     }
     let mut people: Vec<Person> = Vec::new();
     for (name, spec) in file.people {
@@ -408,7 +411,7 @@ fn missing(variable: &str) -> String {
     )
 }
 
-/// Returns the entry of this name.
+/// Returns the entry of this name; the error message lists the names that exist.
 fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
@@ -416,6 +419,7 @@ fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Resu
     })
 }
 
+/// What the sections of a configuration file are read with; each submodule adds a method for one section.
 struct ConfigReader<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
@@ -425,11 +429,12 @@ struct ConfigReader<'a> {
 }
 
 impl ConfigReader<'_> {
-    /// Loads the sources that answer extern predicates.
+    /// Reads the section `[predicates]`, and loads the services and modules that answer extern predicates.
     fn predicate_sources(
         &self,
         predicates: &BTreeMap<String, String>,
     ) -> Result<PredicateSources, ConfigError> {
+        // `whom` is the address of a service or the file of a module.
         let source = |(name, whom): (&String, &String)| {
             let source: Result<PredicateSourceSpec, PredicateSourceError> = format!("{name}={whom}").parse();
             source.map(|source| source.relative_to(self.folder)).map_err(|why| match why {
@@ -443,12 +448,13 @@ impl ConfigReader<'_> {
         PredicateSources::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
     }
 
-    /// Reads the section `[store]`; what it leaves out has the default value.
+    /// Reads the section `[store]`; a setting that it leaves out has the default value. A time or size of 0 is raised
+    /// to the smallest one that works.
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
         let defaults = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {
             (Some(_), Some(_)) => {
-                return Err("it has both `url` and `url-from`: remove one of them".to_owned());
+                return Err("the section has both `url` and `url-from`: remove one of them".to_owned());
             }
             (Some(url), None) => url,
             (None, Some(name)) => (self.environment)(&name).ok_or_else(|| {
@@ -457,6 +463,7 @@ impl ConfigReader<'_> {
             (None, None) => format!("sqlite:{FILE}"),
         };
         let place = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
+        // Mebibytes, in bytes.
         let mib = |mib: Option<u32>, default: u64| mib.map_or(default, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(defaults.memory).unwrap_or(u64::MAX);
         let days = |days: Option<u32>, default: Duration| {
@@ -487,11 +494,11 @@ impl ConfigReader<'_> {
             .keep_connections(IDLE_CONNECTION_TIMEOUT);
         let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        // With `pass-key`, the key of each client is passed on instead.
         match (&key, spec.pass_key) {
             (Some(_), true) => {
                 return Err(
-                    "it has both a key and `pass-key`: remove the key if clients send their own, or \
-                    `pass-key` otherwise"
+                    "the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise"
                         .to_owned(),
                 );
             }
@@ -503,10 +510,12 @@ impl ConfigReader<'_> {
         Ok(UpstreamConfig { name, remote, pass_key: spec.pass_key, models, dropped })
     }
 
+    /// Reads a key from an environment variable or a file, of which a section may name one, and notes it, so that it is
+    /// removed from logs and records. `None` if the section names neither.
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
         let key = match (variable, file) {
             (Some(_), Some(_)) => {
-                return Err("it has both `key-from` and `key-file`: remove one of them".to_owned());
+                return Err("the section has both `key-from` and `key-file`: remove one of them".to_owned());
             }
             (Some(name), None) => (self.environment)(name).ok_or_else(|| missing(name))?,
             (None, Some(file)) => self.text(&self.folder.join(file))?,
@@ -516,13 +525,13 @@ impl ConfigReader<'_> {
         Ok(Some(key.trim().to_owned()))
     }
 
-    /// Reads the certificate authorities for the server at an address.
+    /// Reads the certificate authorities that are trusted for the server at `url` from a PEM file; without a file,
+    /// returns the default ones.
     fn authorities(&self, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
         let Some(file) = file else { return Ok(Authorities::default()) };
         if !url.starts_with("https://") {
             return Err(
-                "it has a `ca-file`, but its `url` does not begin with https://: correct the `url`, or \
-                remove the `ca-file`"
+                "the section has a `ca-file`, but its `url` does not begin with https://: correct the `url`, or remove the `ca-file`"
                     .to_owned(),
             );
         }

@@ -2,26 +2,28 @@
 //! routes, the MCP routes and the routes for people use it.
 //!
 //! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. Of a
-//! conversation, the [journal](flowgate_guard::journal) of its inputs is kept; the conversation is replayed from it on
-//! demand. A turn is persisted before its answer is sent, in one transaction with everything that follows from it; a
-//! turn that cannot be persisted is not answered.
+//! conversation, it has the [journal](flowgate_guard::journal) of the inputs, from which the conversation is replayed
+//! on demand. A turn is persisted before its answer is sent, in one transaction with its other changes; a turn that
+//! cannot be persisted is not answered.
 //!
 //! `Database` is the interface: its methods are the operations of the gateway, each of which is written once over
 //! `transaction::Transaction`. A backend runs them.
 //!
-//! * `transaction`: statements, operations, and what a backend does.
+//! * `transaction`: statements, operations, and the interface of a backend.
 //! * `sqlite`: the backend of SQLite, with one thread that writes.
 //! * `postgres`: the backend of PostgreSQL, with a pool of connections.
 //! * `address`: the address of the database.
-//! * `migrations`: its tables.
+//! * `migrations`: the tables of the database.
 //! * `conversations`: conversations.
 //! * `turns`: turns, and the records of tenants.
 //! * `questions`: questions to people; `freezes`: freezes.
 //! * `quotations`: texts that clients were shown.
+//! * `changes`: the numbers of changes of questions.
+//! * `lasting_grants`: approvals for all conversations of a client.
 //! * `request_quotas`: the quotas of requests of clients.
 //! * `tools`: approved tools of servers.
-//! * `cache`: facts that need no query.
-//! * `caller_step`: steps of an operation that its caller takes.
+//! * `cache`: facts in memory that save a query.
+//! * `caller_step`: a step that the caller of an operation takes within its transaction.
 //! * `probe`: whether the database is writable.
 //! * `error`: why an operation fails; `client_messages`: the constant messages that clients receive then.
 //! * `log_heads`: the heads of audit logs.
@@ -29,10 +31,12 @@
 mod address;
 mod cache;
 mod caller_step;
+mod changes;
 mod client_messages;
 mod conversations;
 mod error;
 mod freezes;
+mod lasting_grants;
 pub(crate) mod log_heads;
 mod migrations;
 mod postgres;
@@ -58,6 +62,7 @@ pub use address::{DatabaseAddress, DatabaseAddressError};
 pub(crate) use cache::Freeze;
 pub(crate) use conversations::{ConversationJournal, OpenedConversation};
 pub use error::{DatabaseError, MigrationError};
+pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
     AskOutcome, DecideError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, PersonDecision, QuestionLimits,
     QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, TURN_OUTSIDE_CHAT,
@@ -94,6 +99,7 @@ impl Database {
     /// # Errors
     /// If the file is in use, missing or replaced, or the database cannot be opened or migrated.
     pub(crate) async fn open(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
+        // The random name of this process: the holder of leases, and the identity of a new database.
         let holder = crate::random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         let database = match place {
             DatabaseAddress::Postgres(url) => {
@@ -106,7 +112,7 @@ impl Database {
             }
             _ => {
                 let (place_of_file, name) = (place.clone(), holder.clone());
-                // To migrate a large file takes long.
+                // On a blocking thread, because the migration of a large file takes long.
                 let open = move || match place_of_file.file() {
                     Some(path) => SqliteDatabase::open_file(path),
                     None => SqliteDatabase::open_memory(&name),
@@ -119,7 +125,8 @@ impl Database {
         database.with_identity().await
     }
 
-    /// Opens a database for reading, also while a gateway uses it.
+    /// Opens an existing database for reading, also while a gateway uses it. It is not migrated: fails if its schema is
+    /// not the one of this program.
     pub(crate) async fn read(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
         let database = match place {
             DatabaseAddress::Postgres(url) => {
@@ -129,6 +136,7 @@ impl Database {
             DatabaseAddress::File(path) => {
                 Self::new(SqliteDatabase::open_file_to_read(path)?, place, String::new())
             }
+            // A database in memory belongs to the process that opened it, so here it has no tables yet.
             DatabaseAddress::Memory => return Err(DatabaseError::SchemaOlder),
         };
         if let Err(error) = database.check_schema().await {
@@ -138,6 +146,8 @@ impl Database {
         Ok(database)
     }
 
+    /// Creates a database on a backend, whose identity is not read yet. `holder` identifies this process as the holder
+    /// of leases.
     fn new(backend: impl Backend + 'static, place: &DatabaseAddress, holder: String) -> Self {
         Self {
             backend: Box::new(backend),
@@ -184,7 +194,7 @@ impl Database {
         self.backend.close().await;
     }
 
-    /// Runs `work`, and closes the connections afterwards.
+    /// Runs `work`, closes the connections even if it fails, and returns its result.
     pub(crate) async fn close_after<T>(
         &self,
         work: impl AsyncFnOnce(&Self) -> Result<T, DatabaseError>,
@@ -215,15 +225,17 @@ impl Database {
         access: Access,
         operation: impl for<'t> FnOnce(&'t mut DynTransaction<'t>) -> OperationFuture<'t, T> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        let (keep, mut output) = oneshot::channel();
+        // A backend runs operations of all types, so the output does not pass through it.
+        let (output_sender, mut output) = oneshot::channel();
         let operation: transaction::Operation = Box::new(move |tx| {
             let work = operation(tx);
             Box::pin(async move {
-                let _ = keep.send(work.await?);
+                let _ = output_sender.send(work.await?);
                 Ok(())
             })
         });
         with_timeout(self.backend.run(access, operation)).await?;
+        // Without an output, the operation was dropped before its end.
         output.try_recv().map_err(|_| DatabaseError::Closed)
     }
 

@@ -1,8 +1,11 @@
 //! Serves HTTP: from a socket to a route, and from the answer of the route to the socket.
 //!
-//! * [`server`]: accepts sockets, and shuts down; `admission`: the bound on connections.
+//! * [`server`]: accepts sockets, and shuts down; `admission`: the bound on open connections, and which one is closed
+//!   for another.
 //! * `connection`: one connection, of HTTP/1.1 or HTTP/2; `handshake`: TLS; `write_timeout`: clients that do not read.
-//! * `peek`: the protocol of a connection; `connection_service`: the steps before the routes; `open_requests`, `stream_progress`: the bounds of HTTP/2.
+//! * `peek`: the first bytes of a connection, which show its protocol; `connection_service`: the checks of a request
+//!   before the routes; `open_requests`, `stream_progress`: limits on the requests and the answers of an HTTP/2
+//!   connection.
 //! * `service`: the routes, with every check that may reject a request.
 //! * [`access`]: access control of the policy API and the metrics.
 //! * `turn_tasks`: turns and messages to MCP servers in flight, as tasks; `workers`: evaluations for the policy API, on

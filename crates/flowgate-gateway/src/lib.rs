@@ -5,7 +5,7 @@
 //! * [`limits`]: every bound on what a client can make the gateway do, in one place.
 //! * [`approvals`]: people who decide questions and order freezes.
 //! * [`predicates`]: `extern` predicates that a service or a WebAssembly module answers.
-//! * [`recorder`]: the writer of the [audit log](flowgate_audit); [`witness`]: parties outside the gateway that keep
+//! * [`recorder`]: the writer of the [audit log](flowgate_audit); [`witness`]: parties outside the gateway that store
 //!   heads of that log.
 //! * [`log`]: one line for each turn, each rejection and each limit that was reached, for the operator.
 //! * [`chat`]: the routes of model providers, by which existing agents are guarded when they change their
@@ -15,7 +15,7 @@
 //! * [`visibility`]: the items that are hidden from models, and the policy statement or setting that would show each.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy
-//! is judged by [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; nothing here decides anything.
+//! is judged by [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; this crate decides nothing itself.
 
 pub mod approvals;
 mod background_drop;

@@ -79,12 +79,12 @@ impl Default for ServerLimits {
     }
 }
 
-/// The memory for each byte of a body: it is parsed, compared, labelled and kept.
+/// The memory for each byte of a body, which is parsed, compared, labelled and stored.
 const FOR_A_BYTE: usize = 36;
-/// The same for bytes of characters outside ASCII, whose text is compared in more readings.
+/// The memory for each byte of a character outside ASCII: such text is compared in more forms.
 const FOR_A_BYTE_BEYOND_ASCII: usize = 64;
 /// The memory for each value and each key, however short: measured, with some margin.
-const FOR_A_VALUE: usize = 400;
+const FOR_A_VALUE: usize = 420;
 
 /// Estimates the bytes of memory that a JSON body takes while it is evaluated. Many short values take much more than
 /// their bytes.

@@ -102,7 +102,8 @@ impl LogEvent {
         }
     }
 
-    /// Returns how many lines one client has in each window.
+    /// Returns how many lines of this event are written for one client in each window of time. Ordinary work writes
+    /// many lines, each of which differs; warnings and failures soon repeat themselves.
     fn burst(self) -> u32 {
         match self {
             Self::Turn | Self::Exchange => 5000,
@@ -143,9 +144,12 @@ pub struct OperatorLog(Option<Arc<OperatorLogState>>);
 
 struct OperatorLogState {
     format: LogLineFormat,
+    /// The queue of encoded lines to the thread that writes them.
     lines: SyncSender<Vec<u8>>,
     rates: Arc<Mutex<RateWindows>>,
+    /// The number of lines that were dropped, because the queue was full, and not reported yet.
     lost: Arc<AtomicU64>,
+    /// The keys to be replaced in every line.
     keys: Mutex<Vec<Secret>>,
     /// The number of times that each bound was reached. The keys are constants of this program: clients cannot make the
     /// map grow.
@@ -159,7 +163,7 @@ impl fmt::Debug for OperatorLogState {
 }
 
 impl OperatorLog {
-    /// Creates a log whose lines a separate thread writes to `out`, until it and its clones are dropped.
+    /// Creates a log whose lines a separate thread writes to `out`, until the log and its clones are dropped.
     pub fn new(format: LogLineFormat, out: impl Write + Send + 'static) -> Self {
         let (sender, lines) = sync_channel(QUEUE_CAPACITY);
         let rates: Arc<Mutex<RateWindows>> = Arc::default();
@@ -184,7 +188,7 @@ impl OperatorLog {
         }
     }
 
-    /// Reports that a bound was reached.
+    /// Counts that a bound was reached, and writes a line about it.
     pub fn limit(&self, limit: &Limit<'_>) {
         let Limit { what, effect, setting, advice, most, client, conversation } = *limit;
         self.count_limit(what);
@@ -249,7 +253,7 @@ fn rates(rates: &Mutex<RateWindows>) -> MutexGuard<'_, RateWindows> {
     rates.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread that writes lines.
+/// The state of the thread that writes lines.
 struct OperatorLogWriter<W> {
     format: LogLineFormat,
     out: W,
@@ -258,13 +262,15 @@ struct OperatorLogWriter<W> {
 }
 
 impl<W: Write> OperatorLogWriter<W> {
-    /// Writes lines until the log is dropped, and reports suppressed and lost lines: those of a window when it is over.
+    /// Writes lines until the log is dropped. Reports how many lines were lost after the next line that is written, and
+    /// how many were suppressed when no line arrives for a window of time, and at the end.
     fn run(mut self, lines: &Receiver<Vec<u8>>) {
         loop {
             match lines.recv_timeout(WINDOW) {
                 Ok(line) => {
+                    // A line that cannot be written is lost: there is no other place to report it.
                     let _ = self.out.write_all(&line);
-                    // Lines that wait already are written with it.
+                    // Lines that wait already are written before the flush.
                     for line in lines.try_iter().take(QUEUE_CAPACITY) {
                         let _ = self.out.write_all(&line);
                     }
@@ -296,6 +302,7 @@ impl<W: Write> OperatorLogWriter<W> {
         }
     }
 
+    /// Writes how many lines were lost since the last report, if any.
     fn report_lost(&mut self) {
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
@@ -304,6 +311,7 @@ impl<W: Write> OperatorLogWriter<W> {
         }
     }
 
+    /// Writes a line. An output that cannot be written is ignored.
     fn line(
         &mut self,
         level: LogLevel,

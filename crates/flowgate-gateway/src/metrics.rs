@@ -25,6 +25,7 @@ const BOUNDS: [(u64, &str); 12] = [
 /// The latencies of one route.
 #[derive(Debug, Default, Clone, Copy)]
 struct Histogram {
+    /// The number of requests that took at most the bound with the same index.
     buckets: [u64; BOUNDS.len()],
     count: u64,
     micros: u64,
@@ -47,7 +48,8 @@ struct RouteRequestCounts {
 pub(crate) type Metric = (&'static str, &'static str, u64, bool);
 
 impl Metrics {
-    /// Counts an answered request.
+    /// Counts an answered request with the time that it took. Buckets are cumulative: a request counts in every bucket
+    /// whose bound it does not exceed.
     pub(crate) fn count(&self, route: &'static str, status: u16, took: Duration) {
         // A thread that panicked while counting leaves at worst one request uncounted.
         let mut counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -61,7 +63,8 @@ impl Metrics {
         histogram.micros = histogram.micros.saturating_add(micros);
     }
 
-    /// Returns all counters, `figures` and `limits` as text.
+    /// Writes all counters, `figures`, and `limits` (how often each limit was reached) in the text format of
+    /// Prometheus.
     pub(crate) fn text(&self, figures: &[Metric], limits: &BTreeMap<&'static str, u64>) -> String {
         let counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut text = String::new();
@@ -92,6 +95,7 @@ impl Metrics {
         for (limit, count) in limits {
             let _ = writeln!(text, "{name}{{limit=\"{limit}\"}} {count}");
         }
+        // `grows` says that a figure is a counter.
         for (name, help, value, grows) in figures {
             write_metric_head(&mut text, name, help, if *grows { "counter" } else { "gauge" });
             let _ = writeln!(text, "{name} {value}");

@@ -15,7 +15,8 @@ pub(crate) fn schema(name: &str) -> serde_json::Value {
     document()["components"]["schemas"][name].clone()
 }
 
-/// Returns how `value` violates the schema, by the keywords that the document uses; empty if it is valid.
+/// Returns how `value` violates the schema, by the keywords that the document uses; empty if it is valid. `place` names
+/// the value in the messages.
 #[cfg(test)]
 pub(crate) fn mistakes(value: &serde_json::Value, schema: &serde_json::Value, place: &str) -> Vec<String> {
     use serde_json::Value;

@@ -1,5 +1,10 @@
-//! Implements the policy API: parses requests, analyzes traces and forms the replies. `http::service` calls it on a
-//! worker thread, because an analysis blocks.
+//! Implements the policy API, by which a client of Invariant's service has a policy checked and traces judged: parses
+//! requests, analyzes traces and forms the replies. `http::service` calls it on a worker thread, because an analysis
+//! blocks.
+//!
+//! * `request`, `response`: the wire format.
+//! * `cache`: compiled policies.
+//! * `report`: the errors of a policy as text.
 
 mod cache;
 mod report;
@@ -29,7 +34,9 @@ use response::{
 #[derive(Debug)]
 pub(crate) struct PolicyApi {
     dialect: Dialect,
+    /// The fuel of one request.
     fuel: u64,
+    /// The most policies of one batch.
     batch: usize,
     predicate_sources: PredicateSources,
     /// The time for all queries of a request to the services that answer predicates.
@@ -56,6 +63,8 @@ impl From<PolicyApiError> for HttpReply {
 }
 
 impl PolicyApi {
+    /// Creates the API with an empty cache of compiled policies. `dialect` is the dialect of all policies that clients
+    /// send.
     pub(crate) fn new(dialect: Dialect, predicate_sources: PredicateSources, limits: &ServerLimits) -> Self {
         Self {
             dialect,
@@ -67,9 +76,10 @@ impl PolicyApi {
         }
     }
 
-    /// Serves `POST /api/v1/policy/load`.
+    /// Serves `POST /api/v1/policy/load`: compiles a policy, and returns its warnings or its errors.
     pub(crate) fn load(&self, body: &[u8]) -> HttpReply {
         let loaded = LoadRequest::read(body).and_then(|load| {
+            // The other part of the error is an unavailable feature, which the report contains as well.
             let policy =
                 self.compile(&load.policy).map_err(|(report, _)| PolicyApiError::bad_request(report))?;
             Ok(LoadResponse::of(&policy))
@@ -77,17 +87,19 @@ impl PolicyApi {
         to_reply(loaded)
     }
 
-    /// Serves `POST /api/v1/policy/check`.
+    /// Serves `POST /api/v1/policy/check`: judges a trace by one policy.
     pub(crate) fn check(&self, body: &[u8]) -> HttpReply {
         let checked = CheckRequest::read(body).and_then(|check| {
             let entries = entries(&check.messages)?;
+            // A single policy has all the fuel of the request.
             let options = self.options(check.parameters, 1);
             self.judge(&check.policy, &check.messages, entries, &options)
         });
         to_reply(checked)
     }
 
-    /// Serves `POST /api/v1/policy/check/batch`.
+    /// Serves `POST /api/v1/policy/check/batch`: judges a trace by several policies. A policy that cannot be used has
+    /// an error in its place, and the others are judged.
     pub(crate) fn batch(&self, body: &[u8]) -> HttpReply {
         let batched = BatchRequest::read(body).and_then(|batch| {
             if batch.policies.len() > self.batch {
@@ -98,6 +110,7 @@ impl PolicyApi {
                 )));
             }
             let entries = entries(&batch.messages)?;
+            // The policies share the fuel of the request.
             let options = self.options(batch.parameters, batch.policies.len());
             let result = batch.policies.into_iter().map(|policy| {
                 match self.judge(&policy, &batch.messages, entries.clone(), &options) {
@@ -123,14 +136,16 @@ impl PolicyApi {
         })
     }
 
-    /// Returns the options for evaluating each of the policies of a request.
+    /// Returns the options for evaluating each of the policies of a request, which share its fuel and its time for
+    /// predicates.
     fn options(&self, parameters: Map<String, Value>, policies: usize) -> AnalysisOptions {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
         let predicates = self.predicate_sources.predicates(self.time);
         AnalysisOptions { parameters, fuel: self.fuel / shares, predicates, ..AnalysisOptions::default() }
     }
 
-    /// Judges a trace by one policy.
+    /// Judges a trace by one policy. Returns a rejection if the policy does not compile, or the messages do not form a
+    /// trace.
     fn judge(
         &self,
         source: &str,
@@ -139,6 +154,7 @@ impl PolicyApi {
         options: &AnalysisOptions,
     ) -> Result<CheckResponse, PolicyApiError> {
         let policy = self.compile(source).map_err(|(report, unavailable)| match unavailable {
+            // The prefix by which clients of the original service recognise a policy with an unavailable feature.
             Some(message) => PolicyApiError::bad_request(format!("Excessive Policy: {message}\n\n{report}")),
             None => PolicyApiError::bad_request(report),
         })?;
@@ -152,15 +168,16 @@ impl PolicyApi {
         self.conclude(analysis, &policy, messages.len())
     }
 
-    /// Converts an analysis into an answer: a rule that cannot be evaluated is never skipped.
+    /// Converts an analysis of a trace of this number of messages into an answer. A rule that cannot be evaluated is
+    /// never skipped: it appears as a match that denies or, in the cases below, the whole request fails.
     fn conclude(
         &self,
         analysis: Analysis,
         policy: &Policy,
         messages: usize,
     ) -> Result<CheckResponse, PolicyApiError> {
-        // The original service stopped at the first such rule. A missing parameter is the caller's mistake in any
-        // dialect.
+        // Invariant's service stops at the first rule that cannot be evaluated, and so does the dialect of its
+        // policies. A missing parameter is the caller's mistake in any dialect.
         let is_fatal =
             |kind| self.dialect == Dialect::Compat || kind == EvaluationFailureKind::MissingParameter;
         if let Some(failure) = analysis.failures.iter().find(|failure| is_fatal(failure.kind)) {
@@ -207,6 +224,7 @@ fn refusal(kind: EvaluationFailureKind, message: &str) -> PolicyApiError {
     }
 }
 
+/// Reads the messages of a trace; an error names the message.
 fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
     read::list(messages).map_err(|error| {
         let place = error.message.map_or_else(|| "messages".to_owned(), |index| format!("messages[{index}]"));
@@ -214,7 +232,8 @@ fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
     })
 }
 
-/// Returns the index of the message that an event comes from: one message may be several events.
+/// Returns the index of the message that an event comes from: one message may be several events. An event beyond the
+/// last message counts as one of that message.
 fn message_of(event: usize, messages: &[Value]) -> usize {
     let mut events = 0;
     let found = messages.iter().position(|message| {
@@ -333,20 +352,28 @@ mod tests {
         );
         check(PolicyApi::load, "[]", "the body is not a JSON object: send one with `policy`");
         check(PolicyApi::load, "{}", "the body has no `policy`");
-        check(PolicyApi::load, r#"{"policy":1}"#, "`policy` is not a string");
+        check(PolicyApi::load, r#"{"policy":1}"#, "the field `policy` of the body is not a string");
         check(PolicyApi::check, r#"{"policy":""}"#, "the body has no `messages`");
-        check(PolicyApi::check, r#"{"policy":"","messages":{}}"#, "`messages` is not a list");
+        check(
+            PolicyApi::check,
+            r#"{"policy":"","messages":{}}"#,
+            "the field `messages` of the body is not a list",
+        );
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[],"parameters":[]}"#,
-            "`parameters` is not an object",
+            "the field `parameters` of the body is not an object",
         );
         check(
             PolicyApi::check,
             r#"{"policy":"","messages":[{"role":"user","content":""},3]}"#,
             "Input Validation Error: messages[1]: the message is not a JSON object",
         );
-        check(PolicyApi::batch, r#"{"messages":[],"policies":["",1]}"#, "`policies[1]` is not a string");
+        check(
+            PolicyApi::batch,
+            r#"{"messages":[],"policies":["",1]}"#,
+            "the item `policies[1]` of the body is not a string",
+        );
         check(
             PolicyApi::batch,
             r#"{"messages":[],"policies":["","",""]}"#,

@@ -26,6 +26,7 @@ const MAX_ANSWER: u32 = 64 << 10;
 
 /// Answers one predicate within a time. Its errors never contain content.
 trait PredicateSource: fmt::Debug + Send + Sync {
+    /// Returns the answer for these arguments, or within `time` the reason why there is none.
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String>;
 }
 
@@ -39,7 +40,9 @@ pub struct PredicateSourceSpec {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PredicateSourceKind {
+    /// The URL of a service.
     Service(String),
+    /// The path of a WebAssembly module.
     Module(PathBuf),
 }
 
@@ -55,6 +58,7 @@ pub enum PredicateSourceError {
 }
 
 impl fmt::Display for PredicateSourceError {
+    /// Writes the problem, and the form that is expected.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Form => {
@@ -78,6 +82,7 @@ impl std::error::Error for PredicateSourceError {}
 impl std::str::FromStr for PredicateSourceSpec {
     type Err = PredicateSourceError;
 
+    /// Parses `NAME=URL` or `NAME=FILE.wasm`.
     fn from_str(text: &str) -> Result<Self, PredicateSourceError> {
         let (name, source) = text.split_once('=').ok_or(PredicateSourceError::Form)?;
         if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
@@ -100,11 +105,11 @@ impl std::str::FromStr for PredicateSourceSpec {
 impl PredicateSourceSpec {
     /// Returns the source with the path of its module relative to this folder.
     pub(crate) fn relative_to(self, folder: &Path) -> Self {
-        let whom = match self.kind {
+        let kind = match self.kind {
             PredicateSourceKind::Module(path) => PredicateSourceKind::Module(folder.join(path)),
-            whom @ PredicateSourceKind::Service(_) => whom,
+            service @ PredicateSourceKind::Service(_) => service,
         };
-        Self { kind: whom, ..self }
+        Self { kind, ..self }
     }
 }
 
@@ -127,15 +132,15 @@ pub struct PredicateSources {
 }
 
 impl PredicateSources {
-    /// Loads the modules. Services are contacted only when a rule needs them.
+    /// Loads the modules. Services are contacted only when a rule needs their answers.
     ///
     /// # Errors
     /// Fails if a predicate has two sources, or if a module cannot answer its predicate.
     pub fn load(sources: &[PredicateSourceSpec]) -> Result<Self, PredicateLoadError> {
         let agent = http::agent();
         let mut answerers = BTreeMap::new();
-        for PredicateSourceSpec { name, kind: whom } in sources {
-            let answerer: Arc<dyn PredicateSource> = match whom {
+        for PredicateSourceSpec { name, kind } in sources {
+            let answerer: Arc<dyn PredicateSource> = match kind {
                 PredicateSourceKind::Service(url) => {
                     Arc::new(http::HttpPredicateSource::new(agent.clone(), name.clone(), url.clone()))
                 }
@@ -164,8 +169,8 @@ impl PredicateSources {
         self.answerers.keys().map(String::as_str)
     }
 
-    /// Returns the predicates for one evaluation: all its questions together take at most `time`, and each at most
-    /// [`ANSWER_TIME`].
+    /// Returns the predicates for one evaluation: the answers to all its questions together take at most `time`, and
+    /// each at most [`ANSWER_TIME`].
     pub fn predicates(&self, time: Duration) -> Predicates {
         let begun = Instant::now();
         let mut predicates = Predicates::new();

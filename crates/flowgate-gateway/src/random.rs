@@ -1,6 +1,6 @@
 //! Returns random bytes and names from the operating system, and converts bytes to hexadecimal and back.
 
-/// The operating system returned no random bytes.
+/// The error if the operating system returned no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RandomError;
 
@@ -27,14 +27,34 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Decodes exactly `N` bytes from hexadecimal.
+/// Decodes exactly `N` bytes from hexadecimal; `None` if the text has another length or other characters.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0_u8; N];
-    if text.len() != N * 2 {
+    // `from_str_radix` would also accept a sign.
+    if text.len() != N * 2 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     for (index, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_is_decoded_strictly() {
+        let check =
+            |text: &str, expected: Option<[u8; 2]>| assert_eq!(from_hex::<2>(text), expected, "{text}");
+        check("00ff", Some([0, 255]));
+        check("00FF", Some([0, 255]));
+        check(&hex(&[7, 160]), Some([7, 160]));
+        check("+f00", None);
+        check("00f", None);
+        check("00fff", None);
+        check("00é", None);
+        check("00fg", None);
+    }
 }

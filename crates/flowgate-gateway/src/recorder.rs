@@ -67,7 +67,7 @@ pub(crate) struct RecordingLog {
     /// Dropped before the log, so that no thread holds the log then.
     witnesses: Option<HeadDestinations>,
     log: Arc<AuditLog>,
-    /// The time for which content is kept, if it is kept.
+    /// The time after which content is deleted; `None` if no content is recorded.
     content: Option<Duration>,
     /// The keys that are removed from content.
     keys: Vec<Secret>,
@@ -75,9 +75,9 @@ pub(crate) struct RecordingLog {
 }
 
 impl Recorder {
-    /// Opens a log and records the policies in force. `keys` are removed from content. From now on the store and the
-    /// witnesses record how far the log has come; a log that is behind its store, or behind a witness's file, is
-    /// rejected.
+    /// Opens the audit log of a configuration, starts to send its heads to the witnesses, and records the policies in
+    /// force; does nothing without a configured log. `keys` are removed from content. Rejects a log that lacks a line
+    /// whose hash the database or the file of a witness has recorded. From now on, both record newer heads.
     pub(crate) async fn open(
         spec: Option<&AuditSpec>,
         clients: &[ClientSettings],
@@ -92,7 +92,7 @@ impl Recorder {
         let anchors = store.anchors().await?;
         let witnessed = read_configured_witness(witness.as_ref())?;
         let check = |past: &mut UnopenedLog<'_>| {
-            // A store in memory has no record of earlier logs.
+            // A database in memory has no record of earlier logs.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
             Ok(match loss {
                 Some(loss) => Some(loss),
@@ -132,7 +132,8 @@ impl Recorder {
     ) -> Result<(), DatabaseError> {
         let Some(recording) = self.0.as_deref().filter(|_| !notes.is_empty()) else { return Ok(()) };
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            // This waits for the disk, and must not block sockets.
+            // This waits for the disk, and must not block sockets. Only this kind of runtime can move its other tasks
+            // to another thread.
             Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.record(notes, key)),
             _ => recording.record(notes, key),
         }
@@ -152,7 +153,8 @@ impl Recorder {
         recording.probe.is_writable(PROBE_TIMEOUT, move || log.is_writable()).await
     }
 
-    /// Deletes content at the request of `who`; returns the number of deleted entries.
+    /// Deletes the content of records that `whose` selects, by order of the person `who`. Returns the number of deleted
+    /// entries.
     pub(crate) fn forget(&self, whose: &ContentSelector, who: &str) -> Result<u64, DatabaseError> {
         let Some(RecordingLog { log, .. }) = self.0.as_deref() else { return Ok(0) };
         log.forget(Timestamp::now(), whose, who).map_err(to_database_error)
@@ -177,7 +179,7 @@ impl Recorder {
         log.sign_head(Timestamp::now()).map(drop).map_err(to_database_error)
     }
 
-    /// Returns a weak reference to the open log, which does not keep it open; `None` if there is no audit log.
+    /// Returns a weak reference to the open log, which does not prevent its closing; `None` if there is no audit log.
     pub(crate) fn recording(&self) -> Option<Weak<RecordingLog>> {
         self.0.as_ref().map(Arc::downgrade)
     }
@@ -207,8 +209,8 @@ impl RecordingLog {
     }
 }
 
-/// Records an operator's acceptance of what the audit log or its database has lost; the gateway can start again
-/// afterwards.
+/// Records that the operator `who` accepts the loss of lines of the audit log, or of its database; the gateway can
+/// start again afterwards.
 ///
 /// Returns the accepted loss; `None` if there is no audit log, or if nothing was lost.
 ///
@@ -223,8 +225,9 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
     })
 }
 
-/// Records in the log, in the store and in the witness's file what an operator accepts as lost: the records that the
-/// store or the witness knows and the log does not have. Returns one of the losses, that of the store first.
+/// Opens the log, and records in the log, in the database and in the witness's file that the operator accepts a loss:
+/// lines that the database or the witness has recorded and the log does not have. Returns the loss against the database
+/// or, if there is none, that against the witness.
 async fn accept_losses(
     store: &Database,
     audit: AuditSpec,
@@ -237,6 +240,7 @@ async fn accept_losses(
     let (mut database_loss, mut witness_loss) = (None, None);
     let check = |past: &mut UnopenedLog<'_>| {
         (database_loss, witness_loss) = (anchors.loss(past)?, witnessed.loss(past)?);
+        // A loss is noted, not rejected: the operator accepts it.
         Ok(None)
     };
     let log = AuditLog::open_after(&file, key, AuditOptions::default(), Timestamp::now(), check)
@@ -248,7 +252,7 @@ async fn accept_losses(
     log.sign_head(Timestamp::now()).map_err(to_database_error)?;
     if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), witness_loss) {
         for (other, head) in witnessed.signed_by(log.key()) {
-            // The present lines of this log are not lost.
+            // Of this log, only the lines after those that it still has are lost; of an earlier log, all lines.
             let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
             witness::give_up(&file, &log, AcceptedLoss { log: other, since })
                 .map_err(delivery_to_database_error)?;
@@ -280,13 +284,14 @@ fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
     DatabaseError::Audit(undelivered.to_string())
 }
 
-/// Returns a content as it is kept: without any key that the gateway knows.
+/// Returns a content as it is stored: without the keys of the configuration and the client's key `key`.
 fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
         let text = keys.iter().fold(text.to_owned(), |text, key| key.redacted_from(&text));
         key.map_or_else(|| text.clone(), |key| Secret::new(key).redacted_from(&text))
     };
     match redact_value(content, &hide) {
+        // A text is stored without quotation marks.
         Value::String(text) => text,
         content => content.to_string(),
     }
@@ -304,7 +309,8 @@ fn redact_value(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
     }
 }
 
-/// Returns the record of a judged call in a client's conversation.
+/// Returns the record of a judged call in the conversation `name` of a client, with the arguments of the call as its
+/// content.
 pub(crate) fn judged_entry(
     client: &ClientSettings,
     name: &str,
@@ -325,7 +331,8 @@ pub(crate) fn judged_entry(
     AuditEntry::new(event, Value::Object(call.arguments))
 }
 
-/// Returns the record of a question about a call in a client's conversation, with what the person is shown.
+/// Returns the record of a question about a call in the conversation `name` of a client, with what the person is shown
+/// as its content.
 pub(crate) fn question_entry(
     client: &ClientSettings,
     name: &str,
@@ -343,7 +350,7 @@ pub(crate) fn question_entry(
     AuditEntry::new(event, shown)
 }
 
-/// Returns the record of an approved call in a client's conversation that does not run.
+/// Returns the record that an approved call in the conversation `name` of a client does not run, and why.
 pub(crate) fn void_approval_entry(
     client: &ClientSettings,
     name: &str,
@@ -359,11 +366,12 @@ pub(crate) fn void_approval_entry(
     event.into()
 }
 
-/// Returns the record of a withheld text of the model, which is its content. The list of reasons is empty: the message
-/// of the rule that withheld the text may quote it, and quoted content must not be in the log itself.
-pub(crate) fn withheld_reply_entry(client: &ClientSettings, name: &str, text: String) -> AuditEntry {
+/// Returns the audit entry for a reply of the model that a rule withheld. The text is the entry's content, which is stored
+/// beside the log. The list of reasons is empty: the message of the rule may quote the text, and the log itself contains no
+/// content.
+pub(crate) fn withheld_reply_entry(client: &ClientSettings, conversation: &str, text: String) -> AuditEntry {
     let event = AuditEvent::ReplyWithheld {
-        conversation: name.to_owned(),
+        conversation: conversation.to_owned(),
         client: client.name.clone(),
         tenant: client.tenant.clone(),
         reasons: Vec::new(),
@@ -371,7 +379,8 @@ pub(crate) fn withheld_reply_entry(client: &ClientSettings, name: &str, text: St
     AuditEntry::new(event, Value::String(text))
 }
 
-/// Returns reasons without content.
+/// Describes reasons without content: a rule by its place and the first line of its text, other reasons by their kind
+/// and the names of the labels.
 fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
     let name_of_reason = |reason: &Reason| {
         let kind = reason.kind.name();

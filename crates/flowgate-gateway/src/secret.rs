@@ -36,7 +36,8 @@ impl Secret {
         self.0.into_bytes()
     }
 
-    /// Compares in a time that depends only on the length of `given`.
+    /// Returns whether `given` is this key. The comparison takes a time that depends only on the length of `given`, so
+    /// that it reveals nothing of the key.
     pub(crate) fn matches(&self, given: &str) -> bool {
         let padded = self.0.bytes().chain(std::iter::repeat(0));
         let mut difference = u8::from(given.len() != self.0.len());

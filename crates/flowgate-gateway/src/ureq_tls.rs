@@ -3,7 +3,7 @@
 use flowgate_lm::remote::Authorities;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Returns the settings with which only these authorities are trusted.
+/// Returns TLS settings that trust only these authorities or, if none are configured, the default ones.
 pub(crate) fn tls_config(authorities: &Authorities) -> TlsConfig {
     match authorities.certificates() {
         None => TlsConfig::default(),

@@ -4,9 +4,10 @@
 //! The report appears at startup, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and in
 //! a response header for clients that request it.
 //!
-//! The operator's log contains the whole report. The client's header contains only what follows from the configuration, the
-//! policy and the client's own request (the roles of its messages, the names of its tools). So it reveals nothing of other
-//! conversations, of the labels of external state, or of the labels of tool outputs. See `SECURITY.md`.
+//! The operator's log contains the whole report. The header for the client contains only items that the configuration,
+//! the policy and the client's own request (the roles of its messages, the names of its tools) determine. So it reveals
+//! nothing of other conversations, of the labels of external state, or of the labels of tool outputs. See
+//! `SECURITY.md`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -36,9 +37,9 @@ const MAX_TOOL_NAME_BYTES: usize = 1024;
 /// The advice about a hidden item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisibilityAdvice {
-    /// A stable name.
+    /// A stable name of the advice.
     pub id: &'static str,
-    /// Whether it is hidden on purpose, so that there is nothing to do.
+    /// Whether the item is hidden on purpose, so that there is nothing to do.
     pub is_intended: bool,
     /// The hidden item, the reason, and the line that would show it.
     pub text: String,
@@ -50,11 +51,14 @@ pub(crate) const MAX_EXPLAINED: usize = 1000;
 /// The items of a conversation that were reported already.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedItems {
+    /// The number of items of the conversation when it was examined last.
     items: usize,
     reported: HashSet<(HiddenItemKind, HidingCause)>,
 }
 
-/// Returns the advice about the items that are hidden from the model of a client whatever the client sends.
+/// Returns the advice about the items that the policy hides from the model of a client in every chat. Tries this out on
+/// an example conversation with one system message, one user message and the tools that the policy names. Returns no
+/// advice for a policy that has only rules, or a client without a model.
 pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     let policy = &client.policy;
     if policy.is_rules_only() || client.upstream.is_none() {
@@ -64,6 +68,8 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
         Some(conversation) => conversation,
         None => return Vec::new(),
     };
+    // The client as the guard knows it: which of its messages count as typed by a person, and which messages are
+    // pinned.
     let mut sender = history::ClientProfile {
         is_interactive: client.user_messages.trusts_unmarked(),
         marks_typed: client.user_messages.believes_marks(),
@@ -76,24 +82,25 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     if conversation.accept_messages(&mut sender, &mut History::new(), &messages).is_err() {
         return Vec::new();
     }
-    let mut hidden = conversation.hidden_items(&sender, 0);
-    // A hole is hidden on purpose, and the form around it is shown.
-    hidden.retain(|one| one.cause != HidingCause::Hole);
+    let mut hidden_items = conversation.hidden_items(&sender, 0);
+    // The operator pins forms: messages whose fixed text is known, with holes for other text. A hole is hidden on
+    // purpose, and the form around it is shown.
+    hidden_items.retain(|item| item.cause != HidingCause::Hole);
     // A client that pins forms fills them in, and need not send anything else as the user, unless a person sits in
     // front of it.
     let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
-    hidden.retain(|one| one.cause != HidingCause::NotInteractive || sends_other_messages);
+    hidden_items.retain(|item| item.cause != HidingCause::NotInteractive || sends_other_messages);
     let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
-    let tools = hidden.iter().filter_map(|one| match (&one.what, one.cause) {
+    let tools = hidden_items.iter().filter_map(|item| match (&item.what, item.cause) {
         (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => Some(tool.to_string()),
         _ => None,
     });
     let tools: Vec<String> = tools.collect();
     let mut advice_list: Vec<VisibilityAdvice> = Vec::new();
-    for one in &hidden {
-        let is_tool = matches!((&one.what, one.cause), (HiddenItemKind::Tool(_), HidingCause::Unlabelled));
-        let advice = advice(one, client);
-        // The same line may be missing for messages and for tools.
+    for item in &hidden_items {
+        let is_tool = matches!((&item.what, item.cause), (HiddenItemKind::Tool(_), HidingCause::Unlabelled));
+        let advice = advice(item, client);
+        // Advice about unlabelled tools is given once for all of them, below; equal advice is given once.
         if !is_tool && advice_list.iter().all(|other| other.text != advice.text) {
             advice_list.push(advice);
         }
@@ -107,8 +114,9 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     advice_list
 }
 
-/// Creates a conversation that no model is shown, to find out what the policy of a client hides. An example of each tool that
-/// the policy names is on offer, or a made-up one. `None` if there is no room for them.
+/// Creates a conversation that no model is shown, to find out what the policy of a client hides. Its tools are an
+/// example of each tool that the policy names or, if it names none, a made-up one. `None` if they exceed the limits of
+/// a conversation.
 fn probe(client: &ClientSettings) -> Option<Conversation> {
     let offered = |tool: Tool| OfferedTool {
         tool,
@@ -121,11 +129,12 @@ fn probe(client: &ClientSettings) -> Option<Conversation> {
     if tools.is_empty() {
         tools.push(offered(Tool::local("example")));
     }
+    // A key of zeros is enough, since no digest leaves this conversation.
     let settings = ConversationSettings::new(client.method, DigestKey::new([0; 32]));
     Conversation::new(Monitor::new(client.policy.clone()), tools, settings).ok()
 }
 
-/// Returns the tools whose answers no statement labels.
+/// Returns the names of those tools whose answers no statement labels; none if the policy has a permissive default.
 fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     if monitor.policy().has_permissive_default() {
         return Vec::new();
@@ -134,7 +143,8 @@ fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     tools.into_iter().filter(is_unlabelled).map(|tool| tool.to_string()).collect()
 }
 
-/// Logs the items that are hidden from the lowest steps of a conversation and were not logged before.
+/// Logs the items that are hidden from the lowest steps of a conversation (the steps with the lowest label) and were
+/// not logged before. `sender` is the client as the guard knows it; `explained` holds what was logged, and is updated.
 pub(crate) fn log(
     log: &OperatorLog,
     client: &ClientSettings,
@@ -189,6 +199,7 @@ pub(crate) fn header(
 ) -> String {
     let mut explanation: Map<String, Value> = Map::new();
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
+    // All tools share one advice: that of an unlabelled tool, if there is one.
     let mut tool_advice = "label-lower";
     for item in conversation.hidden_items(sender, 0) {
         let is_derivable = match (&item.what, item.cause) {
@@ -226,17 +237,20 @@ pub(crate) fn header(
     for (what, names, advice) in [("tools", tools, tool_advice), ("answers", answers, "label-answer")] {
         if !names.is_empty() {
             let (count, mut bytes) = (names.len(), 0);
+            // The names that a client chose must not make the header too long.
             let is_short = |name: &String| {
                 bytes += name.len();
                 bytes <= MAX_TOOL_NAME_BYTES
             };
-            let named: Vec<String> = names.into_iter().take(MAX_NAMED).take_while(is_short).collect();
-            explanation.insert(what.to_owned(), json!({"count": count, "names": named, "advice": advice}));
+            let listed_names: Vec<String> = names.into_iter().take(MAX_NAMED).take_while(is_short).collect();
+            explanation
+                .insert(what.to_owned(), json!({"count": count, "names": listed_names, "advice": advice}));
         }
     }
     to_ascii(&Value::Object(explanation).to_string())
 }
 
+/// Returns the name of a kind of hidden items in the explanation for clients.
 fn kind_name(what: &HiddenItemKind) -> &'static str {
     match what {
         HiddenItemKind::System => "system",
@@ -254,28 +268,28 @@ fn tool_of(what: &HiddenItemKind) -> Option<&Tool> {
     }
 }
 
-/// Returns how a hidden item could be shown.
-fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
+/// Returns the advice about a hidden item: why it is hidden and, unless that is intended, what would show it.
+fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     let (name, file) = (&client.name, &client.policy_file);
-    let carries = one.carries.join(", ");
-    let receiver = match &one.because_of {
+    let carries = item.carries.join(", ");
+    let receiver = match &item.because_of {
         Some(tool) => format!("the tool `{tool}`"),
         None => "the server of the model".to_owned(),
     };
     let advice = |id, is_intended, text| VisibilityAdvice { id, is_intended, text };
-    if !one.is_required
-        && let (Some(tool), HidingCause::Labelled) = (&one.because_of, one.cause)
-        && !matches!(one.what, HiddenItemKind::Answer(_))
+    if !item.is_required
+        && let (Some(tool), HidingCause::Labelled) = (&item.because_of, item.cause)
+        && !matches!(item.what, HiddenItemKind::Answer(_))
     {
         let text = format!(
             "{} is hidden: it carries {carries}, but no `require` of {file} names the tool `{tool}`, so \
             while that tool is on offer the lowest steps are shown only text with the bottom of every \
             dimension; add `require ... if: (call: ToolCall) is tool:{tool}`",
-            subject(&one.what)
+            subject(&item.what)
         );
         return advice("require-tool", false, text);
     }
-    match (&one.what, one.cause) {
+    match (&item.what, item.cause) {
         (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => {
             unlabelled_tools(client, &[tool.to_string()])
         }
@@ -315,8 +329,7 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
             advice("user-messages", false, text)
         }
         (_, HidingCause::Hole) => {
-            let text = "a part of a pinned message is hidden, since it stands in place of `{}` in `pinned`: \
-                such text is not trusted";
+            let text = "a part of a pinned message is hidden: it is the text at a `{}` of `pinned`, which can vary and is not trusted";
             advice("hole", true, text.to_owned())
         }
         (_, HidingCause::Repeated) => {
@@ -351,6 +364,7 @@ fn advice(one: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     }
 }
 
+/// Returns a phrase for a hidden item, the subject of a sentence.
 fn subject(what: &HiddenItemKind) -> String {
     match what {
         HiddenItemKind::System => "a system message".to_owned(),
@@ -361,12 +375,14 @@ fn subject(what: &HiddenItemKind) -> String {
     }
 }
 
+/// Returns a list of names for a sentence: at most [`MAX_NAMED`] of them, and the number of the others.
 fn list(names: &[String]) -> String {
     let shown: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
     let rest = names.len().saturating_sub(MAX_NAMED);
     format!("{}{}", shown.join(", "), if rest > 0 { format!(" and {rest} more") } else { String::new() })
 }
 
+/// Returns the advice about tools that are not on offer, because no statement labels their descriptions.
 fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();
@@ -377,6 +393,7 @@ fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvi
     VisibilityAdvice { id: "label-tool", is_intended: false, text }
 }
 
+/// Returns the advice about tools whose answers are hidden, because no statement labels them.
 fn unlabelled_answers(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();

@@ -1,10 +1,10 @@
 //! Sends the head of the audit log (the number and the digest of its newest record) to witnesses, programs outside the
 //! gateway, so that a log and a database that are restored to an earlier state together are detected.
 //!
-//! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all before
-//! it, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported in
-//! the operator's log; with `required`, no turn begins once a destination is too far behind. [`flowgate_audit::WitnessLine`] is
-//! the format of a line.
+//! Each destination has its own thread. There is no queue: only the newest head is sent, which covers all earlier
+//! lines, so a destination that was unreachable for long receives one line. A failed delivery is retried and reported
+//! in the operator's log; with `required`, no turn begins once a destination is too far behind.
+//! [`flowgate_audit::WitnessLine`] is the format of a line. `recorder` owns the `HeadDestinations`.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -44,6 +44,7 @@ pub(crate) enum DeliveryError {
 }
 
 impl fmt::Display for DeliveryError {
+    /// Writes the problem, and the setting of `[audit.witness]` to check.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Log(error) => write!(f, "{error}"),
@@ -53,7 +54,7 @@ impl fmt::Display for DeliveryError {
             Self::Status(status) => {
                 write!(
                     f,
-                    "its server answered with the HTTP status {status}: check `url` and `key-from` in \
+                    "the server of the witness answered with the HTTP status {status}: check `url` and `key-from` in \
                     [audit.witness]"
                 )
             }
@@ -91,10 +92,13 @@ pub(crate) struct HeadDestinations {
 #[derive(Debug)]
 struct HeadDestination {
     kind: HeadDestinationKind,
-    /// The log, until the gateway releases it; and its last line.
+    /// The log, until the gateway releases it.
     log: Mutex<Weak<AuditLog>>,
+    /// The last line of the log.
     end: Arc<LastLineHandle>,
+    /// The number of undelivered lines at which a head is sent.
     every: u64,
+    /// The time after which a head is sent if there are fewer lines.
     pause: Duration,
     operator: log::OperatorLog,
     /// Held during a delivery.
@@ -120,7 +124,8 @@ struct DeliveryState {
 }
 
 impl HeadDestinations {
-    /// Sends a head to the file at once, and to every destination from now on.
+    /// Sends a head to the witness's file at once, and starts a thread for each destination that sends heads from now
+    /// on. A server receives its first head from its thread, so that it cannot delay the start.
     ///
     /// # Errors
     /// Fails if a required file cannot be written, or if no thread can be started.
@@ -166,45 +171,53 @@ impl HeadDestinations {
             destinations.push(destination);
             stop_senders.push(sender);
         }
+        // Each thread ends when its sender is dropped.
         Ok(Self { destinations, required: spec.required, _running: stop_senders })
     }
 
     /// Sends the newest head to every destination that is behind.
     pub(crate) fn finish(&self) {
-        for way in self.destinations.iter().filter(|way| way.undelivered_lines() > 0) {
+        for destination in self.destinations.iter().filter(|destination| destination.undelivered_lines() > 0)
+        {
             // The failure is reported in the operator's log.
-            let _ = way.deliver();
+            let _ = destination.deliver();
         }
     }
 
-    /// Returns a destination that is so far behind that no turn may begin.
+    /// Returns the name of a destination that is so far behind that no turn may begin; always `None` if the witness is
+    /// not required. A destination whose last delivery succeeded is never overdue.
     pub(crate) fn overdue_destination(&self) -> Option<&'static str> {
         let DeliveryRequirement { lines, time } = self.required?;
-        let is_too_late = |way: &&Arc<HeadDestination>| {
-            let behind = way.undelivered_lines();
-            let failing = way.state().failing;
+        let is_too_late = |destination: &&Arc<HeadDestination>| {
+            let behind = destination.undelivered_lines();
+            let failing = destination.state().failing;
             behind > 0 && failing.is_some_and(|since| behind > lines || since.elapsed() > time)
         };
-        self.destinations.iter().find(is_too_late).map(|way| way.name())
+        self.destinations.iter().find(is_too_late).map(|destination| destination.name())
     }
 
-    /// Returns the destinations whose deliveries fail now.
+    /// Returns the names of the destinations whose deliveries fail now.
     pub(crate) fn failing_destinations(&self) -> Vec<&'static str> {
-        self.destinations.iter().filter(|way| way.state().failing.is_some()).map(|way| way.name()).collect()
+        self.destinations
+            .iter()
+            .filter(|destination| destination.state().failing.is_some())
+            .map(|destination| destination.name())
+            .collect()
     }
 
     /// Returns the number of undelivered lines of the destination furthest behind, and the number of failed deliveries.
     pub(crate) fn delivery_metrics(&self) -> (u64, u64) {
-        let behind = self.destinations.iter().map(|way| way.undelivered_lines()).max().unwrap_or(0);
-        (behind, self.destinations.iter().map(|way| way.state().failures).sum())
+        let behind =
+            self.destinations.iter().map(|destination| destination.undelivered_lines()).max().unwrap_or(0);
+        (behind, self.destinations.iter().map(|destination| destination.state().failures).sum())
     }
 }
 
 impl Drop for HeadDestinations {
     /// Releases the log: no thread can reach it afterwards.
     fn drop(&mut self) {
-        for way in &self.destinations {
-            *way.log.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
+        for destination in &self.destinations {
+            *destination.log.lock().unwrap_or_else(PoisonError::into_inner) = Weak::new();
         }
     }
 }
@@ -229,7 +242,8 @@ impl HeadDestination {
             .map_or(end.saturating_add(1), |(delivered_head, _)| end.saturating_sub(delivered_head.seq))
     }
 
-    /// Sends heads when they are due, until the gateway ends.
+    /// Sends a head whenever enough lines or enough time have accumulated, and retries failed deliveries after growing
+    /// pauses, until the sender of `ended` is dropped.
     fn run(&self, ended: &Receiver<()>) {
         let mut pause = Duration::ZERO;
         while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
@@ -245,19 +259,21 @@ impl HeadDestination {
         }
     }
 
-    /// Sends the newest head.
+    /// Sends the newest head, and updates the state of the destination. Reports the first of several failures, and the
+    /// first success after them. Does nothing once the log is released.
     fn deliver(&self) -> Result<(), DeliveryError> {
         let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         let signed = {
-            // The release of the log waits for this lock, and never for a server.
+            // Unlocked before the line is sent: the release of the log waits for this lock, but must not wait for a
+            // server.
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(log) = log.upgrade() else { return Ok(()) };
             log.witness_line(Timestamp::now(), None)
         };
-        let read_head =
+        let sent_head =
             signed.map_err(DeliveryError::Log).and_then(|(head, line)| self.kind.send(&line).map(|()| head));
         let mut state = self.state();
-        match read_head {
+        match sent_head {
             Ok(head) => {
                 let was_failing = state.failing.take().is_some();
                 (state.delivered, state.pause) = (Some((head, Instant::now())), RETRY_PAUSES.0);
@@ -297,7 +313,7 @@ impl HeadDestinationKind {
     }
 }
 
-/// Records an operator's acceptance of a loss in the witness's file, where the next start looks for it.
+/// Appends an operator's acceptance of a loss to the witness's file, which the next start of the gateway reads.
 pub(crate) fn give_up(file: &Path, log: &AuditLog, gives_up: AcceptedLoss) -> Result<(), DeliveryError> {
     let (_, line) = log.witness_line(Timestamp::now(), Some(gives_up)).map_err(DeliveryError::Log)?;
     append(file, &line).map_err(|error| DeliveryError::File(file.to_owned(), error))
@@ -316,6 +332,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     file.sync_data()
 }
 
+/// Returns whether a file is empty or ends with a complete line.
 fn ends_with_line_feed(file: &mut File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
@@ -326,6 +343,7 @@ fn ends_with_line_feed(file: &mut File) -> io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
+/// Creates the HTTP client for the server of a witness, which trusts only these authorities.
 fn http_client(authorities: &Authorities) -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -349,13 +367,15 @@ fn post(agent: &ureq::Agent, address: &WitnessAddress, line: &str) -> Result<(),
         Ok(response) if response.status().is_success() => Ok(()),
         Ok(response) => Err(DeliveryError::Status(response.status().as_u16())),
         Err(ureq::Error::Timeout(_)) => {
-            Err(DeliveryError::Server("its server did not answer in time".into()))
+            Err(DeliveryError::Server("the server of the witness did not answer in time".into()))
         }
         // The TLS library reports a rejected certificate as this kind of error.
         Err(ureq::Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            let why = format!("the certificate of its server is not trusted ({error})");
+            let why = format!("the certificate of the witness's server is not trusted ({error})");
             Err(DeliveryError::Server(why))
         }
-        Err(error) => Err(DeliveryError::Server(format!("its server cannot be reached ({error})"))),
+        Err(error) => {
+            Err(DeliveryError::Server(format!("the server of the witness cannot be reached ({error})")))
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Drives a conversation to the end of a turn: asks the model, runs tools and asks a person, whenever the conversation
 //! needs one of them. `flowgate run` and the gateway use it.
 //!
-//! The methods are asynchronous: a turn that waits for a model or a person costs no thread. They depend on no runtime;
-//! what a model or an observer awaits determines which one is needed. A caller that is not asynchronous uses a
-//! function such as `flowgate_lm::block_on`.
+//! The methods are asynchronous: a turn that waits for a model or a person costs no thread. They depend on no
+//! asynchronous runtime themselves; which one is needed depends on what the model and the observer await. A caller
+//! that is not asynchronous uses a function such as `flowgate_lm::block_on`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,6 +39,7 @@ impl<F: Fn(AuthorizedCall) -> ToolAnswer + Send + Sync> ToolHandler for F {
 #[derive(Default)]
 pub struct Toolbox {
     tools: HashMap<Identity, Box<dyn ToolHandler>>,
+    /// Whether the caller of the agent runs the tools itself; then `tools` is not used.
     is_external: bool,
 }
 
@@ -64,6 +65,7 @@ impl Toolbox {
         self.tools.insert(identity, Box::new(tool));
     }
 
+    /// Runs the tool of a call. A call of a tool that is not in the toolbox is answered with an error.
     fn run(&self, call: AuthorizedCall) -> ToolAnswer {
         match self.tools.get(&call.call().tool) {
             Some(tool) => tool.call(call),
@@ -78,7 +80,7 @@ pub trait Observer: Send {
     fn before_need(&mut self, _conversation: &Conversation) {}
     /// The model is queried with this view.
     fn before_completion(&mut self, _view: &View) {}
-    /// The model streams this text, which may be shown already: it is part of the reply, whatever follows it.
+    /// The model streams this text. It may be shown at once: whatever the model writes next, it is part of the reply.
     fn on_text(&mut self, _text: &str) {}
     /// Waits until the observer can take more text.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
@@ -117,9 +119,9 @@ pub trait Observer: Send {
     fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
-    /// A call runs.
+    /// A call is passed to its tool in this process; not called for a call that is handed over.
     fn on_tool_call(&mut self, _call: &AuthorizedCall) {}
-    /// A tool has answered.
+    /// A tool in this process has answered, and its answer is not withheld.
     fn on_tool_answer(&mut self, _answer: &ToolAnswer) {}
     /// Whether to stop as soon as possible.
     fn is_cancelled(&self) -> bool {
@@ -199,7 +201,8 @@ impl Agent<'_> {
         self.continue_turn(conversation).await
     }
 
-    /// Runs one turn on a task of another agent. `carries` is the label of that agent's call, in names.
+    /// Runs one turn on a task of another agent. `carries` is the label of that agent's call, as
+    /// [`Monitor::to_names`](flowgate::monitor::Monitor::to_names) writes it.
     ///
     /// # Errors
     /// As [`run_turn`](Self::run_turn).
@@ -213,11 +216,11 @@ impl Agent<'_> {
         self.continue_turn(conversation).await
     }
 
-    /// Serves the needs of the conversation until it is the user's turn. If the future is dropped before, the
-    /// conversation is in the middle of a turn.
+    /// Serves the needs of the conversation until it waits for the user, or for a decision that the approver postponed.
+    /// If the future is dropped before it completes, the conversation remains in the middle of a turn.
     ///
     /// # Errors
-    /// If the model cannot be queried.
+    /// If a model cannot be queried, or if the observer cancels the turn.
     pub async fn continue_turn(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
         loop {
             self.observer.before_need(conversation);
@@ -231,6 +234,8 @@ impl Agent<'_> {
                             self.observer.after_completion(&completion);
                             conversation.accept_completion(completion);
                         }
+                        // Whether the model fails on a raised step may depend on hidden text, so the failure ends only
+                        // that level.
                         Err(error) if error != Error::Cancelled && conversation.is_raised() => {
                             conversation.fail_completion();
                         }
@@ -249,16 +254,17 @@ impl Agent<'_> {
                     Err(_) => conversation.fail_fill(),
                 },
                 Need::Approve(ask) => {
-                    let asked = (self.clock)();
+                    let asked_at = (self.clock)();
                     let decision = self.approver.decide(&ask).await;
-                    let in_time = (self.clock)().saturating_sub(asked) <= ask.expires;
+                    let in_time = (self.clock)().saturating_sub(asked_at) <= ask.expires;
                     match decision {
                         Decision::Later if in_time => return Ok(conversation.postpone()),
                         decision => {
-                            let is_known = !decision.allows()
+                            // An approved call is judged again, by the current labels of the stores.
+                            let has_current_state = !decision.allows()
                                 || self.observer.before_decision(conversation).await.is_ok();
-                            let holds = in_time && is_known;
-                            conversation.accept_decision(if holds { decision } else { Decision::Silent });
+                            let is_valid = in_time && has_current_state;
+                            conversation.accept_decision(if is_valid { decision } else { Decision::Silent });
                         }
                     }
                 }
@@ -288,7 +294,11 @@ impl Agent<'_> {
         }
     }
 
-    /// Queries the model, and passes its text to the observer as far as it may be shown.
+    /// Queries the model, and passes its text to the observer while it is generated, as far as `live` releases it:
+    /// without addresses that the policy forbids and without placeholders. Without `live`, passes none.
+    ///
+    /// # Errors
+    /// If the model fails, or the observer is cancelled.
     async fn complete_streaming(
         &mut self,
         request: &Request,
@@ -298,7 +308,8 @@ impl Agent<'_> {
         listener.complete(self.model, request).await
     }
 
-    /// Runs a tool. The observer can prevent the call, or withhold its answer, if it cannot record what it must.
+    /// Runs a call in this process and returns the answer of its tool. If the observer fails before the call, the call
+    /// does not run; if it fails after the call, the answer is withheld. Both return an error as the answer.
     async fn run(&mut self, conversation: &mut Conversation, call: AuthorizedCall) -> ToolAnswer {
         if let Err(problem) = self.observer.before_run(conversation, &call).await {
             return ToolAnswer::error(format!("the call did not run: {problem}"));
@@ -314,6 +325,7 @@ impl Agent<'_> {
         }
     }
 
+    /// Queries a model whose text is not part of the reply: a screener or a filler.
     async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
         ReplyListener { observer: &mut *self.observer, live: None }.complete(model, request).await
     }
@@ -341,8 +353,10 @@ impl ReplyListener<'_> {
 }
 
 impl Listener for ReplyListener<'_> {
+    /// Passes on the text of a piece of the model's output, as far as it may be shown early. Returns `Break` to end
+    /// the generation: if the observer is cancelled, or the model begins again after some text was shown.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
-        // Reasoning is judged as a whole, and precedes the text: then the text waits for it.
+        // Reasoning is judged as a whole and is delivered before the text, so no text is shown early after it.
         if matches!(delta, Delta::Reasoning(_)) && self.live.as_ref().is_some_and(|live| !live.has_begun()) {
             self.live = None;
         }

@@ -1,9 +1,11 @@
-//! Defines the question to a person whether a call may run that the policy neither permits nor denies, and the decision
-//! (RTBAS, Algorithm 4, line 10).
+//! Defines approvals (RTBAS, Algorithm 4, line 10): where the policy neither permits nor denies a call, a person is
+//! asked whether the call may run, and decides.
 //!
 //! An approval applies to one call with exactly these arguments, once, for exactly the reasons that the person was
 //! shown, and until it expires. The monitor judges the call again when the decision arrives, and deny wins. No answer
 //! means no.
+
+mod question_budget;
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -11,12 +13,15 @@ use std::time::Duration;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Question, Reason};
+use flowgate::policy::GrantScope;
 use flowgate::trace::{Call, Region, Tool};
 use flowgate_lm::BoxFuture;
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;
+
+pub use question_budget::{BudgetedApprover, QuestionBudget};
 
 /// A question to a person about one call.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,9 +52,9 @@ pub struct ApprovalRequest {
     pub carries: Value,
     /// The label of each reason, in names.
     pub reasons_carry: Vec<Value>,
-    /// Whether the policy lets a person answer for the rest of the conversation.
-    pub is_grantable: bool,
-    /// The arguments whose values may change if a person does so.
+    /// For how long the policy lets a person answer.
+    pub grant_scope: GrantScope,
+    /// The arguments whose values may change if a person answers for longer than this call.
     pub changeable: Vec<String>,
     /// How long the question stays open.
     pub expires: Duration,
@@ -62,6 +67,11 @@ pub struct ApprovalRequest {
 }
 
 impl ApprovalRequest {
+    /// Whether the policy lets a person answer for the rest of the conversation.
+    pub fn is_grantable(&self) -> bool {
+        self.grant_scope >= GrantScope::Conversation
+    }
+
     /// Whether the other question is about an equal call, for equal reasons, in the same state. The places of the two calls in
     /// the trace, and how often they are made, may differ.
     #[must_use]
@@ -181,11 +191,12 @@ impl DigestKey {
         mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Returns the digest of a call: of its tool and the canonical JSON of its arguments.
+    /// Returns the digest of the call that a question is about; empty if the question has no call.
     pub(crate) fn digest(&self, question: &Question) -> String {
         question.call().map(|call| self.digest_of(call)).unwrap_or_default()
     }
 
+    /// Returns the digest of a call: of its tool and the canonical JSON of its arguments.
     pub(crate) fn digest_of(&self, call: &Call) -> String {
         let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
         let (server, name) = (call.tool.server.as_deref(), &*call.tool.name);

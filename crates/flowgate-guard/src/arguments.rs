@@ -3,7 +3,9 @@
 //! A policy reads `to`. A tool whose JSON parser ignores case (Go, .NET, Jackson if configured so) also accepts `To`,
 //! and uses whichever comes last; a Protobuf JSON parser accepts `userId` for `user_id`. The call that runs would
 //! differ from the call that was judged. Therefore a name that is not in the tool's schema, but differs from a name
-//! there only in case, `_` or `-`, is refused, and so are two names in one object that differ only in case.
+//! there only in case, separators, normalisation or invisible characters, is refused. So are two undeclared names in
+//! one object that differ only in case, normalisation or invisible characters. [`crate::conversation`] checks the
+//! arguments of every call before the call is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,18 +56,25 @@ pub fn check(arguments: &Map<String, Value>, schema: &Value) -> Result<(), Ambig
     SchemaWalker { root: schema, left: BUDGET }.check_object(arguments, &[schema])
 }
 
+/// Compares arguments with a schema, within a budget.
 struct SchemaWalker<'s> {
+    /// The whole schema, in which references are resolved.
     root: &'s Value,
+    /// The number of schemas and names that may still be examined.
     left: usize,
 }
 
 impl<'s> SchemaWalker<'s> {
+    /// Spends a part of the budget; fails if less is left.
     fn spend(&mut self, count: usize) -> Result<(), AmbiguousArgumentsError> {
         self.left = self.left.checked_sub(count).ok_or(TOO_LARGE)?;
         Ok(())
     }
 
-    /// Checks the names of all objects in a value, against those that the schemas of the value declare.
+    /// Checks the names of all objects in a value. `schemas` are the schemas that apply to the value.
+    ///
+    /// # Errors
+    /// If a name is ambiguous, or the value and the schemas are too large to check within the budget.
     fn check_value(&mut self, value: &Value, schemas: &[&'s Value]) -> Result<(), AmbiguousArgumentsError> {
         match value {
             Value::Object(object) => self.check_object(object, schemas),
@@ -73,18 +82,21 @@ impl<'s> SchemaWalker<'s> {
                 let schemas = self.referenced_schemas(schemas)?;
                 for (index, item) in items.iter().enumerate() {
                     self.spend(1)?;
-                    let of_item = |schema: &&'s Value| {
-                        let tuple = schema.get("prefixItems").or(schema.get("items"));
-                        let at = tuple.and_then(Value::as_array).and_then(|tuple| tuple.get(index));
-                        let rest = ["items", "additionalItems"].map(|key| schema.get(key));
-                        rest.into_iter()
+                    // A schema describes items by their position (a list of schemas), all alike (one schema), or both.
+                    let schemas_of_item = |schema: &&'s Value| {
+                        let by_position = schema.get("prefixItems").or(schema.get("items"));
+                        let positioned =
+                            by_position.and_then(Value::as_array).and_then(|schemas| schemas.get(index));
+                        let common = ["items", "additionalItems"].map(|key| schema.get(key));
+                        common
+                            .into_iter()
                             .flatten()
-                            .filter(|rest| rest.is_object())
-                            .chain(at)
+                            .filter(|common| common.is_object())
+                            .chain(positioned)
                             .collect::<Vec<_>>()
                     };
-                    let of_item: Vec<&Value> = schemas.iter().flat_map(of_item).collect();
-                    self.check_value(item, &of_item)?;
+                    let schemas_of_item: Vec<&Value> = schemas.iter().flat_map(schemas_of_item).collect();
+                    self.check_value(item, &schemas_of_item)?;
                 }
                 Ok(())
             }
@@ -92,8 +104,12 @@ impl<'s> SchemaWalker<'s> {
         }
     }
 
-    /// Checks the names of one object. A name that the schemas declare is allowed; any other must differ from the
-    /// declared ones, and from each other, by more than their spelling.
+    /// Checks the names of one object and of the values in it. A declared name is allowed. An undeclared name must
+    /// differ from each declared one also after [`fold_case_and_separators`], and from each undeclared one after
+    /// [`fold_case`].
+    ///
+    /// # Errors
+    /// If two names are ambiguous, or the budget of the check is spent.
     fn check_object(
         &mut self,
         object: &Map<String, Value>,
@@ -101,35 +117,42 @@ impl<'s> SchemaWalker<'s> {
     ) -> Result<(), AmbiguousArgumentsError> {
         let schemas = self.referenced_schemas(schemas)?;
         let declared = self.declared_properties(&schemas)?;
-        let variants: BTreeSet<String> = declared.keys().map(|name| fold_case_and_separators(name)).collect();
-        let mut seen = BTreeSet::new();
+        let folded_declared: BTreeSet<String> =
+            declared.keys().map(|name| fold_case_and_separators(name)).collect();
+        let mut folded_undeclared = BTreeSet::new();
         for (name, value) in object {
             self.spend(1)?;
             let declared_schemas = declared.get(name.as_str());
             // A tool distinguishes the names that it declares, however similar they are.
-            if declared_schemas.is_none() && variants.contains(&fold_case_and_separators(name)) {
+            if declared_schemas.is_none() && folded_declared.contains(&fold_case_and_separators(name)) {
                 return Err(VARIANT);
             }
-            if declared_schemas.is_none() && !seen.insert(fold_case(name)) {
+            if declared_schemas.is_none() && !folded_undeclared.insert(fold_case(name)) {
                 return Err(DUPLICATE);
             }
             match declared_schemas {
                 Some(schemas) => self.check_value(value, schemas)?,
                 None => {
-                    let schemas_of_others = |schema: &&'s Value| {
+                    // The patterns are not evaluated: each of their schemas may apply to an undeclared name.
+                    let undeclared_schemas = |schema: &&'s Value| {
                         let patterns = schema.get("patternProperties").and_then(Value::as_object);
                         patterns.into_iter().flat_map(Map::values).chain(schema.get("additionalProperties"))
                     };
-                    let schemas_of_others: Vec<&Value> = schemas.iter().flat_map(schemas_of_others).collect();
-                    self.spend(schemas_of_others.len())?;
-                    self.check_value(value, &schemas_of_others)?;
+                    let undeclared_schemas: Vec<&Value> =
+                        schemas.iter().flat_map(undeclared_schemas).collect();
+                    self.spend(undeclared_schemas.len())?;
+                    self.check_value(value, &undeclared_schemas)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Returns the names that schemas declare, with the schemas of their values.
+    /// Returns the names that schemas declare, with the schemas of their values. A name that is only required is
+    /// declared as well, without a schema.
+    ///
+    /// # Errors
+    /// If the budget of the check is spent.
     fn declared_properties(
         &mut self,
         schemas: &[&'s Value],
@@ -149,16 +172,21 @@ impl<'s> SchemaWalker<'s> {
         Ok(declared)
     }
 
-    /// Returns the schemas, with all schemas to which they refer for the same value.
+    /// Returns the schemas and all schemas that may apply to the same value through them: by combination (`allOf`,
+    /// `if` and the like) or by a reference within the schema of the tool. A reference to another document is not
+    /// followed.
+    ///
+    /// # Errors
+    /// If the budget of the check is spent.
     fn referenced_schemas(
         &mut self,
         schemas: &[&'s Value],
     ) -> Result<Vec<&'s Value>, AmbiguousArgumentsError> {
-        let (mut found, mut pending) = (Vec::<&Value>::new(), schemas.to_vec());
+        let (mut reached, mut pending) = (Vec::<&Value>::new(), schemas.to_vec());
         let mut followed = BTreeSet::new();
         while let Some(schema) = pending.pop() {
             self.spend(1)?;
-            found.push(schema);
+            reached.push(schema);
             for key in ["allOf", "anyOf", "oneOf"] {
                 pending.extend(schema.get(key).and_then(Value::as_array).into_iter().flatten());
             }
@@ -166,15 +194,16 @@ impl<'s> SchemaWalker<'s> {
             let dependent = schema.get("dependentSchemas").and_then(Value::as_object);
             pending.extend(dependent.into_iter().flat_map(Map::values));
             for key in ["$ref", "$dynamicRef"] {
-                let Some(place) = schema.get(key).and_then(Value::as_str) else { continue };
-                if let Some(pointer) = place.strip_prefix('#')
-                    && followed.insert(place)
+                let Some(reference) = schema.get(key).and_then(Value::as_str) else { continue };
+                // Each reference is followed once: schemas may refer to each other in a circle.
+                if let Some(pointer) = reference.strip_prefix('#')
+                    && followed.insert(reference)
                 {
                     pending.extend(self.root.pointer(pointer));
                 }
             }
         }
-        Ok(found)
+        Ok(reached)
     }
 }
 
@@ -200,6 +229,8 @@ fn fold_case_and_separators(name: &str) -> String {
     name
 }
 
+/// Whether a character is not displayed, so that two names that look equal can differ in it: a format or control
+/// character, U+034F (combining grapheme joiner), or a variation selector.
 fn is_invisible(c: char) -> bool {
     c.general_category() == GeneralCategory::Format
         || c.is_control() && !c.is_whitespace()

@@ -1,4 +1,5 @@
-//! Keeps the tools on offer in a conversation, and formats their descriptions for the model.
+//! Holds the tools on offer in a conversation, and formats their descriptions for the model. The conversation
+//! replaces them when its caller offers others; [`crate::view`] shows a model those that it may see.
 //!
 //! A tool that the operator provides has the operator's description. A server's description of its tools is text like
 //! any other: it is an event of the trace, the policy labels it, and a tool whose description may not be shown is not
@@ -53,6 +54,7 @@ pub(crate) struct Catalogue {
     entries: Vec<CatalogueEntry>,
 }
 
+/// A tool on offer, with the policy's rules for its arguments.
 #[derive(Debug)]
 pub(crate) struct CatalogueEntry {
     pub(crate) offered: Arc<OfferedTool>,
@@ -60,11 +62,11 @@ pub(crate) struct CatalogueEntry {
     name: String,
     /// The event of the description, if it is not the operator's.
     event: Option<EventId>,
-    /// The arguments that may be slots: those that are payload, whatever else a call contains, those that a standing
+    /// The arguments that may be slots: those that are payload whatever the other arguments are, those that a standing
     /// consent names, and those that an endorsement limits.
     pub(crate) slots: Vec<String>,
-    /// Those slots that the policy permits only for the values that it endorses, each with an upper bound on what the author
-    /// of a hidden text can choose, in bits.
+    /// Of `slots`, those that only an endorsement permits, each with the greatest number of bits that the author of a
+    /// hidden text can choose in an endorsed value.
     pub(crate) endorsed: BTreeMap<String, u32>,
 }
 
@@ -89,14 +91,14 @@ impl Catalogue {
         tools: Vec<Arc<OfferedTool>>,
     ) -> Result<(), PushError> {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
-        let mut known = std::mem::take(&mut self.entries);
+        let mut previous = std::mem::take(&mut self.entries);
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
         // A tool under Flowgate's own server name is an impostor.
         let is_own = |offered: &OfferedTool| offered.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER);
         for offered in tools.into_iter().filter(|offered| !is_own(offered)) {
             // An unchanged tool keeps its entry, and with it the event of its description.
-            if let Some(index) = known.iter().position(|known| known.offered == offered) {
-                let unchanged = known.swap_remove(index);
+            if let Some(index) = previous.iter().position(|entry| entry.offered == offered) {
+                let unchanged = previous.swap_remove(index);
                 taken.insert(unchanged.name.clone());
                 self.entries.push(unchanged);
                 continue;
@@ -112,6 +114,8 @@ impl Catalogue {
                     Some(monitor.push(TraceEntry::from(description))?.0)
                 }
             };
+            // An argument may be left to a slot if it is payload or has a consent; otherwise if an endorsement, which
+            // checks the form of the value, names it.
             let mut slots = monitor.payload_arguments(&offered.tool);
             slots.extend(monitor.consent_arguments(&offered.tool));
             let mut endorsed = monitor.endorsed_arguments(&offered.tool);
@@ -132,68 +136,74 @@ impl Catalogue {
         monitor: &'c Monitor,
         label: &'c Label,
     ) -> impl Iterator<Item = &'c CatalogueEntry> + 'c {
-        self.entries.iter().filter(move |known| known.is_visible_at(monitor, label))
+        self.entries.iter().filter(move |entry| entry.is_visible_at(monitor, label))
     }
 
-    /// Returns what the descriptions of the tools contribute to the label of a view at `bound`.
+    /// Returns the join of what the descriptions of the tools contribute to the label of a view at `bound`.
     pub(crate) fn view_label(&self, monitor: &Monitor, bound: &Label) -> Label {
-        let described = self.entries.iter().filter_map(|known| known.event);
-        described.fold(Label::BOTTOM, |joined, event| joined.join(&monitor.view_label(event, bound)))
+        let descriptions = self.entries.iter().filter_map(|entry| entry.event);
+        descriptions.fold(Label::BOTTOM, |joined, event| joined.join(&monitor.view_label(event, bound)))
     }
 
-    /// Returns the tools that servers describe, with the labels of their descriptions.
+    /// Returns the tools that servers describe, with the labels of their descriptions. Tools that the operator
+    /// describes have no label, and are left out.
     pub(crate) fn description_labels<'c>(
         &'c self,
         monitor: &'c Monitor,
     ) -> impl Iterator<Item = (&'c Tool, Label)> {
-        let label = |known: &'c CatalogueEntry| {
-            let described = monitor.trace().event(known.event?)?;
-            Some((&known.offered.tool, described.label))
+        let label = |entry: &'c CatalogueEntry| {
+            let description = monitor.trace().event(entry.event?)?;
+            Some((&entry.offered.tool, description.label))
         };
         self.entries.iter().filter_map(label)
     }
 
     /// Returns all tools.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &Tool> {
-        self.entries.iter().map(|known| &known.offered.tool)
+        self.entries.iter().map(|entry| &entry.offered.tool)
     }
 
     /// Returns the tool that the model calls by this name, if a view at `label` offers it.
     pub(crate) fn find(&self, monitor: &Monitor, label: &Label, name: &str) -> Option<&CatalogueEntry> {
-        self.entries.iter().find(|known| known.name == name && known.is_visible_at(monitor, label))
+        self.entries.iter().find(|entry| entry.name == name && entry.is_visible_at(monitor, label))
     }
 
-    /// Returns the slots of a tool that the policy permits only for the values that it endorses, with their bounds in bits.
+    /// Returns the slots of a tool that only an endorsement permits, each with the greatest number of bits that the
+    /// author of a hidden text can choose in an endorsed value.
     pub(crate) fn endorsed_slots(&self, tool: &Tool) -> BTreeMap<String, u32> {
-        let known = self.entries.iter().find(|known| known.offered.tool == *tool);
-        known.map(|known| known.endorsed.clone()).unwrap_or_default()
+        self.entry(tool).map(|entry| entry.endorsed.clone()).unwrap_or_default()
     }
 
     /// Returns the name by which the model calls a tool.
     pub(crate) fn name_of(&self, tool: &Tool) -> Option<&str> {
-        self.entries.iter().find(|known| known.offered.tool == *tool).map(|known| known.name.as_str())
+        self.entry(tool).map(|entry| entry.name.as_str())
     }
 
     /// Returns the schema of the arguments of a tool.
     pub(crate) fn schema_of(&self, tool: &Tool) -> Option<&Value> {
-        self.entries.iter().find(|known| known.offered.tool == *tool).map(|known| &*known.offered.parameters)
+        self.entry(tool).map(|entry| &*entry.offered.parameters)
     }
 
     /// Returns the schema of the answers of a tool, if a view at `label` may show it.
     pub(crate) fn output_schema(&self, monitor: &Monitor, label: &Label, tool: &Tool) -> Option<&Value> {
-        let known = self.entries.iter().find(|known| known.offered.tool == *tool);
-        known.filter(|known| known.is_visible_at(monitor, label))?.offered.output.as_ref()
+        self.entry(tool).filter(|entry| entry.is_visible_at(monitor, label))?.offered.output.as_ref()
+    }
+
+    fn entry(&self, tool: &Tool) -> Option<&CatalogueEntry> {
+        self.entries.iter().find(|entry| entry.offered.tool == *tool)
     }
 }
 
 impl CatalogueEntry {
-    /// Whether a view at `label` may show the description of the tool.
+    /// Whether a view at `label` may show the description of the tool. The operator's descriptions are always shown.
     fn is_visible_at(&self, monitor: &Monitor, label: &Label) -> bool {
-        let described = self.event.and_then(|event| monitor.trace().event(event));
-        described.is_none_or(|event| event.label.flows_to(label))
+        let description = self.event.and_then(|event| monitor.trace().event(event));
+        description.is_none_or(|event| event.label.flows_to(label))
     }
 
-    /// Returns the specification for the model. With `slots`, some arguments may be slots.
+    /// Returns the specification of the tool for the model. With `slots`, the schema of each argument that may be a
+    /// slot accepts a slot as well. Parameters that are no JSON object are replaced by the schema of a tool without
+    /// arguments.
     pub(crate) fn spec(&self, slots: bool) -> ToolSpec {
         let mut parameters = Arc::clone(&self.offered.parameters);
         if !parameters.is_object() {
@@ -219,13 +229,16 @@ impl CatalogueEntry {
     }
 }
 
-/// Returns a unique name that providers accept.
+/// Returns a name that providers accept and that is not in `taken`. A tool whose server and name cannot be read back
+/// from the name receives a digest of both at its end.
 ///
-/// It depends on the tool alone: a tool that is not on offer at some label must not influence the names of others.
+/// The name depends on the tool alone, unless two tools have the same name with their digests: a tool that is not on
+/// offer at some label must not influence the names of others.
 fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
     };
+    // A server and a tool are joined by `__`, so neither may contain it.
     let is_plain = |text: &str| *text == plain(text) && !text.contains("__") && !text.starts_with('_');
     let (mut name, is_unchanged) = match &tool.server {
         Some(server) => {

@@ -88,7 +88,7 @@ pub struct Conversation {
     /// The calls that the caller runs itself.
     handed: HandedOverCalls,
     numbers: UniqueNumbers,
-    /// The inputs since they were last taken.
+    /// The inputs since a caller last took them.
     journal: Journal,
 }
 
@@ -105,9 +105,10 @@ impl Conversation {
         let tools = ToolOffer::new(&mut monitor, tools)?;
         let clearance = EndpointClearances::of(&monitor);
         let strictest = tools.strictest_requirement(&monitor);
+        // The base label: the greatest that flows to every requirement on offer and that the model may read.
         let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
         let drafts = settings.method.start_drafts();
-        // The label of a step would reveal that there was no context.
+        // Where context is hidden, a floating label would reveal whether there is any.
         let labelling = if settings.hides_context { StepLabelling::Fixed } else { settings.step_labels };
         Ok(Self {
             monitor,
@@ -146,7 +147,7 @@ impl Conversation {
         self.labels.base()
     }
 
-    /// Continues a turn that has ended.
+    /// Starts another step in a turn that has ended, without a message of the user; does nothing during a turn.
     fn restart_turn(&mut self) {
         if self.is_turn_over() {
             self.labels.restart_levels();
@@ -169,8 +170,8 @@ impl Conversation {
         self.tools.catalogue().name_of(tool)
     }
 
-    /// Returns the regions that a screener is asked about, and the bound of the view without them; `None` if it is not asked
-    /// about regions.
+    /// Returns the regions that a screener is being asked about, and the label of the current level; `None` if no
+    /// screener is being asked.
     pub(crate) fn screened_regions(&self) -> Option<(Label, &HiddenRegions)> {
         match &self.phase {
             ConversationPhase::Screening(names) => Some((self.labels.level()?.label, names)),
@@ -178,13 +179,15 @@ impl Conversation {
         }
     }
 
+    /// Returns a builder for views of this chat. With `tag`, a nonce and the clearance of the screener, it marks the
+    /// hidden regions for the screener.
     fn view_builder<'c>(&'c self, tag: Option<(&'c str, Label)>) -> ViewBuilder<'c> {
         ViewBuilder {
             monitor: &self.monitor,
             catalogue: self.tools.catalogue(),
             items: &self.items,
             sampling: &self.settings.sampling,
-            roster: self.turn.roster.as_deref(),
+            selected_tools: self.turn.selected_tools.as_deref(),
             can_look: self.settings.method.has_look(),
             can_slot: self.settings.method.has_slots(),
             tag,
@@ -192,13 +195,15 @@ impl Conversation {
         }
     }
 
-    /// Advances to the next input that the driver has to supply. If the driver was asked for a screening, a choice of
-    /// tools, a decision or a tool's answer and did not pass it in, this assumes the most cautious answer.
+    /// Advances through the phases, as far as no input is needed, and returns the next input that the driver has to
+    /// supply. If the driver was asked for a screening, a choice of tools, a decision or a tool's answer and did not
+    /// pass it in, this assumes the most cautious answer.
     fn next_need(&mut self) -> Need {
         if let Some(view) = self.step.view() {
             return Need::Complete(view.clone());
         }
         loop {
+            // The phase is taken out, and each branch below sets the next one.
             let need = match std::mem::replace(&mut self.phase, ConversationPhase::User) {
                 ConversationPhase::User => return Need::User(self.turn.finish()),
                 ConversationPhase::Generate => self.next_generation(),
@@ -210,7 +215,7 @@ impl Conversation {
                 }
                 // No choice of tools was passed in: no tool is offered in this turn.
                 ConversationPhase::Filtering => {
-                    self.turn.roster = Some(Vec::new());
+                    self.turn.selected_tools = Some(Vec::new());
                     self.phase = ConversationPhase::Generate;
                     None
                 }
@@ -239,12 +244,12 @@ impl Conversation {
         }
     }
 
-    /// Returns a filter for streaming what the model writes now, if any of it may be shown before all of it is
-    /// judged: if no rule can stop it, and no draft takes its place.
+    /// Returns the filter through which the text of the step in progress may be shown while the model writes it; `None`
+    /// if it must not be shown before the whole text is judged, because a rule may stop it or a draft may be rewritten.
     pub(crate) fn stream_cleaner(&self) -> Option<links::StreamCleaner> {
         let view = self.step.view()?;
-        let is_final = self.step.is_final() && !self.monitor.may_stop_replies();
-        is_final.then(|| links::StreamCleaner::new(&self.monitor, &view.label, view.names.len()))
+        let can_stream = self.step.is_final() && !self.monitor.may_stop_replies();
+        can_stream.then(|| links::StreamCleaner::new(&self.monitor, &view.label, view.names.len()))
     }
 
     /// The turn so far.
@@ -257,7 +262,7 @@ impl Conversation {
         &mut self.turn
     }
 
-    /// Whether the step in progress is above the lowest label.
+    /// Whether the step in progress has another bound than the lowest steps, and so may be shown more than they are.
     pub fn is_raised(&self) -> bool {
         self.step.view().is_some_and(|view| view.bound != *self.labels.base())
     }
@@ -270,10 +275,11 @@ impl Conversation {
     }
 }
 
-/// Returns the messages of rules that object to something that can no longer be stopped.
+/// Returns the messages of the rules that forbid an event which is in the trace already; its text must then not be
+/// shown. Rules that only log are left out.
 fn blocking_messages(findings: Vec<EventFinding>) -> Vec<String> {
-    let objects = |finding: &EventFinding| {
+    let is_blocking = |finding: &EventFinding| {
         finding.reason.kind == ReasonKind::Rule && finding.reason.action != flowgate::policy::Action::Log
     };
-    findings.into_iter().filter(objects).map(|finding| finding.reason.message).collect()
+    findings.into_iter().filter(is_blocking).map(|finding| finding.reason.message).collect()
 }

@@ -43,25 +43,26 @@ pub(crate) use quotation_memory::SessionTexts;
 pub struct History {
     messages: Vec<HistoryMessage>,
     prefixes: ChatPrefixDigests,
-    /// How many events and steps have been added to the client's [`QuotationMemory`].
+    /// The numbers of events of the trace, and of items of the conversation, whose texts are in the client's
+    /// [`QuotationMemory`].
     pub(crate) memorized: (usize, usize),
     /// How many items of the conversation precede the first message that the client holds.
     pub(crate) preceding_items: Option<usize>,
-    /// The ends of what each source said last: a page may arrive in pieces.
+    /// The end of the last text of each source: a page may arrive in pieces.
     pub(crate) pieces: Derived<Pieces>,
     /// The end of the user's latest text: a quotation may continue from it into the next message.
     pub(crate) tail: String,
     /// The end of the latest text that is the user's own.
     pub(crate) own: String,
-    /// Whether the client sent messages that only a conversation writes, and that this one did not write.
+    /// Whether the client sent messages of a model or a tool that this session did not record.
     pub(crate) has_unknown: bool,
-    /// Messages of the user and the system whose label is raised only because their source is unknown.
+    /// The events of user and system messages whose label is raised only because their source is unknown.
     pub(crate) unknown: BTreeSet<usize>,
-    /// The texts that were shown in this session, if they are compared.
+    /// The labelled texts of this session, if new messages are compared with them.
     pub(crate) shown: Derived<Option<SessionTexts>>,
 }
 
-/// What follows from the session and is built on demand.
+/// A value that is computed from the session when it is needed, and is left out of `Debug` output.
 #[derive(Default)]
 pub(crate) struct Derived<T>(pub(crate) T);
 
@@ -76,7 +77,8 @@ const TAIL: usize = 512;
 /// How many adjacent characters that are not compared stay in it: escapes and markup have a few.
 const LONGEST_RUN: usize = 4;
 
-/// Appends a text to a tail, and cuts the tail to its length.
+/// Appends a text to the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The next
+/// message is compared together with this end, because a quotation may begin in it.
 fn append(tail: &mut String, text: &str) {
     tail.push('\n');
     // Padding must not push the text out: of a run of characters that are not compared, the first ones stay.
@@ -207,12 +209,16 @@ impl History {
         chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).unchanged).is_some()
     }
 
-    /// Compares a sent history with the history of the session.
+    /// Compares a sent history with the history of the session: finds the messages at the beginning that are unchanged,
+    /// and the longest end of the session's history that was sent again after others. Every message between them is a
+    /// replacement.
     pub(crate) fn align(&self, sent: &[MessageDigest]) -> Alignment {
         self.align_in_rounds(sent).0
     }
 
-    /// Compares as [`Self::align`] does, and also returns the number of rounds.
+    /// Compares as [`Self::align`] does, and also returns the number of rounds. A round that takes a message as
+    /// unchanged which equals a removed one is repeated with fewer unchanged messages: it is unknown which of the two
+    /// was removed. `sent` are the digests of the chat that the client sends.
     fn align_in_rounds(&self, sent: &[MessageDigest]) -> (Alignment, usize) {
         let mut max_unchanged = self.messages.len();
         let mut rounds = 0;
@@ -220,19 +226,20 @@ impl History {
             // A crafted history can make each round find one more ambiguous message: past the limit, all of them are
             // ambiguous.
             rounds += 1;
-            let found = self.align_to(sent, if rounds > MAX_ROUNDS { 0 } else { max_unchanged });
+            let alignment = self.align_to(sent, if rounds > MAX_ROUNDS { 0 } else { max_unchanged });
             // A message that equals a removed one is ambiguous, and does not get the more permissive label of the two.
-            let removed = self.messages.get(found.removed.clone()).into_iter().flatten();
+            let removed = self.messages.get(alignment.removed.clone()).into_iter().flatten();
             let removed: HashSet<&MessageDigest> = removed.map(|message| &message.digest).collect();
-            let mut unchanged = self.messages.iter().take(found.unchanged);
+            let mut unchanged = self.messages.iter().take(alignment.unchanged);
             match unchanged.position(|message| removed.contains(&message.digest)) {
                 Some(ambiguous) => max_unchanged = ambiguous,
-                None => return (found, rounds),
+                None => return (alignment, rounds),
             }
         }
     }
 
-    /// Compares with at most `max_unchanged` unchanged messages at the beginning.
+    /// Compares once, with at most `max_unchanged` unchanged messages at the beginning. `sent` are the digests of the
+    /// chat that the client sends.
     fn align_to(&self, sent: &[MessageDigest], max_unchanged: usize) -> Alignment {
         let length_of_history = self.messages.len();
         let is_unchanged = |(message, sent): &(&HistoryMessage, &MessageDigest)| message.digest == **sent;
@@ -272,16 +279,18 @@ fn common_prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> 
     let at = |index: usize| {
         if index < pattern.len() { pattern.get(index) } else { text.get(index - pattern.len()) }
     };
-    let all = pattern.len() + text.len();
-    let mut lengths = vec![0_usize; all];
+    let total = pattern.len() + text.len();
+    let mut lengths = vec![0_usize; total];
+    // Of the matches found so far, the one that ends last: its items equal those at the beginning of the pattern, so
+    // their lengths are known already.
     let (mut left, mut right) = (0, 0);
-    for index in 1..all {
+    for index in 1..total {
         let mut length = if index < right {
             lengths.get(index - left).copied().unwrap_or(0).min(right - index)
         } else {
             0
         };
-        while length < pattern.len() && index + length < all && at(length) == at(index + length) {
+        while length < pattern.len() && index + length < total && at(length) == at(index + length) {
             length += 1;
         }
         if let Some(place) = lengths.get_mut(index) {
@@ -291,7 +300,7 @@ fn common_prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> 
             (left, right) = (index, index + length);
         }
     }
-    lengths.split_off(pattern.len().min(all))
+    lengths.split_off(pattern.len().min(total))
 }
 
 /// The prefix digests of a chat, extended incrementally.
@@ -303,6 +312,8 @@ struct ChatPrefixDigests {
 }
 
 impl ChatPrefixDigests {
+    /// Adds the digest of the next message. Only after a message that the model wrote (`is_written`), the chat so far
+    /// is a prefix: only there, the client has received something that distinguishes two sessions.
     fn push(&mut self, digest: &MessageDigest, is_written: bool) {
         self.before.update(digest);
         if is_written {

@@ -3,8 +3,9 @@
 //! | method | regions | guarantee |
 //! |---|---|---|
 //! | [`everything`] | every region that the agent has seen | holds for every model and every attack |
-//! | [`nothing`] | nothing above the label of the user's own words; the rest is hidden | holds if the model sees only that |
-//! | [`provenance`] | the regions whose values recur in the arguments | an estimate, until the call is regenerated from the redacted context |
+//! | [`nothing`] | only regions whose label flows to the label of the user's own words | holds if the caller has hidden all other regions from the model |
+//! | [`provenance`] | the regions whose values recur in the arguments | an estimate; holds only once the call was regenerated from the redacted context |
+//! | [`lambda`] | the regions at or below a label whose text makes the call nearly as probable; not in the default list | an estimate of a model |
 //!
 //! A method is queried once per call, before the call is judged; the monitor treats its answer as data. The
 //! [registry](crate::method::MethodRegistry) lists methods by name.
@@ -12,6 +13,7 @@
 pub mod everything;
 mod facts;
 pub(crate) mod index;
+pub mod lambda;
 pub mod nothing;
 pub mod provenance;
 

@@ -149,6 +149,8 @@ pub enum RecordedNeed {
 }
 
 impl RecordedNeed {
+    /// Returns the record of a need, by which a replay recognises that it needs the same. A view is represented by
+    /// the number of its hidden regions alone: its text follows from the inputs before it.
     pub(crate) fn of(need: &Need) -> Self {
         match need {
             Need::Complete(view) => Self::Complete(view.names.all().len()),

@@ -3,7 +3,7 @@
 //! Live, a [`conversation`] shows the model a [`view`] at a label and judges the calls that it generates; a [`method`]
 //! chooses the label, and an [`agent`] drives a conversation with real models, tools and people. Over a log, an [influence method](influence)
 //! determines what each call depends on; [`replay`] applies it to every call of a recorded run, and the monitor
-//! judges the call.
+//! judges the call. [`propagation`] answers questions about labelled documents with labels that are as low as possible.
 
 #![deny(clippy::disallowed_methods, reason = "the guard does its I/O through traits")]
 
@@ -19,6 +19,7 @@ pub mod journal;
 pub mod links;
 pub mod method;
 mod placeholder;
+pub mod propagation;
 pub mod redact;
 mod refusal;
 pub mod replay;

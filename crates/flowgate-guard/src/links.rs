@@ -1,5 +1,6 @@
-//! Disarms addresses in text that leaves. A rendered image or link sends the content of its URL to the host, without
-//! any tool call, and takes the person who follows it to a destination that an adversary may have chosen.
+//! Disarms the addresses in texts that leave the guard: replies, and the contents of slots. A rendered image sends the
+//! content of its URL to the host without any tool call, and a link takes the person who follows it to a destination
+//! that an adversary may have chosen.
 //!
 //! Each address in a reply is judged like a call of the tool `flowgate/link` with the argument `url`, with the label of
 //! the view; each address in the content of a slot, with the label of the regions that it was filled from. Anything
@@ -36,7 +37,7 @@ use crate::placeholder::StreamNeutralizer;
 /// The most addresses of one text that are judged; further ones are refused.
 const MAX_JUDGED: usize = 200;
 
-/// The decision of a policy for all addresses at a label.
+/// What a policy decides about addresses in text with one label, without regard to the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkPolicy {
     /// Every address is permitted, whatever the state of the session.
@@ -48,6 +49,7 @@ enum LinkPolicy {
 }
 
 impl LinkPolicy {
+    /// Asks the policy about calls of `flowgate/link` at this label: whether it permits every address, some, or none.
     fn of(monitor: &Monitor, label: &Label) -> Self {
         let tool = Tool::of(Tool::FLOWGATE_SERVER, "link");
         if monitor.permits_any(&tool, label) {
@@ -60,7 +62,8 @@ impl LinkPolicy {
     }
 }
 
-/// Returns the text with every address that is not permitted broken apart, and the refused addresses.
+/// Returns the text with every address broken apart that the policy does not permit in text with `label`, and the
+/// refused addresses. `method` is the influence method to record, and `next_id` numbers the calls that are judged.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
@@ -85,7 +88,8 @@ pub(crate) fn disarm(
     clean(text, &mut judge)
 }
 
-/// Cleans a whole text. Returns the cleaned text and what was refused.
+/// Breaks apart every address of a text that `judge` refuses, and markup that needs an address. Returns the cleaned
+/// text, and the refused addresses and signs.
 pub fn clean(text: &str, judge: LinkJudge<'_>) -> (String, Vec<String>) {
     let mut cleaner = Cleaner::default();
     let mut cleaned = cleaner.push(text, judge);
@@ -109,6 +113,7 @@ impl StreamCleaner {
         Self { placeholders, ..Self::with_policy(LinkPolicy::of(monitor, label)) }
     }
 
+    /// Creates the cleaner for a view without hidden regions, under this decision of the policy.
     fn with_policy(policy: LinkPolicy) -> Self {
         Self {
             policy,
@@ -137,7 +142,7 @@ impl StreamCleaner {
     }
 }
 
-/// Disarms every text in a value, as [`disarm`] does.
+/// Disarms every text and key in a value, as [`disarm`] does. Returns the refused addresses.
 pub(crate) fn disarm_value(
     monitor: &mut Monitor,
     method: &'static str,

@@ -1,12 +1,12 @@
 //! Defines the methods of conversations: algorithms that choose the label of a step, and with it what the step is
 //! shown.
 //!
-//! A method is a type that implements [`StepMethod`], in one file. A conversation asks it what it needs, and otherwise
-//! treats all methods alike; [`MethodRegistry`] lists those that a program offers by name. An embedding program adds a
-//! method without a change here: it implements the trait, registers the method, and passes it to
-//! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses, the monitor
-//! judges every call with the label of what the model was shown: an error of a method costs utility, questions or counted
-//! bits, and never permits a call that the policy denies.
+//! A method is a type that implements [`StepMethod`], in one file. A conversation queries the trait's functions, and
+//! otherwise treats all methods alike; [`MethodRegistry`] lists the methods that a program offers by name. An embedding
+//! program adds a method without a change here: it implements the trait, registers the method, and passes it to
+//! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses, the
+//! monitor judges every call with the label of what the model was shown: an error of a method costs utility, questions
+//! or counted bits, and never permits a call that the policy denies.
 //!
 //! | method | a step is shown |
 //! |---|---|
@@ -80,7 +80,8 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether what the turn has done so far stays visible until the turn ends.
+    /// Whether an accepted step raises the label of the rest of the turn to its own, so that later steps see what it
+    /// did.
     fn raises_level(&self) -> bool {
         false
     }

@@ -34,6 +34,7 @@ enum PlaceholderMatch {
     Placeholders(Vec<Placeholder>),
     /// Not decided without more text.
     Unknown,
+    /// No placeholder begins there.
     No,
 }
 
@@ -60,30 +61,34 @@ fn decoded_chars(text: &str) -> Vec<RenderedChar> {
     if !seen.iter().any(|seen| matches!(seen.c, '%' | '&')) {
         return seen;
     }
-    let (mut read, mut at) = (Vec::with_capacity(seen.len()), 0);
+    let (mut decoded, mut at) = (Vec::with_capacity(seen.len()), 0);
     while let Some(first) = seen.get(at) {
         let escape =
             decode_escape(&seen, at).and_then(|(code, length)| Some((char::from_u32(code)?, length)));
         match escape.zip(escape.and_then(|(_, length)| seen.get(at + length - 1))) {
             Some(((c, length), last)) => {
-                read.push(RenderedChar { c, end: last.end.max(last.start), ..*first });
+                decoded.push(RenderedChar { c, end: last.end.max(last.start), ..*first });
                 at += length;
             }
             None => {
-                read.push(*first);
+                decoded.push(*first);
                 at += 1;
             }
         }
     }
-    read
+    decoded
 }
 
-/// Returns the code point that is escaped here, and the length of the escape in characters.
+/// Returns the code point that is escaped at the character `at` of `seen`, and the length of the escape in
+/// characters; `None` if no escape of a printable ASCII character begins there. Escapes are `%41`, `&#65;` and
+/// `&#x41;`.
 fn decode_escape(seen: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
     let c = |offset: usize| seen.get(at + offset).map(|seen| seen.c);
-    let number = |from: usize, radix: u32, most: usize| {
-        let digits: String =
-            (from..from + most).map_while(c).take_while(|c| c.is_ascii() && c.is_digit(radix)).collect();
+    let number = |from: usize, radix: u32, max_digits: usize| {
+        let digits: String = (from..from + max_digits)
+            .map_while(c)
+            .take_while(|c| c.is_ascii() && c.is_digit(radix))
+            .collect();
         u32::from_str_radix(&digits, radix).ok().map(|code| (code, digits.len()))
     };
     let (code, length) = match (c(0)?, c(1)?) {
@@ -101,16 +106,16 @@ fn decode_escape(seen: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
 /// The longest escape, in characters.
 const LONGEST_ESCAPE: usize = 10;
 
-/// Whether more text could complete an escape that begins here.
+/// Whether more text after `seen` could complete an escape that begins at its character `at`.
 fn may_be_escape(seen: &[RenderedChar], at: usize) -> bool {
     let rest = seen.get(at..).unwrap_or_default();
     let is_part = |seen: &RenderedChar| seen.c.is_ascii_alphanumeric() || seen.c == '#';
-    let begins = match rest.first().map(|seen| seen.c) {
+    let can_continue = match rest.first().map(|seen| seen.c) {
         Some('%') => rest.len() < 3,
         Some('&') => rest.len() < LONGEST_ESCAPE,
         _ => false,
     };
-    begins && rest.iter().skip(1).all(is_part)
+    can_continue && rest.iter().skip(1).all(is_part)
 }
 
 /// Whether a placeholder could begin at the character `index` of `seen`: at an opening bracket, or at an `h` that begins
@@ -124,7 +129,8 @@ fn may_begin(seen: &[RenderedChar], index: usize, known: usize) -> bool {
     }
 }
 
-/// Whether a field name in the value contains a placeholder.
+/// Whether a field name in the value contains a placeholder. `known` is the number of regions that the view of its
+/// author hides.
 pub(crate) fn is_in_keys(value: &Value, known: usize) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| is_in_keys(item, known)),
@@ -142,7 +148,8 @@ pub(crate) fn placeholder_names(value: &Value, known: usize) -> Vec<String> {
     names
 }
 
-/// Adds the names of all placeholders in the texts of a value to `names`.
+/// Adds the names of all placeholders in the texts of a value to `names`, each once. Field names are not searched:
+/// [`is_in_keys`] checks them. `known` is the number of regions that the view of the author hides.
 fn collect_names(value: &Value, known: usize, names: &mut Vec<String>) {
     match value {
         Value::String(text) => {
@@ -158,7 +165,9 @@ fn collect_names(value: &Value, known: usize, names: &mut Vec<String>) {
     }
 }
 
-/// Replaces placeholders by texts, in one pass: placeholders in a replacement stay text.
+/// Replaces the placeholders in the texts of a value by what `text_of` returns for the name of the region. It is one
+/// pass: a placeholder in a replacement stays text. `known` is the number of regions that the view of the author
+/// hides.
 pub(crate) fn replace(value: &mut Value, known: usize, text_of: &mut dyn FnMut(&str) -> String) {
     match value {
         Value::String(text) => *text = replace_in_text(text, known, text_of),
@@ -168,11 +177,13 @@ pub(crate) fn replace(value: &mut Value, known: usize, text_of: &mut dyn FnMut(&
     }
 }
 
-/// Replaces each placeholder by a constant.
+/// Replaces each placeholder in a text by [`NEUTRAL`]. `known` is the number of regions that the view of its author
+/// hides: without any, only the full form `[hidden h2]` is one.
 pub(crate) fn neutralize(text: &str, known: usize) -> String {
     replace_in_text(text, known, &mut |_| NEUTRAL.to_owned())
 }
 
+/// Replaces the placeholders in one text, as [`replace`] does.
 fn replace_in_text(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> String) -> String {
     let (mut written, mut at) = (String::with_capacity(text.len()), 0);
     for placeholder in find(text, known) {
@@ -184,7 +195,8 @@ fn replace_in_text(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> St
     written
 }
 
-/// Works as [`neutralize`], piece by piece: returns the part that no later piece can change.
+/// Does the work of [`neutralize`] piece by piece, for a reply that is streamed: returns the text that no later piece
+/// can change.
 #[derive(Debug, Default)]
 pub(crate) struct StreamNeutralizer {
     pending: String,
@@ -214,6 +226,7 @@ impl StreamNeutralizer {
             if first.start < at {
                 continue;
             }
+            // A placeholder without brackets must begin a word, and the word may have begun in an earlier piece.
             let is_inside = index == 0 && !is_opening(first.c) && self.before.is_some_and(is_word);
             if is_inside || !may_begin(&seen, index, self.known) {
                 continue;
@@ -226,6 +239,7 @@ impl StreamNeutralizer {
                         at = placeholder.end;
                     }
                 }
+                // What could become a placeholder waits for the next piece.
                 PlaceholderMatch::Unknown => {
                     held_from = first.start;
                     break;
@@ -241,7 +255,7 @@ impl StreamNeutralizer {
     }
 }
 
-/// Whether a character joins what follows into its word, or begins a selector of a style sheet.
+/// Whether an `h` after this character is inside a word or a selector of a style sheet, and so begins no placeholder.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '#')
 }
@@ -305,6 +319,7 @@ impl PlaceholderReader<'_> {
         self.seen.get(index).filter(|seen| seen.start < self.limit).map(|seen| seen.c)
     }
 
+    /// Returns the index of the first character from `at` on that is not skipped.
     fn skip(&self, mut at: usize, is_skipped: impl Fn(char) -> bool) -> usize {
         while self.char_at(at).is_some_and(&is_skipped) {
             at += 1;
@@ -312,7 +327,8 @@ impl PlaceholderReader<'_> {
         at
     }
 
-    /// Reads a name: returns the index after its digits, and the digits. They are empty if the text ends before them.
+    /// Reads the name of a region, `h` and digits: returns the index after its digits, and the digits, which are
+    /// empty if the text ends before them. `None` if no `h` is at the index.
     fn read_name(&self, at: usize) -> Option<(usize, String)> {
         if !matches!(self.char_at(at), Some('h' | 'H')) {
             return None;
@@ -328,13 +344,16 @@ impl PlaceholderReader<'_> {
     }
 }
 
+/// Returns the name of the region with this number: a model may write leading zeros.
 fn region_name(digits: &str) -> String {
     let digits = digits.trim_start_matches('0');
     format!("h{}", if digits.is_empty() { "0" } else { digits })
 }
 
-/// Reads a possible placeholder at `open`. `length` is the length of the text in bytes; `is_whole` tells whether it is
-/// complete.
+/// Reads the placeholders that begin at the character `open`: one, or several in one pair of brackets. `length` is the
+/// length of the text in bytes; `is_whole` is whether the text is complete, and `known` is the number of regions
+/// that the view of its author hides. The forms are `[h2]`, `[hidden h2 ...]` with optional words and descriptions, and
+/// `hidden h2` without brackets; a form without the word or without brackets counts only if the view has the region.
 fn read_placeholder(
     seen: &[RenderedChar],
     open: usize,
@@ -351,7 +370,7 @@ fn read_placeholder(
     // Brackets may be doubled.
     let mut at = if is_bare { open } else { reader.skip(open + 1, |c| is_separator(c) || is_opening(c)) };
     let is_known = |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=known).contains(&number));
-    // The name alone.
+    // The form `[h2]`.
     if matches!(first.c, '[' | '\u{3010}')
         && let Some((end, digits)) = reader.read_name(at)
         && (is_known(&digits) || is_cut(end))
@@ -370,6 +389,7 @@ fn read_placeholder(
             _ => {}
         }
     }
+    // All other forms begin with the word.
     for letter in "hidden".chars() {
         match reader.char_at(at) {
             Some(c) if c.eq_ignore_ascii_case(&letter) => at += 1,
@@ -377,17 +397,17 @@ fn read_placeholder(
             None => return undecided(),
         }
     }
-    let behind = at;
+    let word_end = at;
     at = reader.skip(at, is_separator);
-    if is_bare && at == behind {
+    if is_bare && at == word_end {
         return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     }
     for word in ["region", "text", "placeholder", "value"] {
-        let begins = word
+        let has_word = word
             .chars()
             .enumerate()
             .all(|(i, letter)| reader.char_at(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
-        if begins && reader.char_at(at).is_some() {
+        if has_word && reader.char_at(at).is_some() {
             at = reader.skip(at + word.len(), is_separator);
         }
     }

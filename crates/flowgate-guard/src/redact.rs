@@ -1,5 +1,5 @@
-//! Redacts an event: returns the part of it that is visible at a label (RTBAS, Algorithm 3). Views are built of such
-//! parts.
+//! Redacts an event: returns the part of the event that is visible at a label (RTBAS, Algorithm 3). [`crate::view`]
+//! builds views of such parts.
 //!
 //! A region is shown if its own label and the labels of everything that contains it flow to the label of the view: a
 //! list reveals that it has a row. Any other region is replaced by a *placeholder*, which reveals nothing that
@@ -111,15 +111,17 @@ impl HiddenRegions {
         self.hidden.iter().find(|hidden| hidden.name == name)
     }
 
-    /// Names a hidden region and returns its placeholder. `label` is the label that a view must have to show it,
-    /// `reach` the label of its whole content, and `schema` its schema in the tool's declaration.
+    /// Adds a hidden region under the next name, and returns the text that the view shows in its place: a placeholder,
+    /// or, for a screener that may read the region, the region between tags. `label` is the label that a view must have
+    /// to show the region, `reach` the label of its whole content, `hidden` the content itself, `schema` its schema in
+    /// the tool's declaration, and `text` the text to be put between tags.
     pub(crate) fn hide(
         &mut self,
         label: Label,
         reach: Label,
-        held: HiddenContent,
+        hidden: HiddenContent,
         schema: Option<&Value>,
-        content: impl FnOnce() -> String,
+        text: impl FnOnce() -> String,
     ) -> String {
         let kind = schema.and_then(|schema| schema.get("type")).and_then(Value::as_str);
         let name = format!("h{}", self.hidden.len() + 1);
@@ -129,14 +131,14 @@ impl HiddenRegions {
                 format!(
                     "{}{}{}",
                     screener::opening_tag(nonce, &name),
-                    content(),
+                    text(),
                     screener::closing_tag(nonce, &name)
                 )
             }
             (_, Some(kind)) => format!("[hidden {name}: {kind}]"),
             (_, None) => format!("[hidden {name}]"),
         };
-        self.hidden.push(HiddenRegion { name, label, reach, content: held });
+        self.hidden.push(HiddenRegion { name, label, reach, content: hidden });
         placeholder
     }
 }
@@ -155,17 +157,18 @@ pub struct Redactor<'a> {
 }
 
 impl Redactor<'_> {
-    /// Returns the content as the view shows it: text, or a list of blocks.
+    /// Returns the content as the view shows it: text, or a list of blocks. Adds the regions that are hidden to
+    /// `names`.
     pub fn redacted_content(&self, names: &mut HiddenRegions) -> Value {
         let document = &self.event.document;
         let root = document.key(0, "content").unwrap_or(0);
-        // A view that may not show the structure of the event shows one placeholder for all of its content. Parts that are
-        // captured from a text are shown, which the policy allows with their labels.
+        // A view that may not show the structure of the event shows one placeholder for all of its content, which may
+        // contain captures that the policy labels on their own.
         if !self.shows(0) {
             return Value::String(self.typed_placeholder(root, self.schema, names));
         }
         match self.render(root, self.schema, names) {
-            Some(changed) => changed,
+            Some(redacted) => redacted,
             None => self.plain(root),
         }
     }
@@ -178,7 +181,7 @@ impl Redactor<'_> {
         })
     }
 
-    /// Whether a region is shown as a whole.
+    /// Whether the view shows a region with all its parts.
     pub fn shows_all(&self, node: NodeId) -> bool {
         self.shows(0) && self.event.document.label_of(node).flows_to(self.label)
     }
@@ -187,6 +190,7 @@ impl Redactor<'_> {
         &self.event.document
     }
 
+    /// Whether the view may show the structure of a region; its parts may carry more.
     fn shows(&self, node: NodeId) -> bool {
         self.document().node(node).is_some_and(|node| node.label.flows_to(self.label))
     }
@@ -199,13 +203,15 @@ impl Redactor<'_> {
         }
     }
 
-    /// Whether the text of a list or a map spells its parts, rather than being the concatenation of their texts.
+    /// Whether the text of a list or a map spells its parts: whether each part has a span in it. Otherwise the text is
+    /// the concatenation of the texts of content blocks.
     fn is_spelled(&self, id: NodeId) -> bool {
         let is_part = |child: NodeId| self.document().node(child).is_some_and(|child| child.span.is_some());
         self.document().children(id).all(is_part)
     }
 
-    /// Returns a region with placeholders in it; `None` if all of it is shown.
+    /// Returns a region with placeholders in place of its hidden parts; `None` if all of it is shown. `schema` is the
+    /// schema of the region, whose types the placeholders show. Adds the hidden parts to `names`.
     fn render(&self, id: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> Option<Value> {
         if self.document().label_of(id).flows_to(self.label) {
             return None;
@@ -216,8 +222,10 @@ impl Redactor<'_> {
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
-                let is = |form| located_text::locate(text, Some(form)).is_ok();
-                let is_literal = is(Notation::Json) || is(Notation::Python);
+                // Only these notations are edited in place; the header says why others, such as YAML, are printed
+                // anew.
+                let is_in = |notation| located_text::locate(text, Some(notation)).is_ok();
+                let is_literal = is_in(Notation::Json) || is_in(Notation::Python);
                 Some(Value::String(if is_literal {
                     self.spell(id, text, schema, names)
                 } else {
@@ -228,7 +236,7 @@ impl Redactor<'_> {
         }
     }
 
-    /// Builds the value of a list or a map whose own structure is shown.
+    /// Builds the value of a list or a map whose own structure is shown. Adds the hidden parts to `names`.
     fn rebuild(&self, id: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> Value {
         let document = self.document();
         let mut part = |child: NodeId| {
@@ -248,7 +256,7 @@ impl Redactor<'_> {
         }
     }
 
-    /// Returns the text of a literal with placeholders in place of hidden parts.
+    /// Returns the text of a literal with placeholders in place of hidden parts. Adds the hidden parts to `names`.
     fn spell(&self, id: NodeId, text: &str, schema: Option<&Value>, names: &mut HiddenRegions) -> String {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         self.collect_edits(id, schema, names, &mut edits);
@@ -264,6 +272,8 @@ impl Redactor<'_> {
         spelled
     }
 
+    /// Adds the spans of the hidden parts of a literal, in order, each with its placeholder. Adds the parts to
+    /// `names` as well.
     fn collect_edits(
         &self,
         id: NodeId,
@@ -283,8 +293,9 @@ impl Redactor<'_> {
         }
     }
 
-    /// Names the hidden region `region`, and returns its placeholder with the type from the schema. Parts captured from it that
-    /// the view shows are written into the placeholder.
+    /// Adds a region of the event to the hidden ones, and returns its placeholder with the type from the schema.
+    /// Captures from the region that the view shows are written into the placeholder, but not between the tags for a
+    /// screener.
     fn typed_placeholder(&self, region: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> String {
         let label = self.document().label_of(region).join(&self.document().frame_label());
         let content = || {
@@ -302,6 +313,7 @@ impl Redactor<'_> {
             })
             .collect();
         if !shown.is_empty() && !names.is_tagging() {
+            // Inserts the captures before the closing bracket.
             placeholder.truncate(placeholder.len() - 1);
             placeholder = format!("{placeholder}; {}]", shown.join(", "));
         }

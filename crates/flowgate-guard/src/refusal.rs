@@ -1,13 +1,16 @@
 //! Builds the refusal that a model receives for a call that does not run: machine-readable reasons, and what to try
 //! instead.
 //!
-//! It contains labels, the kinds of statements, parts of the call, and the messages of rules; no region, and no
+//! A refusal contains labels, the kinds of statements, parts of the call, and the messages of rules; no region, and no
 //! hidden text. It carries the label of the verdict, and is hidden from views below that label.
+//! [`crate::conversation`] adds it to the chat as the answer to the call.
 
 use flowgate::monitor::{Judgement, ReasonKind};
 use serde_json::{Value, json};
 
-/// Returns the refusal of a call that was judged.
+/// Returns the refusal of a call that was judged: the reasons of the judgement, with advice that depends on their
+/// kinds. `slots` are the arguments of the tool that may be slots. `verdict` is the word by which the refusal names
+/// the outcome.
 pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, slots: &[String]) -> String {
     let reasons: Vec<Value> = judgement
         .reasons

@@ -1,8 +1,9 @@
-//! Replays a recorded run: judges it call by call, as if it happened live.
+//! Judges a recorded run call by call, as if it happened live. The command line and the benchmarks measure policies and
+//! influence methods in this way.
 //!
-//! A log cannot be stopped, so every call is recorded as having happened, with the verdict that it would have
-//! received. A question counts as asked and answered with yes: what follows carries the label of the call, so nothing
-//! becomes more trusted by it.
+//! A run that has happened cannot be stopped, so every call is recorded as having run, with the verdict that it would
+//! have received. A question counts as asked and answered with yes; the answer of the call still carries the label of
+//! the call, so the approval makes nothing more trusted.
 //!
 //! [`guarded`] replays a run in a guarded conversation instead, with the views that its methods would show.
 
@@ -58,7 +59,8 @@ pub fn replay(policy: &Arc<Policy>, method: &dyn InfluenceMethod, run: &Recorded
     replay_with(policy, &Predicates::new(), method, run)
 }
 
-/// Judges a run under a policy, with `predicates` to answer what it declares `extern`.
+/// Judges a run under a policy, whose extern predicates `predicates` answers. `method` determines what each call
+/// depends on. An event that does not fit the session is left out, and reported as refused.
 pub fn replay_with(
     policy: &Arc<Policy>,
     predicates: &Predicates,
@@ -74,6 +76,7 @@ pub fn replay_with(
             EventBody::Call(call) => {
                 let attribution = session.attribute(monitor.trace(), entry);
                 let (id, tool) = (call.id.clone(), call.tool.clone());
+                // Records of attacks note whether the user or an injected text asked for a call.
                 let origin = entry.extra.get("origin").and_then(|origin| origin.as_str()).map(str::to_owned);
                 let recorded = monitor.record(entry.clone(), &attribution);
                 if let Some(event) = recorded.event {

@@ -1,9 +1,10 @@
 //! Defines dependency screeners, models that name the hidden regions that the next step depends on (RTBAS, Algorithm
 //! 2).
 //!
-//! Where [lowest first](crate::conversation::Method::LowestFirst) lets the model ask, a screener decides before every
-//! step while something is hidden; the view of the step shows what flows to the join of the labels of the chosen
-//! regions. An error of a screener costs utility or questions, and never permits a call that the policy denies.
+//! With [lowest first](crate::conversation::Method::LowestFirst), the model itself requests hidden regions. A screener
+//! is asked before every step for which something is hidden; the view of the step then shows what flows to the join of
+//! the labels of the chosen regions. An error of a screener costs utility or questions, and never permits a call that
+//! the policy denies.
 //!
 //! The guarantee is weaker: *given the sequence of chosen labels*, every byte and verdict below is independent of
 //! hidden text. The sequence itself is computed from that text. Each step reveals at most the logarithm of the number
@@ -25,12 +26,12 @@ use std::fmt::Debug;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 
-/// A method that estimates what a step depends on, by asking a model that is shown everything.
+/// A method that estimates which hidden regions a step depends on, by asking a model that is shown everything.
 pub trait Screener: Debug + Sync {
     /// Returns its name on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// Returns one sentence on what it asks.
+    /// Returns one sentence on the question that it asks.
     fn doc(&self) -> &'static str;
 
     /// Returns the question about a chat in which every region that could be hidden is tagged: see [`opening_tag`] and
@@ -41,7 +42,7 @@ pub trait Screener: Debug + Sync {
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>>;
 }
 
-/// A method that chooses the tools of a turn, by asking a model before anything was read.
+/// A method that selects the tools of a turn, by asking a model before the turn has read any answer of a tool.
 pub trait ToolSelector: Debug + Sync {
     /// Returns the question which tools of a request are needed.
     fn question(&self, request: Request) -> Request;
@@ -71,7 +72,8 @@ pub fn closing_tag(nonce: &str, name: &str) -> String {
     format!("<</REGION_{nonce}_{name}>>")
 }
 
-/// Puts the chat between two copies of the instructions, so that no content comes last (prompt sandwiching).
+/// Puts the chat between two copies of the instructions (prompt sandwiching), so that the last words are never the
+/// chat's, which may be an adversary's.
 fn sandwich(request: &mut Request, instructions: &str) {
     let part = |text: &str| vec![Part::Text(text.to_owned())];
     request.messages.edit().insert(0, Message::System(part(instructions)));

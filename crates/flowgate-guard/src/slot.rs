@@ -1,12 +1,14 @@
 //! Defines `look` and slots, the two ways in which a model works with regions that it may not see.
 //!
-//! With the tool `look` a model requests hidden regions by name; that raises the label of the step. In an argument that
-//! the policy declares as payload it may leave a *slot* instead: a reference to hidden regions, which are copied unchanged
-//! or passed to a second, isolated generation that has no tools and sees only the call and those regions. With slots, the list
-//! of calls, their order, their tools and all other arguments are fixed before anything hidden is read.
+//! With the tool `look` a model requests hidden regions by name; that raises the label of the following steps. In an
+//! argument that the policy declares as payload, or for which it has a consent or an endorsement, the model may leave a
+//! *slot* instead: a reference to hidden regions, which are copied unchanged or passed to a second, isolated generation
+//! that has no tools and sees only the call and those regions. With slots, the list of calls, their order, their tools
+//! and all other arguments are fixed before anything hidden is read.
 //!
-//! A placeholder (the text shown in place of a hidden region) that the model writes as text where a slot is allowed refers to the region: the surrounding text is
-//! kept, the region is copied into its place, and the argument is judged as a slot.
+//! A placeholder (the text shown in place of a hidden region) that the model writes as text where a slot is allowed
+//! refers to the region: the region is copied into its place, the surrounding text stays, and the argument is judged as
+//! a slot. [`crate::conversation`] parses slots and looks by this file, and offers them to the model.
 
 use serde_json::{Map, Value, json};
 
@@ -37,11 +39,11 @@ pub struct Slot {
 pub struct LookRequest {
     /// The names of the regions.
     pub names: Vec<String>,
-    /// Whether the level below continues, without what was seen, after the model is done with it.
+    /// Whether the level below continues, without the regions that were seen, after the level of the look ends.
     pub then_return: bool,
 }
 
-/// Parses a slot; `None` if the value is none.
+/// Parses a slot; `None` if the value is not a slot.
 ///
 /// # Errors
 /// The problem, if the value looks like a slot but is malformed.
@@ -83,7 +85,7 @@ pub(crate) fn has_slot(value: &Value) -> bool {
     }
 }
 
-/// Parses the arguments of `look`.
+/// Parses the arguments of `look`: the regions, and whether the lower level continues after the look (`then_return`).
 ///
 /// # Errors
 /// The problem with the arguments.
@@ -96,6 +98,10 @@ pub(crate) fn parse_look(arguments: &Map<String, Value>) -> Result<LookRequest, 
     Ok(LookRequest { names: parse_region_names(arguments)?, then_return })
 }
 
+/// Parses the list `regions` of a slot or a look.
+///
+/// # Errors
+/// If it is missing, empty, too long or not a list of strings.
 fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
     let error = "`regions` is not a list of names of hidden regions; write it in the form [\"h1\"]";
     let names: Option<Vec<String>> = match map.get("regions") {
@@ -105,7 +111,8 @@ fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static 
     names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES).ok_or(error)
 }
 
-/// Returns the schema of a slot, which the model sees as an alternative to the schema of a payload argument.
+/// Returns the schema of a slot, which the model sees as an alternative to the schema of an argument that may be a
+/// slot.
 pub(crate) fn slot_schema() -> Value {
     json!({
         "type": "object",

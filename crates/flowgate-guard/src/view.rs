@@ -55,6 +55,7 @@ pub(crate) struct ModelStep {
     pub(crate) label: Label,
     /// The upper bound on the labels of what the view showed.
     pub(crate) bound: Label,
+    /// The hidden regions of the view, until all calls of the step are processed: these may refer to them.
     pub(crate) names: HiddenRegions,
     pub(crate) text: String,
     pub(crate) calls: Vec<StepCall>,
@@ -88,9 +89,9 @@ pub(crate) enum CallOutcome {
 
 /// The answer to a call that has none.
 const UNANSWERED: &str = "There is no answer.";
-/// The answer to a look in views that hide again what it showed.
+/// The answer to a look in views below the look, which hide the regions again.
 const LOOKED: &str = "You have looked. What you saw, and what you did then, is hidden here.";
-/// The answer to a look in views that show it.
+/// The answer to a look in views that show the regions.
 const SHOWN: &str = "It is shown now, where the placeholder was.";
 
 /// The inputs from which a view is built.
@@ -100,7 +101,7 @@ pub(crate) struct ViewBuilder<'a> {
     pub(crate) items: &'a [ConversationItem],
     pub(crate) sampling: &'a Sampling,
     /// The tools on offer, if not all.
-    pub(crate) roster: Option<&'a [String]>,
+    pub(crate) selected_tools: Option<&'a [String]>,
     /// Whether the model may request hidden regions with `look`.
     pub(crate) can_look: bool,
     /// Whether the model may leave slots to be filled with hidden regions.
@@ -120,10 +121,10 @@ impl ViewBuilder<'_> {
         self.build_from(label, ViewPrefix { names, ..ViewPrefix::default() }).0
     }
 
-    /// Builds the view at the bound `label` from a known beginning, and returns it with the state from which a longer one
-    /// is built.
-    pub(crate) fn build_from(&self, label: Label, begun: ViewPrefix) -> (View, ViewSummary) {
-        let ViewPrefix { mut messages, mut names, summary, items, tools } = begun;
+    /// Builds the view at the bound `label` from a known beginning, the messages for the first items. Returns the view
+    /// with the state from which a longer one is built.
+    pub(crate) fn build_from(&self, label: Label, prefix: ViewPrefix) -> (View, ViewSummary) {
+        let ViewPrefix { mut messages, mut names, summary, items, tools } = prefix;
         let ViewSummary { mut calls, mut shown } = summary;
         let had_hidden = !names.is_empty();
         for item in self.items.iter().skip(items) {
@@ -150,19 +151,21 @@ impl ViewBuilder<'_> {
                 }
             }
         }
+        // The tools of the prefix are reused unless `look` and slots are offered now and were not before.
         let has_hidden = !names.is_empty();
         let tools =
             tools.filter(|_| has_hidden == had_hidden).unwrap_or_else(|| self.tools(&label, has_hidden));
         let sampling = self.sampling.clone();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
-        let carried = self
+        let view_label = self
             .floats_from
-            .map_or(label, |start| start.join(&shown).join(&self.catalogue.view_label(self.monitor, &label)));
-        let view = View { label: carried, bound: label, request: Arc::new(request), names };
+            .map_or(label, |least| least.join(&shown).join(&self.catalogue.view_label(self.monitor, &label)));
+        let view = View { label: view_label, bound: label, request: Arc::new(request), names };
         (view, ViewSummary { calls, shown })
     }
 
-    /// Returns what an item contributes to the label of a view at `bound`: see [`Monitor::view_label`].
+    /// Returns what an item contributes to the label of a view at `bound`: the join of the labels of what the view shows of it.
+    /// The flag of `event_label` says whether a client sent the message, which everybody sees to exist even if its text is hidden.
     fn item_label(&self, item: &ConversationItem, bound: &Label) -> Label {
         match item {
             ConversationItem::Message(event) => self.event_label(*event, false, bound),
@@ -176,6 +179,8 @@ impl ViewBuilder<'_> {
         }
     }
 
+    /// Returns what an event contributes to the label of a view at `bound`. The existence of an event counts as well,
+    /// unless the reader of the view knows that the event exists (`is_known`).
     fn event_label(&self, id: EventId, is_known: bool, bound: &Label) -> Label {
         let existence = self.monitor.trace().existence_label(id);
         if is_known {
@@ -201,25 +206,28 @@ impl ViewBuilder<'_> {
                 // The label of a hidden refusal could depend on anything up to the bound.
                 if label.flows_to(bound) { *label } else { *bound }
             }
-            // The step alone decides that there is a look. A view above the look shows what it showed, and one below shows
-            // none of it.
+            // That there is a look follows from the step. A view at or above the label of the look shows the regions,
+            // and one below shows nothing of them.
             CallOutcome::Looked(label) if label.flows_to(bound) => *label,
             CallOutcome::Looked(_) => Label::BOTTOM,
             CallOutcome::Output(id) => self.event_label(*id, true, bound),
         }
     }
 
-    /// Returns the tools on offer in a view at `label`; `hides` states whether the view hides anything.
+    /// Returns the tools on offer in a view at `label`. Only a view that hides regions (`hides`) offers `look` and
+    /// slots.
     fn tools(&self, label: &Label, hides: bool) -> Vec<ToolSpec> {
         let specs =
-            self.catalogue.visible_at(self.monitor, label).map(|known| known.spec(self.can_slot && hides));
-        let is_offered = |name: &String| self.roster.is_none_or(|roster| roster.contains(name));
+            self.catalogue.visible_at(self.monitor, label).map(|entry| entry.spec(self.can_slot && hides));
+        let is_offered =
+            |name: &String| self.selected_tools.is_none_or(|selected_tools| selected_tools.contains(name));
         let look = (self.can_look && hides).then(slot::look_spec);
         specs.filter(|spec| is_offered(&spec.name)).chain(look).collect()
     }
 
-    /// Returns a message as the view shows it; `None` if its existence is hidden. A message of the client (`is_known`)
-    /// exists for everybody, since the client holds it.
+    /// Returns a message as the view shows it; `None` if the existence of the message is hidden. The existence of a
+    /// message that the client sent (`is_known`) is never hidden, since the client holds it. Adds its hidden parts to
+    /// `names`.
     fn message(
         &self,
         id: EventId,
@@ -230,6 +238,7 @@ impl ViewBuilder<'_> {
         let event = self.monitor.trace().event(id)?;
         let EventBody::Message(message) = &event.body else { return None };
         let existence = self.monitor.trace().existence_label(id);
+        // A screener judges hidden messages too, so for it only those above its own clearance are omitted.
         if !is_known && !existence.flows_to(names.reader().unwrap_or(label)) {
             names.omit(&existence.join(&event.label));
             return None;
@@ -241,6 +250,9 @@ impl ViewBuilder<'_> {
         })
     }
 
+    /// Appends the messages of a step: what the model wrote, and the answers to its calls as the view shows them.
+    /// `count` is the number of calls so far, from which the calls get new ids: the original ids would show how many
+    /// calls are hidden.
     fn push_step(
         &self,
         step: &ModelStep,
@@ -266,11 +278,12 @@ impl ViewBuilder<'_> {
     /// Shows a step of a higher label as a region, for a screener that judges whether the next step depends on it.
     fn hidden_step(&self, step: &ModelStep, names: &mut HiddenRegions) -> Message {
         // The reader must be cleared for the answers of the step, too.
-        let answered = step.calls.iter().map(|made| self.outcome_label(&made.answer));
-        let reach = answered.fold(step.label, |reach, label| reach.join(&label));
+        let answers = step.calls.iter().map(|made| self.outcome_label(&made.answer));
+        let reach = answers.fold(step.label, |reach, label| reach.join(&label));
         let content = || {
             let mut text = step.text.clone();
             for made in &step.calls {
+                // At the top nothing is hidden, so no region is added here.
                 let mut inner = HiddenRegions::default();
                 let top = self.monitor.policy().space().top();
                 let (answer, _) = self.outcome_parts(&made.answer, &top, &mut inner);
@@ -282,6 +295,8 @@ impl ViewBuilder<'_> {
         Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
     }
 
+    /// Returns the label of the whole text of an outcome, for a reader that is shown the text unredacted. Where there
+    /// is no answer, the text is a constant of the guard, which has the least label.
     fn outcome_label(&self, answer: &CallOutcome) -> Label {
         match answer {
             CallOutcome::Pending | CallOutcome::HandedOver(_) | CallOutcome::Looked(_) => Label::BOTTOM,
@@ -296,8 +311,8 @@ impl ViewBuilder<'_> {
         self.catalogue.output_schema(self.monitor, label, tool)
     }
 
-    /// Returns the outcome of a call as the model is shown it, and whether it is marked as an error. What is hidden of
-    /// it looks the same whether the call ran, failed or was refused.
+    /// Returns the outcome of a call as the model is shown it, and whether it is marked as an error. A hidden outcome
+    /// looks the same whether the call ran, failed or was refused. Adds its hidden parts to `names`.
     fn outcome_parts(
         &self,
         answer: &CallOutcome,
@@ -315,24 +330,26 @@ impl ViewBuilder<'_> {
                 }
                 // That the call was permitted is hidden, so it looks like one that was refused.
                 let schema = call.and_then(|call| call.tool()).and_then(|tool| self.schema(label, tool));
-                let held = HiddenContent::Text(UNANSWERED.to_owned());
-                (text(&names.hide(decided, decided, held, schema, || UNANSWERED.to_owned())), false)
+                let hidden = HiddenContent::Text(UNANSWERED.to_owned());
+                (text(&names.hide(decided, decided, hidden, schema, || UNANSWERED.to_owned())), false)
             }
-            CallOutcome::Rewritten { text: now, label: upper } if upper.flows_to(label) => (text(now), false),
-            CallOutcome::Rewritten { text: now, label: upper } => (
-                text(&names.hide(*upper, *upper, HiddenContent::Text(now.clone()), None, || now.clone())),
-                false,
-            ),
+            CallOutcome::Rewritten { text: rewritten, label: own } if own.flows_to(label) => {
+                (text(rewritten), false)
+            }
+            CallOutcome::Rewritten { text: rewritten, label: own } => {
+                let hidden = HiddenContent::Text(rewritten.clone());
+                (text(&names.hide(*own, *own, hidden, None, || rewritten.clone())), false)
+            }
             CallOutcome::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
             CallOutcome::Looked(_) => (text(LOOKED), false),
-            CallOutcome::Refused { text: refusal, label: upper, .. } if upper.flows_to(label) => {
+            CallOutcome::Refused { text: refusal, label: own, .. } if own.flows_to(label) => {
                 (text(refusal), true)
             }
             // Whether the call ran is hidden, too; so a refusal looks like a hidden answer.
-            CallOutcome::Refused { text: refusal, label: upper, tool, .. } => {
+            CallOutcome::Refused { text: refusal, label: own, tool, .. } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
-                let held = HiddenContent::Text(refusal.clone());
-                (text(&names.hide(*upper, *upper, held, schema, || refusal.clone())), false)
+                let hidden = HiddenContent::Text(refusal.clone());
+                (text(&names.hide(*own, *own, hidden, schema, || refusal.clone())), false)
             }
             CallOutcome::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {
@@ -348,7 +365,7 @@ impl ViewBuilder<'_> {
     }
 }
 
-/// Converts content to the parts that models are shown.
+/// Converts the content of an event to the parts of a message: one for each content block, or a single text.
 pub(crate) fn to_parts(content: Value) -> Vec<Part> {
     match content {
         Value::String(text) => vec![Part::Text(text)],
@@ -361,30 +378,31 @@ fn is_block(value: &Value) -> bool {
     value.get("type").is_some_and(Value::is_string)
 }
 
-/// Converts a content block of the trace to a part of a message.
+/// Converts a content block to a part of a message, in the forms of the providers and of MCP; a block of another form
+/// becomes its JSON text.
 fn to_part(block: &Value) -> Part {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     // A placeholder in place of an image is text.
-    let shown = |text: &String| !text.starts_with("[hidden ") && !text.starts_with("<<REGION_");
-    let found = match block.get("type").and_then(Value::as_str) {
+    let is_shown = |text: &String| !text.starts_with("[hidden ") && !text.starts_with("<<REGION_");
+    let part = match block.get("type").and_then(Value::as_str) {
         Some("text") => text(block.get("text")).map(Part::Text),
         Some("image_url") => {
             let url = block.get("image_url");
             let url = text(url).or_else(|| text(url?.get("url")));
-            url.filter(shown).map(Part::ImageUrl)
+            url.filter(is_shown).map(Part::ImageUrl)
         }
         Some("image") => {
             let source = block.get("source").unwrap_or(block);
             let media_type = text(source.get("media_type")).or_else(|| text(source.get("mimeType")));
-            let data = text(source.get("data")).filter(shown);
-            match (media_type.filter(shown), data) {
+            let data = text(source.get("data")).filter(is_shown);
+            match (media_type.filter(is_shown), data) {
                 (Some(media_type), Some(data)) => Some(Part::ImageData { media_type, data }),
-                _ => text(source.get("url")).filter(shown).map(Part::ImageUrl),
+                _ => text(source.get("url")).filter(is_shown).map(Part::ImageUrl),
             }
         }
         _ => None,
     };
-    found.unwrap_or_else(|| match block {
+    part.unwrap_or_else(|| match block {
         Value::String(text) => Part::Text(text.clone()),
         other => Part::Text(other.to_string()),
     })

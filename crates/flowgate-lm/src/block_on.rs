@@ -1,11 +1,11 @@
-//! Drives the future of a model to its end, for callers that are not asynchronous, such as command-line programs. It
-//! has a small tokio runtime, which the HTTP client needs.
+//! Drives the future of a model to its end, for callers that are not asynchronous, such as command-line programs.
+//! Starts a small tokio runtime for them, which the HTTP client needs.
 
 /// Waits for a future on the calling thread, which must not be one that drives other futures.
 ///
-/// With the feature `remote`, the future finds a tokio runtime, which this crate starts at the first call and never
-/// stops, so that kept connections survive between two calls. The calling thread is not a thread of that runtime: a
-/// tool that the future calls may block on another runtime.
+/// With the feature `remote`, the future runs in the context of a tokio runtime, which this crate starts at the first
+/// call and never stops, so that open connections survive between two calls. The calling thread is not a thread of that
+/// runtime: a tool that the future calls may block on another runtime.
 ///
 /// ```
 /// use flowgate_lm::chat::{Completion, Request};
@@ -21,6 +21,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     pollster::block_on(future)
 }
 
+/// The tokio runtime that futures of remote models need.
 #[cfg(feature = "remote")]
 mod runtime {
     use std::sync::OnceLock;

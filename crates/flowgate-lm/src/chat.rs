@@ -1,6 +1,6 @@
-//! Defines a chat with tools, in the terms that all providers share.
+//! Defines a chat with tools, in the terms that all providers share: the request to a model, and the model's answer.
 //!
-//! [`wire`](crate::wire) translates them to the names of each provider.
+//! Callers use these types for every model; [`wire`](crate::wire) translates them to the format of each provider.
 
 mod messages;
 mod reasoning;
@@ -177,8 +177,8 @@ pub struct Usage {
 }
 
 impl Request {
-    /// Returns the request without reasoning: neither that of earlier messages nor what the next one is asked for. Other
-    /// models than the one that wrote it cannot read it.
+    /// Returns the request without the reasoning of earlier messages, and without parameters for the reasoning of the
+    /// next one: for another model than the one that wrote that reasoning, which could not read it.
     #[must_use]
     pub fn without_reasoning(mut self) -> Self {
         for message in self.messages.edit() {
@@ -191,7 +191,7 @@ impl Request {
 }
 
 impl Sampling {
-    /// Returns the parameters without those of the reasoning and of the length of the text.
+    /// Returns the parameters without those that concern reasoning, the length of the text, and the number of calls.
     #[must_use]
     pub fn without_reasoning(self) -> Self {
         Self { reasoning: Reasoning::default(), verbosity: None, single_call: false, ..self }

@@ -1,7 +1,8 @@
-//! Defines models that show their inside: [`HiddenStateModel`] and [`AttentionModel`].
+//! Defines the traits of models that expose intermediate values of their evaluation: [`HiddenStateModel`] and
+//! [`AttentionModel`]. Local models implement them, for methods that estimate what an output depends on.
 //!
-//! Positions of tokens are ranges of bytes of the text that was asked about, so that a caller finds the region that
-//! a token belongs to.
+//! The position of a token is a range of bytes of the text in the request, so that a caller finds the region that
+//! the token belongs to.
 
 use std::ops::Range;
 
@@ -9,11 +10,12 @@ use crate::{Error, Prefix};
 
 /// A model that exposes its hidden states.
 pub trait HiddenStateModel: Send + Sync {
-    /// Returns the number of layers. Hidden states have one layer more: layer 0 is what the first layer reads.
+    /// Returns the number of layers. [`hidden_states`](Self::hidden_states) has one more: layer 0 is the input of the
+    /// first layer.
     fn layer_count(&self) -> usize;
 
-    /// Returns one vector for each token of `text`: what `layer` of the model returns. The last one is normalised, as
-    /// the output matrix reads it; the last but one is [`HiddenStateModel::layer_count`] minus 1.
+    /// Returns the output of `layer` for each token of `text`, one vector per token. The output of the last layer,
+    /// [`layer_count`](Self::layer_count), is normalised, as the output matrix reads it.
     ///
     /// # Errors
     /// If the model has no such layer, or the text is too long for it.
@@ -23,7 +25,7 @@ pub trait HiddenStateModel: Send + Sync {
 /// The hidden states of one layer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HiddenStates {
-    /// For each token the bytes of the text that it stands for; empty for a token that the model adds.
+    /// For each token its bytes in the text; empty for a token that the model adds.
     pub tokens: Vec<Range<usize>>,
     /// For each token its vector.
     pub vectors: Vec<Vec<f32>>,
@@ -39,20 +41,20 @@ pub trait AttentionModel: Send + Sync {
     fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error>;
 }
 
-/// A text whose attention is asked for, and what comes before it.
+/// A request for the attention of a text, the continuation, to itself and to the text before it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AttentionRequest<'a> {
-    /// What the prompt begins with, as [`ScoringModel::prefix`](crate::ScoringModel::prefix) returned it.
+    /// The beginning of the prompt, as [`ScoringModel::prefix`](crate::ScoringModel::prefix) returned it.
     pub prefix: Option<&'a Prefix>,
     /// The prompt after the prefix.
     pub prompt: &'a str,
     /// The text whose tokens attend.
     pub continuation: &'a str,
-    /// What the gradients are those of.
+    /// The loss whose gradients are computed.
     pub loss: AttentionLoss,
 }
 
-/// What the gradients of attention are those of.
+/// The loss whose gradients with respect to the attention are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AttentionLoss {
     /// The negative log-probability of the continuation: the sum over its tokens (RTBAS, section 3.3). Where the model is
@@ -148,7 +150,8 @@ impl Attention {
     }
 
     /// Returns for each token of the continuation the sum over all layers and heads of `|attention * gradient|` for each
-    /// token before it (RTBAS, section 3.3, equation 2): an estimate of how much the loss depends on that token.
+    /// token before it (RTBAS, section 3.3, equation 2): an estimate of how much the loss depends on that token. The
+    /// outer list has one entry for each token of the continuation, the inner one an entry for each column.
     #[must_use]
     pub fn saliency(&self) -> Vec<Vec<f32>> {
         let mut sums = vec![vec![0.0; self.columns()]; self.rows()];
@@ -165,6 +168,7 @@ impl Attention {
         sums
     }
 
+    /// Returns one row of the weights or the gradients; empty if there is no such row.
     fn row_of<'a>(&self, all: &'a [f32], layer: usize, head: usize, row: usize) -> &'a [f32] {
         if layer >= self.layers || head >= self.heads || row >= self.rows() {
             return &[];

@@ -1,8 +1,9 @@
-//! Parses JSON strictly, and borrows its texts instead of copying them. The decoders of requests in `wire` use it.
+//! Parses JSON strictly, and borrows the strings of the text instead of copying them. The decoders of requests in
+//! `wire` use this parser.
 //!
-//! A chat is sent whole with each request, and most of it is parsed only to be compared. The parser therefore copies no
-//! text without escapes and builds no hash map per object. A duplicate key, which two parsers could resolve
-//! differently, is an error.
+//! A chat is sent whole with each request, and most of it is parsed only to be compared with the messages before. The
+//! parser therefore copies no string without escapes and builds no hash map per object. A duplicate key, which two
+//! parsers could resolve differently, is an error.
 
 mod items;
 
@@ -51,7 +52,7 @@ impl<'t> Json<'t> {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else { return None };
-        entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+        entries.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
     /// Returns the string, if it is one.
@@ -79,6 +80,7 @@ impl<'t> Json<'t> {
 }
 
 impl<'t> From<&'t Value> for Json<'t> {
+    /// Borrows the strings of a value of `serde_json`, for code that reads [`Json`].
     fn from(value: &'t Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -121,6 +123,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
+/// Parses a value.
 struct JsonSeed;
 
 impl<'de> DeserializeSeed<'de> for JsonSeed {
@@ -174,6 +177,8 @@ impl<'de> Visitor<'de> for JsonSeed {
         Ok(Json::List(list))
     }
 
+    /// Reads an object, with its entries in the order of the text. A duplicate key, which two parsers could resolve
+    /// differently, is an error.
     fn visit_map<A: MapAccess<'de>>(self, mut read: A) -> Result<Json<'de>, A::Error> {
         let (mut entries, mut keys) = (Vec::new(), DuplicateKeyFinder::default());
         while let Some(key) = read.next_key_seed(KeySeed)? {
@@ -213,28 +218,34 @@ impl<'de> Visitor<'de> for KeySeed {
     }
 }
 
-/// The number of keys up to which they are compared directly; beyond it, their hashes are.
+/// The number of keys up to which keys are compared directly. In larger objects, their hashes are compared.
 const LINEAR_SEARCH_LIMIT: usize = 16;
 
 /// Finds duplicate keys in an object.
 #[derive(Default)]
 struct DuplicateKeyFinder {
+    /// The hashes of the keys, once there are more than [`LINEAR_SEARCH_LIMIT`].
     hashes: HashSet<u64>,
+    /// The random hash function, so that no client can choose keys with equal hashes.
     state: Option<RandomState>,
 }
 
 impl DuplicateKeyFinder {
-    /// Adds a key. Returns whether it was absent.
+    /// Adds a key to an object that has these entries so far. Returns whether the key is new, so not a duplicate.
+    ///
+    /// Short objects are searched; in longer ones only keys with equal hashes are compared, so that an object with many
+    /// keys does not take quadratic time.
     fn add(&mut self, entries: &[(Cow<'_, str>, Json<'_>)], key: &str) -> bool {
-        let is_new = || entries.iter().all(|(known, _)| known != key);
+        let is_new = || entries.iter().all(|(name, _)| name != key);
         if entries.len() < LINEAR_SEARCH_LIMIT {
             return is_new();
         }
         if self.state.is_none() {
             let state = RandomState::new();
-            self.hashes = entries.iter().map(|(known, _)| state.hash_one(known.as_ref())).collect();
+            self.hashes = entries.iter().map(|(name, _)| state.hash_one(name.as_ref())).collect();
             self.state = Some(state);
         }
+        // Not reached: the state was set above.
         let Some(state) = &self.state else { return false };
         self.hashes.insert(state.hash_one(key)) || is_new()
     }

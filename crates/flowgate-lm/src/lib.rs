@@ -19,8 +19,8 @@
 //!
 //! # Features
 //!
-//! `remote`, which is on by default, has [`RemoteModel`], and with it the HTTP client, TLS and a runtime. `local` has
-//! `LocalModel`: models in a folder, evaluated in this process; `cuda` evaluates them on a GPU.
+//! `remote`, which is on by default, adds [`RemoteModel`] with its HTTP client, TLS and a runtime. `local` adds
+//! `LocalModel`: models in a folder, evaluated in this process. `cuda` lets `LocalModel` use a GPU.
 
 #![cfg_attr(
     not(feature = "remote"),

@@ -1,8 +1,9 @@
 //! Evaluates models in this process: [`LocalModel`], from a folder or a GGUF file.
 //!
-//! A folder has the files of a model as Hugging Face distributes them: `config.json`, `model.safetensors` or shards with an
-//! index, `tokenizer.json`, and for chats a template (`chat_template.jinja` or `tokenizer_config.json`). A GGUF file has all
-//! of it in one file. Supported are the families Llama, Qwen3, Phi-3 and OPT, and Flowgate's own small models.
+//! A folder has the files of a model as Hugging Face distributes them: `config.json`, `model.safetensors` or shards
+//! with an index, `tokenizer.json`, and for chats a template (`chat_template.jinja` or `tokenizer_config.json`). A GGUF
+//! file contains the same in one file. The families Llama, Qwen3, Phi-3 and OPT, and Flowgate's own small models are
+//! supported.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -10,14 +11,15 @@
 //! | `weights.rs` | tensors by role, from safetensors or GGUF |
 //! | `decoder.rs` | from tokens to hidden states and logits, with a cache |
 //! | `tokenizer.rs` | texts and tokens, and where each token is in a text |
-//! | `evaluation.rs` | long texts in pieces of bounded size |
-//! | `score.rs`, `inside.rs`, `generate.rs` | the traits of this crate |
-//! | `train.rs` | training of small models |
+//! | `evaluation.rs` | evaluates long texts in pieces of bounded size |
+//! | `score.rs`, `inside.rs`, `generate.rs` | implement the traits: scores, hidden states and attention, chats |
+//! | `train.rs` | trains small models |
 //! | `template.rs`, `tool_calls.rs`, `sampler.rs` | chats: the prompt, the calls in an answer, the choice of tokens |
+//! | `file.rs`, `load_error.rs` | files of bounded size, and the error of a model that cannot be loaded |
 //!
-//! A model computes while its future is polled, and does not give way in between: an asynchronous caller polls it on a
-//! thread that may block. Results do not depend on earlier requests: what a chat reuses of an earlier prompt is what it
-//! would compute again, bit for bit.
+//! A model computes while its future is polled, and does not yield in between: an asynchronous caller polls it on a
+//! thread that may block. Results do not depend on earlier requests: the part of an earlier prompt that a chat reuses
+//! equals what the chat would compute again, bit for bit.
 //!
 //! ```no_run
 //! use flowgate_lm::local::{LocalModel, LocalSettings};
@@ -119,8 +121,9 @@ impl fmt::Debug for LocalModel {
 impl LocalModel {
     /// Loads the model of a folder, or of a GGUF file. Its name is that of the folder or file.
     ///
-    /// The files may be anything: what does not fit is an error, and memory is bounded by the size of the files. The chat
-    /// template is a program; it ends, but may build long texts: use templates as you use weights, from whom you trust.
+    /// The files need not be trusted: malformed ones are an error, and memory is bounded by their size. The chat
+    /// template is a program, however: it ends, but may build long texts. Use only templates from authors that you
+    /// trust.
     ///
     /// # Errors
     /// If a file is missing, cut off or malformed, a tensor does not have the shape that the configuration says, or the
@@ -135,6 +138,7 @@ impl LocalModel {
         }
     }
 
+    /// Loads the model of a folder in Hugging Face's form.
     fn load_folder(folder: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
         let config_file = folder.join("config.json");
         let map: Map<String, Value> = file::read_json(&config_file)?;
@@ -149,6 +153,8 @@ impl LocalModel {
         Self::assemble(folder, config, source, device, tokenizer, template, ends)
     }
 
+    /// Loads the model of a GGUF file. A `tokenizer.json` in the same folder takes precedence over the file's
+    /// tokenizer.
     fn load_gguf(path: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
         let file = GgufFile::open(path)?;
         let config = gguf::read(&file, settings.context)?;
@@ -166,6 +172,8 @@ impl LocalModel {
         Self::assemble(path, config, WeightSource::Gguf(file), device, tokenizer, template, ends)
     }
 
+    /// Loads the decoder with its weights and combines the parts to a model. `ends` are the tokens that end a message;
+    /// the end token of the template is added. Fails if the tokenizer has more tokens than the embedding has rows.
     fn assemble(
         path: &Path,
         config: DecoderConfig,
@@ -180,7 +188,7 @@ impl LocalModel {
             return Err(LoadError::new(
                 path,
                 format!(
-                    "its tokenizer has {tokens} tokens, and its embedding {rows}; use the tokenizer of these weights"
+                    "the tokenizer has {tokens} tokens, more than the embedding has rows ({rows}); use the tokenizer of these weights"
                 ),
             ));
         }
@@ -221,6 +229,7 @@ impl LocalModel {
     }
 }
 
+/// Returns candle's device for a processor. `path` names the model in the error.
 fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     match processor {
         Processor::Cpu => Ok(Device::Cpu),

@@ -17,8 +17,8 @@ pub trait ChatModel: Send + Sync {
     /// Returns the name for reports: the model, and where it runs if that matters.
     fn name(&self) -> &str;
 
-    /// Generates the next message. `listener` receives all of it, in pieces if the server streams, and may cancel.
-    /// A caller that drops the future cancels as well.
+    /// Generates the next message. `listener` receives the whole message, in pieces if the server streams, and may
+    /// cancel. A caller that drops the future cancels as well.
     ///
     /// # Errors
     /// If there is no answer, or none that can be parsed. What the listener received is then void.
@@ -81,22 +81,22 @@ pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Sends a whole completion to a listener.
+/// Sends a whole completion to a listener, as if it were streamed: for models that do not stream their answers.
 ///
 /// # Errors
 /// If the listener cancels.
 pub fn send_completion(completion: &Completion, listener: &mut dyn Listener) -> Result<(), Error> {
-    let mut hear = |delta| if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
+    let mut send = |delta| if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
     for text in completion.thoughts.iter().flat_map(|part| &part.texts).filter(|text| !text.is_empty()) {
-        hear(Delta::Reasoning(text))?;
+        send(Delta::Reasoning(text))?;
     }
     if !completion.text.is_empty() {
-        hear(Delta::Text(&completion.text))?;
+        send(Delta::Text(&completion.text))?;
     }
     for (index, call) in completion.calls.iter().enumerate() {
-        hear(Delta::Call { index, id: &call.id, name: &call.name })?;
+        send(Delta::Call { index, id: &call.id, name: &call.name })?;
         if !call.arguments.is_empty() {
-            hear(Delta::Arguments { index, json: &call.arguments })?;
+            send(Delta::Arguments { index, json: &call.arguments })?;
         }
     }
     Ok(())

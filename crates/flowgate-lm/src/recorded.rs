@@ -1,7 +1,8 @@
-//! Records answers of a model in a file, and replays them.
+//! Records answers of a model in a file, and replays them: [`RecordedModel`]. Measurements and tests with real models
+//! can so be repeated without querying the models again.
 //!
 //! The file has one answer per line, in JSON, under a key: the SHA-256 of the model's name and the request. The file
-//! contains answers but no requests. If a key occurs in several lines, the last one applies.
+//! contains answers without their reasoning, and no requests. If a key occurs in several lines, the last one applies.
 
 mod line;
 
@@ -79,6 +80,7 @@ pub struct RecordedModel<M> {
     state: Mutex<RecordedAnswers>,
 }
 
+/// The answers of a file, by key.
 struct RecordedAnswers {
     answers: BTreeMap<String, Completion>,
     /// The file for new answers; `None` in replay mode, or after a failed write.
@@ -123,7 +125,7 @@ impl<M: ChatModel> RecordedModel<M> {
     /// Opens the file of a model's answers. Creates it if it does not exist and `mode` writes.
     ///
     /// # Errors
-    /// If the file cannot be read or written.
+    /// If the file cannot be read or written, or is damaged.
     pub fn open(model: M, path: &Path, mode: RecordingMode) -> Result<Self, AnswerFileError> {
         let file = match mode {
             RecordingMode::Replay => None,
@@ -149,8 +151,8 @@ impl<M: ChatModel> RecordedModel<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }
 
-    /// Appends an answer to the file and keeps it in memory. While the file is written, the state has no file: a failed
-    /// write leaves a partial line, and no further answer is recorded.
+    /// Appends an answer to the file and adds it to the answers in memory. A failed write may leave a partial line; the
+    /// file is then not put back into the state, so that every later call fails.
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,6 +181,7 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
+        // In the mode `Both`, a request whose answer is not in the file is sent to the model, and recorded.
         Box::pin(async move {
             let key = line::key(self.model.name(), request);
             if self.mode != RecordingMode::Record {
@@ -197,7 +200,8 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
     }
 }
 
-/// Reads all answers of a file. Of several with one key, the last one counts.
+/// Reads all answers of a file, by key. Of several answers with one key, the last one applies. Fails at a line that is
+/// not a complete answer.
 fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
     let mut reader = BufReader::new(file);
     let mut answers = BTreeMap::new();
@@ -208,13 +212,13 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
         }
         let damaged = |problem| AnswerFileError::Damaged { line: number, problem };
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_LINE) {
-            return Err(damaged("it is longer than 32 MiB"));
+            return Err(damaged("the line is longer than 32 MiB"));
         }
         // A line without a line break is truncated, and the next answer would be appended to it.
         let Some(bytes) = bytes.strip_suffix(b"\n") else {
-            return Err(damaged("it ends without a line break"));
+            return Err(damaged("the line ends without a line break"));
         };
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not valid UTF-8"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("the line is not valid UTF-8"))?;
         let (key, completion) = line::read(text).map_err(damaged)?;
         answers.insert(key, completion);
     }
@@ -342,19 +346,19 @@ mod tests {
         let good = line::write("k", "m", &said("a"));
         check(
             &format!("{good}{{"),
-            "line 2 of the file of recorded answers is damaged: it ends without a line break",
+            "line 2 of the file of recorded answers is damaged: the line ends without a line break",
         );
         check(
             &format!("{good}\n"),
-            "line 2 of the file of recorded answers is damaged: it is not valid JSON",
+            "line 2 of the file of recorded answers is damaged: the line is not valid JSON",
         );
         check(
             &format!("{good}{{}}\n{good}"),
-            "line 2 of the file of recorded answers is damaged: it has no string `key`",
+            "line 2 of the file of recorded answers is damaged: the line has no string `key`",
         );
         check(
             &good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""),
-            "line 1 of the file of recorded answers is damaged: it has no valid `answer`",
+            "line 1 of the file of recorded answers is damaged: the line has no valid `answer`",
         );
         let missing = RecordedModel::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
         assert_eq!(

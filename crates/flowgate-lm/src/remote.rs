@@ -1,9 +1,13 @@
-//! Queries models behind an HTTP address: hosted models, and servers of local models.
+//! Queries models over HTTP: [`RemoteModel`], for hosted models and for servers of local models.
 //!
-//! The server reads everything that the agent has seen, and the operator chooses it. The client therefore
+//! The server receives everything that the agent has seen, so only the operator may choose it. The client therefore
 //! follows no redirect, and uses a proxy only if it is configured. An error contains the server's name of the
 //! error and no other text of the server, which may quote the request. No error and no debug output contains
 //! the key.
+//!
+//! `client.rs` sends a request and retries it (`retry.rs`), over pooled connections (`client_pool.rs`, `authorities.rs`
+//! for TLS) and within a budget (`budget.rs`); `request_body.rs` and `response.rs` are the bodies, `failure.rs` the
+//! errors. [`score`] computes log-probabilities with the same client.
 //!
 //! The futures of the client need a tokio runtime with I/O and time; [`block_on`](crate::block_on) has one. A server
 //! with TLS chooses between HTTP/1.1 and HTTP/2.
@@ -84,7 +88,9 @@ pub struct RemoteModel {
     model: String,
     name: String,
     streaming: bool,
+    /// The sampling for requests that specify none.
     sampling: Sampling,
+    /// Whether the limit of chat completions has its old name.
     old_max_tokens: bool,
 }
 
@@ -220,8 +226,8 @@ impl RemoteModel {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// Returns the JSON body of a request, and the offset at which its messages end if they are at its
-    /// beginning.
+    /// Returns the JSON body of a request, and the offset at which its messages end, for formats that write the
+    /// messages first: that part of the body is stored with the chat.
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
@@ -234,20 +240,21 @@ impl RemoteModel {
         (self.api.encode_request(request, model, stream).to_string().into_bytes(), None)
     }
 
-    /// Fills the sampling parameters that the request does not set with those of this model.
+    /// Fills the sampling parameters that the request does not set with those of this model: the limit, temperature,
+    /// `top_p`, seed and stop sequences, and none of the reasoning.
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let default = &self.sampling;
         if *default == Sampling::default() {
             return Cow::Borrowed(request);
         }
         let mut request = request.clone();
-        let asked = &mut request.sampling;
-        asked.max_tokens = asked.max_tokens.or(default.max_tokens);
-        asked.temperature = asked.temperature.or(default.temperature);
-        asked.top_p = asked.top_p.or(default.top_p);
-        asked.seed = asked.seed.or(default.seed);
-        if asked.stop.is_empty() {
-            asked.stop.clone_from(&default.stop);
+        let sampling = &mut request.sampling;
+        sampling.max_tokens = sampling.max_tokens.or(default.max_tokens);
+        sampling.temperature = sampling.temperature.or(default.temperature);
+        sampling.top_p = sampling.top_p.or(default.top_p);
+        sampling.seed = sampling.seed.or(default.seed);
+        if sampling.stop.is_empty() {
+            sampling.stop.clone_from(&default.stop);
         }
         Cow::Owned(request)
     }
@@ -268,8 +275,9 @@ impl ChatModel for RemoteModel {
 }
 
 impl RemoteModel {
-    /// Sends the request and reads its answer. Afterwards, keeps the serialized messages with the chat, so that the
-    /// next request, which repeats them, need not serialize them again.
+    /// Sends the request, with retries, and reads its answer. Afterwards, stores the serialized messages with the chat,
+    /// so that the next request, which repeats them, need not serialize them again. Marks the reasoning as written by
+    /// this model.
     async fn complete_with_retries(
         &self,
         request: &Request,
@@ -350,7 +358,7 @@ impl RetriedCompletion<'_> {
         Ok(decoder.finish()?)
     }
 
-    /// Returns the cost of an attempt for the budget: of its request, before anything of the answer is read.
+    /// Returns the cost of an attempt for the budget, if there is one: at first the estimated cost of the request.
     fn begin_cost(&self) -> Option<PendingCost> {
         let budget = self.remote.client.budget.as_ref()?;
         let usage = Usage { input: estimate::input(self.request), output: 0 };
@@ -385,6 +393,7 @@ impl ResponseHandler for RetriedCompletion<'_> {
         Ok(completion)
     }
 
+    /// Reports to the listener that the pieces of the failed attempt are void, if it has received any.
     fn begin_retry(&mut self) -> Result<(), Error> {
         let is_void = std::mem::take(&mut self.received_bytes) > 0;
         if is_void && self.listener.on_delta(Delta::Restart).is_break() {

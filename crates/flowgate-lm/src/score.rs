@@ -1,8 +1,8 @@
-//! Defines models that return the probability of a given text: [`ScoringModel`] and what it is asked.
+//! Defines models that return the probability of a given text: [`ScoringModel`], its requests and its answers.
 //!
-//! Searches over contexts ask for the same continuation after many prompts that share their beginning. A
-//! [`Prefix`] keeps what a model has computed for a beginning; requests are answered in batches, and a request
-//! whose bound is lost is given up early.
+//! Searches over contexts score the same continuation after many prompts that share their beginning. A [`Prefix`]
+//! stores what a model has computed for such a beginning. Requests are answered in batches, and a model may stop
+//! scoring a request as soon as the score is below the request's bound.
 
 use std::any::Any;
 use std::fmt;
@@ -24,7 +24,7 @@ pub trait ScoringModel: Send + Sync {
 
     /// Prepares a text that many prompts begin with: `parent`, if there is one, followed by `text`.
     ///
-    /// A model that keeps nothing for a prefix only remembers the text.
+    /// By default, the prefix contains the text only, and the model computes nothing in advance.
     ///
     /// # Errors
     /// If the text is too long for the model.
@@ -54,17 +54,17 @@ pub trait ScoringModel: Send + Sync {
     }
 }
 
-/// A text to score, and what comes before it.
+/// A text to score, and the prompt that precedes it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScoreRequest<'a> {
-    /// What the prompt begins with, as [`ScoringModel::prefix`] returned it.
+    /// The beginning of the prompt, as [`ScoringModel::prefix`] returned it.
     pub prefix: Option<&'a Prefix>,
-    /// The prompt after the prefix.
+    /// The rest of the prompt, after the prefix.
     pub prompt: &'a str,
     /// The text to score.
     pub continuation: &'a str,
     /// The sum of log-probabilities below which the caller does not need the score: the model may stop as soon as the
-    /// tokens so far have less.
+    /// sum over the tokens so far is smaller.
     pub bound: Option<f64>,
 }
 
@@ -80,7 +80,8 @@ impl ScoreRequest<'_> {
 /// The score of a continuation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Score {
-    /// Its tokens with their log-probabilities; if scoring stopped, only those that were scored.
+    /// The tokens of the continuation with their log-probabilities; if scoring stopped early, only those that were
+    /// scored.
     pub tokens: Vec<ScoredToken>,
     /// Whether scoring stopped early because the sum is below the bound of the request.
     pub is_stopped: bool,
@@ -113,9 +114,9 @@ pub struct ScoredToken {
     pub logprob: f64,
 }
 
-/// The beginning of prompts, with what a model has computed for it.
+/// A text with which prompts begin, and the state that a model has computed for it.
 ///
-/// Copies share what was computed. Only the model that returned it uses it; for another model it is a text.
+/// Clones share the state. Only the model that computed the state can use it; any other model uses the text alone.
 #[derive(Clone)]
 pub struct Prefix {
     text: Arc<str>,
@@ -123,8 +124,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Creates a prefix: the text of `parent`, followed by `text`. `state` is what the model has computed for both, which
-    /// [`Prefix::state`] returns.
+    /// Creates a prefix: the text of `parent`, followed by `text`. `state` is what the model has computed for the whole
+    /// text; [`Prefix::state`] returns it.
     #[must_use]
     pub fn new(parent: Option<&Self>, text: &str, state: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         let before = parent.map_or("", Self::text);
@@ -137,7 +138,7 @@ impl Prefix {
         &self.text
     }
 
-    /// Returns what the model has computed, if it is of type `T`.
+    /// Returns the state that the model has computed, if there is one and it is of type `T`.
     #[must_use]
     pub fn state<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.state.as_deref()?.downcast_ref()

@@ -1,4 +1,5 @@
-//! Implements a model whose answers a function computes from the request: a test double, used in tests and benchmarks.
+//! Implements [`ScriptedModel`], a test double for tests and benchmarks: a function computes its answers from the
+//! requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -36,7 +37,7 @@ impl ScriptedModel {
         })
     }
 
-    /// Creates a model that answers with a function.
+    /// Creates a model that answers each request with the result of a function.
     pub fn from_function(
         answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static,
     ) -> Self {
@@ -61,7 +62,7 @@ impl ScriptedModel {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the estimated number of input and output tokens: a quarter of the bytes.
+    /// Returns the estimated number of input and output tokens of all requests: a quarter of the bytes.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.tokens.load(Ordering::Relaxed)
@@ -73,6 +74,7 @@ impl ChatModel for ScriptedModel {
         &self.name
     }
 
+    /// Computes the answer, counts the request and its estimated tokens, and sends the answer to the listener as a whole.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

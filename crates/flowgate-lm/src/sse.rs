@@ -1,5 +1,5 @@
-//! Splits a byte stream into server-sent events, and encodes events. All streamed answers of models and of MCP servers
-//! pass through it.
+//! Splits a byte stream into server-sent events, and encodes events, for all streamed answers of models and of MCP
+//! servers.
 //!
 //! Follows the HTML standard, with one exception: text that is not UTF-8 is an error, and not repaired.
 
@@ -24,7 +24,8 @@ impl SseEvent {
         Self { name: name.to_owned(), data: data.into() }
     }
 
-    /// Encodes the event for sending. Line breaks in `data` arrive as line feeds.
+    /// Encodes the event for sending. Line breaks in `data` arrive as line feeds. Of the name only the first line is sent,
+    /// so that a name cannot add fields to the event.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -33,14 +34,14 @@ impl SseEvent {
             text.push_str(name);
             text.push('\n');
         }
-        let mut say = |line: &str| {
+        let mut push_line = |line: &str| {
             text.push_str("data: ");
             text.push_str(line);
             text.push('\n');
         };
         match memchr::memchr2(b'\r', b'\n', self.data.as_bytes()) {
-            None => say(&self.data),
-            Some(_) => self.data.replace("\r\n", "\n").split(['\r', '\n']).for_each(say),
+            None => push_line(&self.data),
+            Some(_) => self.data.replace("\r\n", "\n").split(['\r', '\n']).for_each(push_line),
         }
         text.push('\n');
         text
@@ -50,25 +51,30 @@ impl SseEvent {
 /// Splits a stream of bytes into events.
 #[derive(Debug, Default)]
 pub struct EventSplitter {
+    /// The bytes of the current line, which has not ended.
     line: Vec<u8>,
+    /// The name of the current event; empty if no line states one yet.
     name: String,
+    /// The data of the current event, if a line states any yet.
     data: Option<String>,
-    /// The id of the current event, if it has one, and of the last event that has ended.
+    /// The id of the current event, if a line states one yet.
     id: Option<String>,
+    /// The id of the last event that has ended and has an id.
     last_id: String,
+    /// The reconnection time of the stream, in milliseconds.
     retry: Option<u64>,
     /// Whether the last byte was a carriage return: a following line feed belongs to it.
     after_return: bool,
-    /// Whether a line has ended, after which no byte order mark can follow.
-    begun: bool,
+    /// Whether the first line of the stream has ended. Only the first line can begin with a byte order mark.
+    has_first_line: bool,
 }
 
 impl EventSplitter {
-    /// Takes the next bytes, and returns the events that end in them one by one, so that an error in a later event does
-    /// not discard earlier ones. Text that is not ended by an empty line is not an event. Dropping the iterator early
-    /// loses the remaining bytes.
+    /// Takes the next bytes of the stream, and returns the events that end in them one by one, so that an error in a
+    /// later event does not discard earlier ones. Text that is not ended by an empty line is not an event. Dropping the
+    /// iterator early loses the remaining bytes.
     ///
-    /// An event that is longer than [`MAX_EVENT`] or not UTF-8 is an error, and the last item.
+    /// An event that is longer than [`MAX_EVENT`] or not UTF-8 is an error, and this error is the last item.
     pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<SseEvent, Error>> + 's {
         let mut rest = bytes;
         std::iter::from_fn(move || {
@@ -80,8 +86,8 @@ impl EventSplitter {
         })
     }
 
-    /// Returns the id of the last event, with or without data, from which an interrupted stream can be resumed. Empty
-    /// if there is none.
+    /// Returns the last id that an event stated, with or without data, from which an interrupted stream can be resumed;
+    /// empty if there is none.
     #[must_use]
     pub fn last_id(&self) -> &str {
         &self.last_id
@@ -97,18 +103,20 @@ impl EventSplitter {
     /// ends with a carriage return, a line feed, or both.
     fn next(&mut self, rest: &mut &[u8]) -> Result<Option<SseEvent>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
+            // The line feed after a carriage return, which ended the line already.
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 *rest = tail;
                 continue;
             }
             let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
             let (piece, next) = rest.split_at(end);
-            let held = self.line.len() + self.data.as_ref().map_or(0, String::len);
-            if held + piece.len() > MAX_EVENT {
+            let stored_bytes = self.line.len() + self.data.as_ref().map_or(0, String::len);
+            if stored_bytes + piece.len() > MAX_EVENT {
                 return Err(Error::TooLong(MAX_EVENT));
             }
             self.line.extend_from_slice(piece);
             *rest = next;
+            // The line continues in later bytes.
             let Some((&ended, tail)) = next.split_first() else { break };
             self.after_return = ended == b'\r';
             *rest = tail;
@@ -119,13 +127,15 @@ impl EventSplitter {
         Ok(None)
     }
 
-    /// Interprets a complete line: a field of the current event or, if it is empty, the end of the event.
+    /// Interprets a complete line: a field of the current event or, if it is empty, the end of the event. Returns the event
+    /// that ends here; `None` within an event, and for an event without data, which the standard discards.
     fn end_of_line(&mut self) -> Result<Option<SseEvent>, Error> {
         let bytes = std::mem::take(&mut self.line);
         let line = std::str::from_utf8(&bytes)
             .map_err(|_| Error::Malformed("the event stream is not valid UTF-8"))?;
-        let line = if self.begun { line } else { line.strip_prefix('\u{feff}').unwrap_or(line) };
-        self.begun = true;
+        // A byte order mark at the beginning of the stream is no part of the line.
+        let line = if self.has_first_line { line } else { line.strip_prefix('\u{feff}').unwrap_or(line) };
+        self.has_first_line = true;
         if line.is_empty() {
             if let Some(id) = self.id.take() {
                 self.last_id = id;

@@ -7,12 +7,16 @@
 //! | [`responses`] | `/responses` | OpenAI |
 //! | [`messages`] | `/messages` | Anthropic |
 //!
-//! This module does no I/O. Unknown fields of an answer are ignored, but an answer that uses something that was not
-//! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is
-//! understood, dropped for a reason, or rejected by name ([`listed`]); nothing is passed on unexamined.
+//! The client side (`remote`) encodes requests and decodes answers; the server side (the gateway) decodes requests and
+//! encodes answers. This module does no I/O.
 //!
-//! Limits of the formats: [`Api::unsupported_feature`] names what changes the meaning of a request. In addition, only
-//! Anthropic's format can mark a tool output as an error, and only chat completions have a seed.
+//! Unknown fields of an answer are ignored, but an answer that uses something that was not offered (a tool of the
+//! provider, a second choice) is rejected. Every field of a client's request is understood, dropped for a reason, or
+//! rejected by name ([`listed`]); nothing is passed on unexamined.
+//!
+//! Limits of the formats: [`Api::unsupported_feature`] names the features of a request that a format cannot express and
+//! that the answer depends on. In addition, only Anthropic's format can mark a tool output as an error, and only chat
+//! completions have a seed.
 
 mod assembly;
 pub mod chat_completions;
@@ -66,7 +70,7 @@ pub struct ResponseHead<'a> {
     pub tools: &'a ToolForms,
 }
 
-/// Where an encoded stream has the reasoning.
+/// The position of the reasoning in an encoded stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningOrder {
     /// Before the text, as models write it.
@@ -84,20 +88,20 @@ pub struct ReceivedRequest {
     pub model: String,
     /// Whether the answer is to be streamed.
     pub stream: bool,
-    /// Whether the stream reports token usage; chat completions do so only on request.
+    /// Whether the stream is to report token usage; chat completions do so only on request.
     pub usage: bool,
     /// The provenance of the parts of the user's messages, as the client declares it.
     pub sources: Sources,
-    /// The forms of its tools, for the encoder of the answer.
+    /// The forms of the request's tools, which the encoder of the answer needs.
     pub tool_forms: ToolForms,
 }
 
 /// A request that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireError {
-    /// The field; names that are not plain words are left out.
+    /// The path of the field; empty for the whole body. A name that is not a plain word is shown as `...`.
     pub place: String,
-    /// What is wrong with it.
+    /// What is wrong with the field.
     pub problem: &'static str,
 }
 
@@ -126,7 +130,8 @@ impl Api {
         }
     }
 
-    /// Returns what this format cannot express of a request and without which the answer would be wrong.
+    /// Returns the feature of a request that this format cannot express and without which the answer would be wrong;
+    /// `None` if there is none.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
         (self == Self::Responses && !request.sampling.stop.is_empty())
@@ -146,15 +151,16 @@ impl Api {
     /// Decodes the body of a request.
     ///
     /// # Errors
-    /// If it asks for something that a [`Request`] cannot express.
+    /// If the body violates the format, or asks for something that a [`Request`] cannot express.
     pub fn decode_request(self, body: &Json<'_>) -> Result<ReceivedRequest, WireError> {
         self.decode_request_dropping(body, &DroppedParts::default())
     }
 
-    /// Decodes the body of a request, without the parts that an operator lets clients send.
+    /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools in `dropped`
+    /// instead of rejecting them.
     ///
     /// # Errors
-    /// If it asks for something that a [`Request`] cannot express.
+    /// If the rest of the body violates the format, or asks for something that a [`Request`] cannot express.
     pub fn decode_request_dropping(
         self,
         body: &Json<'_>,
@@ -210,7 +216,8 @@ impl Api {
         self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
-    /// Encodes an answer as a stream with the text in these pieces, and the reasoning in this place.
+    /// Encodes an answer as a stream, its text in the pieces `pieces`. `usage` is as in [`ReceivedRequest`]. Chat
+    /// completions have no reasoning, so `order` concerns the other two formats.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -289,24 +296,27 @@ impl Decoder {
     }
 }
 
+/// The error of a stream that ends too early.
 const EARLY: Error = Error::Malformed("the stream ended before the answer was complete");
 
 /// The characters per event in encoded streams.
 const PIECE: usize = 24;
 
+/// Splits a text into pieces of [`PIECE`] characters, one for each event of an encoded stream.
 fn pieces(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
+    let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         let end = rest.char_indices().nth(PIECE).map_or(rest.len(), |(at, _)| at);
         let (piece, tail) = rest.split_at(end);
-        found.push(piece);
+        pieces.push(piece);
         rest = tail;
     }
-    found
+    pieces
 }
 
-/// Corrects the stop reason: servers that were given the tool to call report a normal end.
+/// Corrects the stop reason of an answer with calls: servers report a normal end if the request named the tool that
+/// must be called. Rejects an answer that ends with a request for calls, but has none.
 fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
@@ -320,12 +330,13 @@ fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> 
     Ok(completion)
 }
 
+/// Parses the data of an event as JSON.
 fn data(event: &sse::SseEvent) -> Result<Value, Error> {
     serde_json::from_str(&event.data).map_err(|_| Error::Malformed("the data of an event is not valid JSON"))
 }
 
-/// Returns the content as one text, if it has no part (then it is empty) or exactly one text part. Such a content is
-/// sent as a string, any other as a list of parts.
+/// Returns the content of a message as one text if it has exactly one part, which is a text, or no part (then the text
+/// is empty). Such a content is sent as a string, any other as a list of parts.
 fn only_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [] => Some(""),
@@ -334,7 +345,7 @@ fn only_text(parts: &[Part]) -> Option<&str> {
     }
 }
 
-/// Returns the URL of an image; a data URL if the part contains its content.
+/// Returns the URL of an image: a data URL if the part contains the content of the image. `None` for a text.
 fn image_url(part: &Part) -> Option<String> {
     match part {
         Part::Text(_) => None,
@@ -366,8 +377,8 @@ fn is_plain(media_type: &str) -> bool {
     !media_type.is_empty() && !media_type.contains([';', ','])
 }
 
-/// Adds a call from a format in which text and calls are separate items: it belongs to the preceding message of the
-/// model.
+/// Adds a call from a format in which text and calls are separate items: to the last message if the model wrote it, or
+/// else as a new message of the model.
 fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
         calls.push(call);
@@ -378,7 +389,8 @@ fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
 
 /// Returns the arguments of a call as an object, for formats that do not accept text.
 ///
-/// Anything else goes under `unparsed`: an agent must be able to continue after a model wrote malformed arguments.
+/// Arguments that are not a JSON object become an object with the field `unparsed`: an agent must be able to continue
+/// after a model wrote malformed arguments.
 fn arguments_object(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return Value::Object(Map::new());
@@ -389,7 +401,7 @@ fn arguments_object(arguments: &str) -> Value {
     }
 }
 
-/// Sets the field `key` of a JSON object. Leaves another value unchanged.
+/// Sets the field `key` of a JSON object. A value that is not an object remains unchanged.
 fn put(body: &mut Value, key: &str, value: impl Into<Value>) {
     if let Some(body) = body.as_object_mut() {
         body.insert(key.to_owned(), value.into());

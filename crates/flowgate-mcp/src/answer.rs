@@ -17,8 +17,10 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
 impl Proxy {
-    /// Handles the server's answer to a call: adds it to the trace with its label, and forwards what may be forwarded
-    /// of it. `line` is the message as it was received, which is forwarded unchanged if nothing has to be removed.
+    /// Handles the server's answer to a call: adds the answer to the trace with its label, and forwards the part that
+    /// may be forwarded. `line` is the message as it was received, which is forwarded unchanged if nothing has to be
+    /// removed. An answer that requests input, a list that would make tools uncallable, and a malformed answer are
+    /// handled apart.
     pub(super) fn handle_call_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -34,11 +36,12 @@ impl Proxy {
         {
             return self.handle_input_required(session, id, running, result, answer_label);
         }
-        let (output, shown) = match read(running, answer) {
-            Ok(read) => read,
+        let (output, shown) = match split_answer(running, answer) {
+            Ok(split) => split,
             Err(class) => return self.end_failed_call(session, id, running, class),
         };
-        // A client asks for a list before it does anything else, so a list may not make the tools on offer uncallable.
+        // Clients request lists before they do anything else. A list that raised the client's label above the
+        // requirement of a tool on offer would make that tool uncallable from the beginning, so such a list is hidden.
         if running.kind.is_list() {
             let monitor = session.monitor();
             let carries = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
@@ -81,13 +84,14 @@ impl Proxy {
         })]
     }
 
-    /// Adds an answer to the trace with its label. Returns whether it may be shown to the client.
+    /// Adds an answer to the trace with its label. Returns whether the answer may be shown to the client.
     pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &RunningCall) -> bool {
         self.record_answer(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
-    /// Adds an answer to the trace, with at least the label `answer_label` that the server states for it. Returns the event
-    /// and whether the client may be shown the answer; `None` if the trace has no room for it.
+    /// Adds an answer to the trace, with at least the label `answer_label` that the server states for it, and the least label
+    /// of outputs of the tool. Returns the event, and whether the client may be shown the answer: no rule forbids it, and the
+    /// client's model is cleared for it. Returns `None` if the trace has no room.
     pub(super) fn record_answer(
         &self,
         monitor: &mut Monitor,
@@ -100,10 +104,12 @@ impl Proxy {
         Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
 
-    /// Returns the greatest label that may be shown to the client without making one of the tools on offer uncallable.
+    /// Returns the greatest label that may be shown to the client without making uncallable one of the tools on offer
+    /// or of those in `more`, which are about to be offered. Without tools it is the bottom: the requirements of the tools
+    /// that will be offered are not known yet.
     pub(super) fn greatest_showable_label(&self, monitor: &Monitor, more: &[String]) -> Label {
-        let shown = self.listing.offered_names().chain(more.iter().map(String::as_str));
-        let tools: Vec<_> = shown.map(|name| self.tool(name)).collect();
+        let offered = self.listing.offered_names().chain(more.iter().map(String::as_str));
+        let tools: Vec<_> = offered.map(|name| self.tool(name)).collect();
         match tools.is_empty() {
             true => Label::BOTTOM,
             false => monitor.strictest_requirement(&tools),
@@ -111,7 +117,8 @@ impl Proxy {
     }
 }
 
-/// Adds `label` to the serialized answer `answer`, as `_meta.ifc` of its result.
+/// Adds `label` to the serialized answer `answer`, as `_meta.ifc` of its result, in place of any other `_meta`. An
+/// answer without a result is returned unchanged.
 pub(super) fn with_label(monitor: &Monitor, label: &Label, answer: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&answer) else { return answer };
     let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return answer };
@@ -129,9 +136,14 @@ enum ShownAnswer {
     Failure,
 }
 
-/// Returns an answer as a trace output, and the part of it that is shown: the whole message, a result without the
-/// fields that are not forwarded, or only the fact that the call failed. Fails with the reason, for the operator's log.
-fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, ShownAnswer), &'static str> {
+/// Splits an answer by the kind of its call: returns the output to be added to the trace, and the part that is shown:
+/// the whole message, a result without the fields that are not forwarded, or only the fact that the call failed.
+/// Everything that is shown is in the output. Fails with the reason, for the operator's log, if the answer is
+/// malformed.
+fn split_answer(
+    running: &RunningCall,
+    answer: Result<Value, Value>,
+) -> Result<(Output, ShownAnswer), &'static str> {
     let output = |content: Value, structured: Option<Value>, is_error: bool| Output {
         call_id: running.call_id.clone(),
         tool: None,
@@ -194,17 +206,18 @@ fn read(running: &RunningCall, answer: Result<Value, Value>) -> Result<(Output, 
     }
 }
 
-/// Returns whether a rule objects to a pushed event, or cannot be evaluated over it.
+/// Returns whether a rule forbids a pushed event, or cannot be evaluated over it.
 pub(super) fn has_objection(findings: &[EventFinding]) -> bool {
     first_objection(findings).is_some()
 }
 
-/// Returns the message of the first rule that objects to a pushed event, or cannot be evaluated over it.
+/// Returns the message of the first rule that forbids a pushed event, or cannot be evaluated over it. Rules that only
+/// log are left out.
 pub(super) fn first_objection(findings: &[EventFinding]) -> Option<&str> {
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     let mut reasons = findings.iter().map(|finding| &finding.reason);
-    let found = reasons.find(|reason| kinds.contains(&reason.kind) && reason.action != Action::Log);
-    found.map(|reason| reason.message.as_str())
+    let objection = reasons.find(|reason| kinds.contains(&reason.kind) && reason.action != Action::Log);
+    objection.map(|reason| reason.message.as_str())
 }
 
 /// Returns whether the event is within the clearance of the client's model, if the policy declares one.

@@ -58,7 +58,8 @@ const TASK: (&str, &str) =
     ("task", "the call has the field `task`, but tasks are not supported; call the tool without `task`");
 
 impl Proxy {
-    /// Handles a message from the client: the bytes between two line ends, or of one body.
+    /// Handles a message from the client: the bytes of one line of a stream, or of one HTTP body. Returns what the caller
+    /// is to send, ask or report, in order.
     pub fn handle_client_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -68,8 +69,8 @@ impl Proxy {
         self.restore_client_ids(out)
     }
 
-    /// Parses a message of the client and passes it to its handler. A request is rejected before it changes any state
-    /// if its id is in use, or if the session or the number of open requests has reached its limit.
+    /// Parses a message of the client and passes it to the handler of its kind. A request is rejected before it changes
+    /// any state if its id is in use, or if the session or the number of open requests has reached its limit.
     fn process_client_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -83,6 +84,7 @@ impl Proxy {
             Ok(read) => read,
             Err(unreadable) => return self.answer_unreadable(&unreadable),
         };
+        // Counts every message; beyond the limit, only further requests are rejected, so that open ones can end.
         let has_room = self.has_room(bytes.len());
         match message {
             McpMessage::Request { id, method, params } => {
@@ -112,12 +114,13 @@ impl Proxy {
         }
     }
 
-    /// Answers an unreadable message with an error for each ID in it, except IDs that belong to another request.
+    /// Answers an unreadable message with an error for each ID in it, except IDs of other open requests: the client would
+    /// take the error for their answer. If no ID is left, the error has none.
     fn answer_unreadable(&self, unreadable: &MessageError) -> Vec<ProxyAction> {
         let free = |id: &&RequestId| !self.asked.contains_key(id) && !self.abandoned.contains(id);
         // With several clients, the IDs in a message do not identify requests of this proxy.
-        let found = unreadable.ids.iter().filter(|_| self.settings.names.is_none());
-        let ids: Vec<Option<&RequestId>> = match found.filter(free).collect::<Vec<_>>() {
+        let usable = unreadable.ids.iter().filter(|_| self.settings.names.is_none());
+        let ids: Vec<Option<&RequestId>> = match usable.filter(free).collect::<Vec<_>>() {
             ids if ids.is_empty() => vec![None],
             ids => ids.into_iter().map(Some).collect(),
         };
@@ -126,8 +129,9 @@ impl Proxy {
             .collect()
     }
 
-    /// Handles the request `id` of the client, which is not a repetition and within the limits. Refuses a method that
-    /// is not known, and parameters that two parsers could read differently.
+    /// Handles the request `id` of the client, whose ID is free and which is within the limits: passes it to the
+    /// handler of its method. Refuses a method that is not known, and parameters that two parsers could read
+    /// differently.
     fn handle_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -135,13 +139,13 @@ impl Proxy {
         method: &str,
         mut params: Map<String, Value>,
     ) -> Vec<ProxyAction> {
-        // A tool's arguments are compared with its declared schema instead.
-        let is_own = |name: &str| !(method == "tools/call" && name == "arguments");
-        let own = params
-            .iter()
-            .map(|(name, value)| (name.clone(), if is_own(name) { value.clone() } else { Value::Null }));
+        // A tool's arguments are not compared with the names of the protocol, but later with the tool's schema.
+        let is_of_protocol = |name: &str| !(method == "tools/call" && name == "arguments");
+        let compared = params.iter().map(|(name, value)| {
+            (name.clone(), if is_of_protocol(name) { value.clone() } else { Value::Null })
+        });
         if let Err(AmbiguousArgumentsError { message, advice }) =
-            arguments::check(&own.collect(), &PARAMETERS)
+            arguments::check(&compared.collect(), &PARAMETERS)
         {
             let why = format!("the parameters of the request are ambiguous: {message}; {advice}");
             return vec![ProxyAction::Client(error(Some(&id), INVALID_REQUEST, &why, None))];
@@ -185,8 +189,10 @@ impl Proxy {
         }
     }
 
-    /// Handles `tools/call`: refuses a call that is malformed, ambiguous or of an unlisted tool; continues a call that
-    /// waited for a person's answer; judges every other call.
+    /// Handles `tools/call`: refuses a call that is malformed, ambiguous or of an unlisted tool; runs or refuses a call
+    /// that was sent again with a person's answer; judges every other call. `can_retry` is whether the client can
+    /// receive a question in the answer, and `allowed_inputs` which input it can provide to the server; `None` if the
+    /// request declares no capabilities, as in the revisions with sessions.
     fn handle_tool_call(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -235,8 +241,9 @@ impl Proxy {
         self.judge_round(session, id, continuation, arguments, pending)
     }
 
-    /// Judges a request. If it continues a *round*, in which the server has requested input, the client's responses are
-    /// judged with it, as arguments.
+    /// Judges a request. If the request continues a *round*, in which the server has requested input, the client's
+    /// responses are recorded and become arguments that are judged with the others. A continuation that is not valid is
+    /// refused.
     fn judge_round(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -263,7 +270,8 @@ impl Proxy {
         self.judge_request(session, id, arguments, pending)
     }
 
-    /// Judges a request, and sends it, asks a person about it, or refuses it.
+    /// Judges a request with these arguments, and sends it, asks a person about it, or refuses it. A call that was
+    /// handed over in the chat is sent under the verdict that it has there.
     fn judge_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -275,8 +283,8 @@ impl Proxy {
             && pending.round.is_none()
             && let Some(call) = session.take_handed_over_call(&pending.tool, &arguments)
         {
-            // The call was judged in the chat by its influences there, and may run once. The rest of the request was
-            // not judged.
+            // The chat knows what influenced the call, and its verdict permits the call once. The other parameters of
+            // the request were not judged there, so they are not sent.
             let pending = JudgedRequest { params: name_and_metadata(&pending), ..pending };
             let (call_id, arguments) = (call.id, call.arguments.unwrap_or_default());
             return self.run(id, PermittedRequest { call_id, arguments }, pending);
@@ -297,6 +305,7 @@ impl Proxy {
         pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
         let PermittedRequest { call_id, mut arguments } = permitted;
+        // The call in the form in which it is repeated, if the server may answer by asking for input.
         let mut sent = SentCall::new(&pending, &call_id, &arguments);
         let JudgedRequest {
             method,
@@ -320,6 +329,8 @@ impl Proxy {
             params
                 .extend(arguments.shift_remove(RESPONSES).map(|responses| (RESPONSES.to_owned(), responses)));
         }
+        // Notifications are forwarded only for the resources that are remembered here. Above the limit, the request is sent,
+        // but its notifications are dropped.
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         match (method.as_str(), uri) {
             ("resources/subscribe", Some(uri))
@@ -362,6 +373,7 @@ fn name_and_metadata(pending: &JudgedRequest) -> Map<String, Value> {
     params
 }
 
+/// Returns the token by which the server reports progress on a request, if the client wants progress notifications.
 fn progress_token(params: &Map<String, Value>) -> Option<Value> {
     params.get("_meta")?.get("progressToken").cloned()
 }

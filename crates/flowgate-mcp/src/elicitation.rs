@@ -5,8 +5,9 @@
 //! 2. By an elicitation, if the operator declared the client interactive and it supports elicitations.
 //! 3. By [`ProxyAction::Ask`], if the program that drives the proxy can ask a person (`asks_elsewhere`).
 //!
-//! The client shows the arguments in full, so longer ones than `MAX_SHOWN` are asked about only in the third way. If no
-//! way is possible, and for any answer but an explicit yes, the call is denied.
+//! The client shows the arguments in full, so a call with arguments longer than `MAX_SHOWN` is asked about only in the
+//! third way. If no way is possible, and for any answer but an explicit yes, the call is denied. `client` calls this
+//! file when the verdict on a call is to ask.
 
 use flowgate::monitor::{Monitor, Question};
 use serde::{Deserialize, Serialize};
@@ -37,9 +38,9 @@ pub enum PersonAnswer {
     Yes,
     /// The call must not run.
     No,
-    /// Nobody answered.
+    /// No person answered.
     Nothing,
-    /// Nobody was asked, since there are too many questions.
+    /// No person was asked, since there are too many questions.
     Unasked,
     /// The question of this name is undecided and still open.
     NotYet(String),
@@ -59,6 +60,7 @@ impl Proxy {
         let shown = escape_invisible(&Value::Object(arguments).to_string());
         let has_room = self.asking.len() < self.settings.limits.outstanding;
         let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
+        // The client can answer in its repetition of the call: no request stays open here.
         if fits_dialog && pending.can_retry {
             return vec![self.ask_in_answer(monitor, &id, question, pending, &shown)];
         }
@@ -81,8 +83,8 @@ impl Proxy {
         vec![out]
     }
 
-    /// Asks in the answer to a call, as the revision without sessions requires: the client sends the call again with
-    /// the person's answer.
+    /// Asks in the answer to a call, as the revision without sessions requires, and remembers the call: the client
+    /// sends it again with the person's answer. Of many remembered calls the oldest is dropped, which denies it.
     fn ask_in_answer(
         &mut self,
         monitor: &Monitor,
@@ -104,8 +106,9 @@ impl Proxy {
         ProxyAction::Client(result(id, &asked))
     }
 
-    /// Returns the call that a request continues and the person's answer, if its `requestState` names a question to a
-    /// person. Otherwise the parameters are left unchanged: they belong to a round with the server.
+    /// Takes the call that a request sends again, with the person's answer, if the `requestState` of the request names
+    /// a question to a person, and removes both from the parameters. Only the action `accept` counts as a yes. Otherwise
+    /// returns `None` and leaves the parameters unchanged, since they may belong to a round with the server.
     pub(super) fn take_retry(
         &mut self,
         params: &mut Map<String, Value>,
@@ -120,7 +123,8 @@ impl Proxy {
         Some((retry, if action == Some(json!("accept")) { PersonAnswer::Yes } else { PersonAnswer::No }))
     }
 
-    /// Runs a call that was sent again, if it is the one that the person was asked about and the answer permits it.
+    /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about and the
+    /// answer permits it; refuses it otherwise.
     pub(super) fn handle_retry(
         &mut self,
         monitor: &mut Monitor,
@@ -158,13 +162,15 @@ impl Proxy {
         }
     }
 
-    /// Handles a person's answer to the question that was [asked](ProxyAction::Ask) under this name.
+    /// Handles a person's answer to the question that was [asked](ProxyAction::Ask) under this name. An unknown name has
+    /// no effect: the question was answered or withdrawn before.
     pub fn handle_decision(
         &mut self,
         session: &mut dyn MonitoredSession,
         name: &str,
         answer: &PersonAnswer,
     ) -> Vec<ProxyAction> {
+        // `asking` has requests of the server to the client as well: a decision does not answer one of them.
         let own = RequestId::from_name(name);
         if !matches!(self.asking.get(&own), Some(OutgoingRequest::Person { .. })) {
             return Vec::new();
@@ -176,7 +182,10 @@ impl Proxy {
         self.restore_client_ids(out)
     }
 
-    /// Handles a person's answer. Anything but an explicit yes denies the call.
+    /// Handles a person's answer to the question about the request `id`: sends the call if the answer is yes and the
+    /// monitor still permits the call, and refuses it otherwise. Does nothing if the request does not wait for a person
+    /// any more. While the question is undecided, the refusal has its name, so that the client can wait for the decision and
+    /// repeat the call.
     pub(super) fn handle_person_answer(
         &mut self,
         monitor: &mut Monitor,
@@ -219,7 +228,8 @@ impl Proxy {
     }
 }
 
-/// Returns the parameters of a question to the client's user.
+/// Returns the parameters of a question to the client's user: a text with the tool, the arguments (`shown`) and the
+/// reasons, and a schema without fields, since only the action (accept or not) is the answer.
 fn elicitation_params(
     pending: &JudgedRequest,
     shown: &str,
@@ -241,7 +251,8 @@ fn elicitation_params(
     params
 }
 
-/// Escapes untrusted text for display: no character is invisible or changes the writing direction.
+/// Escapes untrusted text for display, so that a person sees what is asked: no character is invisible or changes the writing
+/// direction. Letters and digits of all scripts stay, and so does all visible ASCII; others become `\u{...}`.
 fn escape_invisible(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
     let mut shown = String::new();

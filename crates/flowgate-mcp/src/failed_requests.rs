@@ -22,7 +22,8 @@ pub(super) const NO_ANSWER: &str =
 /// The machine-readable kind of this refusal.
 const KIND: &str = "no-answer";
 
-/// Returns the constant answer in place of one that is not shown.
+/// Returns the constant answer in place of one that is not shown: for a tool a failed result, which the client's model
+/// reads, and otherwise an error.
 pub(super) fn withheld_answer(id: &RequestId, kind: ProxyCallKind) -> ProxyAction {
     let refusal = json!({"refused": "deny", "reasons": [{"kind": KIND, "says": NO_ANSWER}]});
     ProxyAction::Client(match kind {
@@ -37,8 +38,9 @@ pub(super) fn withheld_answer(id: &RequestId, kind: ProxyCallKind) -> ProxyActio
 }
 
 impl Proxy {
-    /// Ends a request without an answer that can be forwarded. `class` names the failure for the operator, without
-    /// content of the server.
+    /// Ends a request that has no answer which can be forwarded: answers the client with an error, and records the
+    /// outcome if the request was judged as a call. `class` names the failure for the operator, without content of the
+    /// server.
     pub(super) fn end_without_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -52,7 +54,8 @@ impl Proxy {
         self.end_failed_call(session, id, running, class)
     }
 
-    /// Ends a call whose answer cannot be forwarded.
+    /// Ends a call whose answer cannot be forwarded: reports `class` to the operator, records the outcome, and answers the
+    /// client.
     pub(super) fn end_failed_call(
         &self,
         session: &mut dyn MonitoredSession,
@@ -67,9 +70,9 @@ impl Proxy {
         vec![note, self.record_withheld_answer(session, id, running)]
     }
 
-    /// Records the outcome of a call, and returns the answer in place of one that is not shown. A list that is hidden
-    /// whatever the server answers is empty also if the server fails: the client cannot distinguish the two, so there
-    /// is nothing to label.
+    /// Records that a call has an outcome that is not shown, and returns the client's answer in place of it. A list
+    /// whose label would hide it in any case is answered with an empty list and not recorded: the client cannot
+    /// distinguish a failure from a hidden list, so the answer contains nothing that needs a label.
     pub(super) fn record_withheld_answer(
         &self,
         session: &mut dyn MonitoredSession,
@@ -95,18 +98,18 @@ impl Proxy {
         }
     }
 
-    /// Returns the join of the labels that answers of the running calls may carry: these answers can influence what the
-    /// server sends in the meantime, and whether it sends anything. A list that is hidden in any case is no such
-    /// answer.
+    /// Returns the join of the labels that answers of the running calls may carry. While a call runs, the server
+    /// already knows its answer, which can influence everything that the server sends, and whether it sends anything. A
+    /// list that is hidden in any case does not count.
     pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
         let base = self.greatest_showable_label(monitor, &[]);
         let carries = self.running_calls().map(|running| (running, monitor.failure_label(&running.call_id)));
         let labels = carries.filter(|(running, label)| !running.kind.is_list() || label.flows_to(&base));
-        labels.fold(Label::BOTTOM, |all, (_, label)| all.join(&label))
+        labels.fold(Label::BOTTOM, |joined, (_, label)| joined.join(&label))
     }
 
-    /// Raises the client's label to what the running calls may carry, before it receives a message that is not an
-    /// answer. Returns whether the trace had room for that.
+    /// Raises the client's label to the label of the running calls, before the client receives a message of the server
+    /// that is not an answer. Returns whether the trace had room for that; otherwise the message must not be sent.
     pub(super) fn raise_client_label(&mut self, monitor: &mut Monitor) -> bool {
         let label = self.running_calls_label(monitor);
         for pending in self.asked.values_mut() {
@@ -114,6 +117,7 @@ impl Proxy {
                 running.has_raised = true;
             }
         }
+        // The label is raised by an event: everything that the client does later depends on it.
         let content = Value::from("the server says something while a call runs");
         let entry = TraceEntry::assistant(content);
         let Some(context) = monitor.trace().position_of(&entry).ok().map(|place| place.context) else {
@@ -122,12 +126,14 @@ impl Proxy {
         label.flows_to(&context) || monitor.push_generated(entry, context.join(&label)).is_ok()
     }
 
-    /// Returns whether a message to the client now may raise its label.
+    /// Returns whether a message of the server to the client may raise the client's label now: a call runs since whose
+    /// start the label was not raised.
     pub(super) fn would_raise_client_label(&self) -> bool {
         self.running_calls().any(|running| !running.has_raised)
     }
 
-    /// Returns the forwarded part of a progress notification: its numbers, if the client awaits them.
+    /// Returns the forwarded part of a progress notification: its numbers and the client's token; `None` if no running call
+    /// has this token. The server's text about the progress is not forwarded.
     pub(super) fn forwarded_progress(&self, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         let token = params.get("progressToken");
         if token.is_none() || !self.running_calls().any(|running| running.progress.as_ref() == token) {
@@ -141,6 +147,7 @@ impl Proxy {
         Some(forwarded.collect())
     }
 
+    /// Returns the calls that the server has received and not answered.
     fn running_calls(&self) -> impl Iterator<Item = &RunningCall> {
         self.asked.values().filter_map(|asked| match asked {
             PendingClientRequest::Call(running) => Some(running),
@@ -149,7 +156,8 @@ impl Proxy {
     }
 }
 
-/// Adds the outcome of a call to the trace. If it has no room for it, it has none for another call either.
+/// Adds the failure of a call to the trace, with the label of the tool's answers. If the trace has no room, nothing is
+/// lost: then it has no room for another call either.
 fn record_failure(session: &mut dyn MonitoredSession, running: &RunningCall) {
     if let Ok((event, _)) = session.monitor().push_failure(&running.call_id, NO_ANSWER) {
         session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);

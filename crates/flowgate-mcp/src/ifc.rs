@@ -1,4 +1,5 @@
-//! Reads and writes the labels that servers and clients exchange in `_meta.ifc` of a result. `answer` calls it.
+//! Converts labels from and to the form that servers and clients exchange in the field `_meta.ifc` of a result. By it, a
+//! server states the label of its answer, and a client learns the label that the answer has here. `answer` calls this file.
 //!
 //! ```json
 //! {"integrity": "untrusted", "confidentiality": ["ann", "bob"]}
@@ -19,11 +20,13 @@ const FIELDS: [(&str, &str, &[&str]); 2] = [
     ("confidentiality", "public", &["confidentiality", "secrecy", "readers"]),
 ];
 
-/// Returns the label that the server states for a result.
+/// Returns the label that the server states for a result: the bottom if it states none, and top if the statement is not
+/// an object.
 pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label {
     let Some(ifc) = result.get("_meta").and_then(|meta| meta.get("ifc")) else { return Label::BOTTOM };
     let Value::Object(stated) = ifc else { return monitor.from_names(&Value::Null) };
     let mut names = bottom_names(monitor);
+    // A field that is absent, or has its least value, leaves its dimension at the bottom.
     for (field, least, dimensions) in FIELDS {
         let Some(value) = stated.get(field).filter(|value| value.as_str() != Some(least)) else { continue };
         if let Some(name) = dimensions.iter().find(|name| names.contains_key(**name)) {
@@ -51,6 +54,7 @@ pub(super) fn label_to_json(monitor: &Monitor, label: &Label) -> Value {
     Value::Object(ifc_fields.collect())
 }
 
+/// Returns the least value of each dimension, by the name of the dimension.
 fn bottom_names(monitor: &Monitor) -> Map<String, Value> {
     match monitor.to_names(&Label::BOTTOM) {
         Value::Object(names) => names,

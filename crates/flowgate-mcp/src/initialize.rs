@@ -1,6 +1,5 @@
 //! Handles the initialization of a connection, in which client and server exchange their identities and capabilities:
-//! `initialize` in the revisions of MCP with sessions, `server/discover` in those without. The code calls it the
-//! *greeting*.
+//! `initialize` in the revisions of MCP with sessions, `server/discover` in those without.
 //!
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
 //! trust them, the client receives the server's capabilities and nothing else.
@@ -21,7 +20,7 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// The server capabilities that are forwarded, with their flags.
-const OFFERED_CAPABILITIES: [(&str, &[&str]); 4] = [
+const FORWARDED_CAPABILITIES: [(&str, &[&str]); 4] = [
     ("tools", &["listChanged"]),
     ("resources", &["listChanged", "subscribe"]),
     ("prompts", &["listChanged"]),
@@ -40,7 +39,9 @@ pub(super) const UNLABELLED_FIELDS: [(&str, &[&str]); 3] =
     [("resultType", &["complete"]), ("cacheScope", &["public", "private"]), ("ttlMs", &[])];
 
 impl Proxy {
-    /// Handles the client's greeting or its request for the server's capabilities.
+    /// Handles the client's `initialize` or `server/discover`: forwards it with the capabilities that the policy
+    /// permits. The request is judged like a call, which decides whether the server's text in the answer may be shown; it
+    /// is forwarded in any case, since no session begins without it.
     pub(super) fn handle_initialize(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -62,11 +63,13 @@ impl Proxy {
             CallRuling::Ask(_) | CallRuling::No(_) => None,
         };
         let sent = request(&id, method, &params);
-        self.asked.insert(id, PendingClientRequest::Greeting { call });
+        self.asked.insert(id, PendingClientRequest::Initialize { call });
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Handles the server's answer to the greeting.
+    /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
+    /// rest is forwarded only if the policy lets the client see it without making a tool uncallable; of an error, only
+    /// the supported versions are. `call` is the call as which the request was judged, if it was permitted.
     pub(super) fn handle_initialize_answer(
         &mut self,
         monitor: &mut Monitor,
@@ -74,18 +77,22 @@ impl Proxy {
         call: Option<&RunningCall>,
         answer: Result<Value, Value>,
     ) -> Vec<ProxyAction> {
-        let Ok(Value::Object(mut greeting)) = answer else {
-            // Only the supported versions are forwarded from an error.
+        let Ok(Value::Object(mut initialize_result)) = answer else {
+            // Only the supported versions are forwarded from an error, under the code for invalid parameters, as MCP has it:
+            // the client may try again with one of them.
             let data = answer.err().and_then(|error| protocol_versions(error.get("data")?));
             let code = if data.is_some() { -32602 } else { REFUSED };
             return vec![ProxyAction::Client(error(Some(id), code, NO_ANSWER, data.as_ref()))];
         };
-        greeting.shift_remove("_meta");
-        let offered = greeting.get("capabilities").map(offered_capabilities).unwrap_or_else(|| json!({}));
-        greeting.insert("capabilities".to_owned(), offered);
+        initialize_result.shift_remove("_meta");
+        let capabilities =
+            initialize_result.get("capabilities").map(forwarded_capabilities).unwrap_or_else(|| json!({}));
+        initialize_result.insert("capabilities".to_owned(), capabilities);
         let mut out = Vec::new();
-        let output_of =
-            |running: &RunningCall| Output::result(running.call_id.clone(), Value::Object(greeting.clone()));
+        let output_of = |running: &RunningCall| {
+            Output::result(running.call_id.clone(), Value::Object(initialize_result.clone()))
+        };
+        // Compares the labels before the answer is recorded: one that is hidden in any case does not become an event.
         let shown = call.is_some_and(|running| {
             let carries = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
             let base = self.greatest_showable_label(monitor, &[]);
@@ -93,21 +100,23 @@ impl Proxy {
                 && self.is_shown(monitor, output_of(running), running)
         });
         if !shown {
-            if greeting.contains_key("instructions") {
+            if initialize_result.contains_key("instructions") {
                 let server = &self.settings.server;
                 let note = "the instructions of the server are hidden, since the policy does not trust them";
                 out.push(ProxyAction::Note(format!(
                     "{note}; if you do, label the output of `{server}/initialize`"
                 )));
             }
-            greeting = without_server_text(&greeting, &self.settings.server);
+            initialize_result = without_server_text(&initialize_result, &self.settings.server);
         }
-        out.push(ProxyAction::Client(result(id, &Value::Object(greeting))));
+        out.push(ProxyAction::Client(result(id, &Value::Object(initialize_result))));
         out
     }
 }
 
-/// Returns the greeting without any text of the server.
+/// Returns a server's answer to `initialize` (or `server/discover`) with nothing that the server can word freely, for a
+/// client that the policy does not allow to see the server's text. Known protocol versions, known field values and the
+/// capabilities remain; the name is the configured one.
 fn without_server_text(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
     let mut bare = unlabelled_fields(full);
     if let Some(version) = full.get("protocolVersion").filter(|version| is_revision(version)) {
@@ -116,25 +125,30 @@ fn without_server_text(full: &Map<String, Value>, server: &str) -> Map<String, V
     if let Some(Value::Object(known)) = protocol_versions(&Value::Object(full.clone())) {
         bare.extend(known);
     }
+    // The caller has restricted the capabilities to known ones.
     bare.insert("capabilities".to_owned(), full.get("capabilities").cloned().unwrap_or_default());
     bare.insert("serverInfo".to_owned(), json!({"name": server, "version": "0"}));
     bare
 }
 
-/// Returns the fields of an answer that are forwarded without a label, restricted to known values.
+/// Returns the fields of an answer that are forwarded without a label, restricted to known values, which cannot contain
+/// text of the server. The field without known words is a cache time, which is rounded down to a permitted one.
 pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value> {
-    let fields = UNLABELLED_FIELDS.iter().filter_map(|(name, words)| {
+    let fields = UNLABELLED_FIELDS.iter().filter_map(|(name, known_words)| {
         let value = full.get(*name)?;
-        let value = match value.as_u64() {
-            Some(given) => Value::from(CACHE_TIMES.into_iter().find(|kept| *kept <= given)?),
-            None => Value::from(*words.iter().find(|word| value.as_str() == Some(word))?),
+        let value = if known_words.is_empty() {
+            let time = value.as_u64()?;
+            Value::from(CACHE_TIMES.into_iter().find(|permitted| *permitted <= time)?)
+        } else {
+            Value::from(*known_words.iter().find(|word| value.as_str() == Some(word))?)
         };
         Some(((*name).to_owned(), value))
     });
     fields.collect()
 }
 
-/// Returns the protocol versions that a greeting or its refusal names.
+/// Returns the known protocol versions that the answer to `initialize` or its error names, under the same field name;
+/// `None` if it names none.
 fn protocol_versions(value: &Value) -> Option<Value> {
     let field = ["supportedVersions", "supported"].into_iter().find(|field| value.get(*field).is_some())?;
     let named = value.get(field)?.as_array()?;
@@ -148,7 +162,8 @@ fn is_revision(value: &Value) -> bool {
     value.as_str().is_some_and(|text| REVISIONS.contains(&text))
 }
 
-/// Returns whether the value is a date, as versions are written.
+/// Returns whether the value has the form of a date, as versions of the protocol are written: digits, with a dash at the
+/// places 4 and 7. A client's version may be one that is not known here; the form leaves no room for text.
 fn is_version(value: &Value) -> bool {
     value.as_str().is_some_and(|text| {
         text.len() == 10
@@ -158,29 +173,33 @@ fn is_version(value: &Value) -> bool {
     })
 }
 
-fn offered_capabilities(capabilities: &Value) -> Value {
-    let known = OFFERED_CAPABILITIES.iter().filter_map(|(name, flags)| {
-        let found = capabilities.get(*name)?;
-        let flags =
-            flags.iter().filter_map(|flag| Some(((*flag).to_owned(), json!(found.get(*flag)?.as_bool()?))));
+/// Returns the server capabilities that are forwarded to the client: the known ones with their known boolean flags.
+/// Everything else could carry text of the server, or offer a feature that the proxy does not judge.
+fn forwarded_capabilities(capabilities: &Value) -> Value {
+    let known = FORWARDED_CAPABILITIES.iter().filter_map(|(name, flags)| {
+        let capability = capabilities.get(*name)?;
+        let flags = flags
+            .iter()
+            .filter_map(|flag| Some(((*flag).to_owned(), json!(capability.get(*flag)?.as_bool()?))));
         Some(((*name).to_owned(), Value::Object(flags.collect())))
     });
     Value::Object(known.collect())
 }
 
-/// Returns the client's capabilities that the policy lets servers use.
+/// Returns the client's capabilities that the policy lets this server use. A capability, such as `sampling`, permits requests
+/// of the server (`sampling/createMessage`); it is permitted if the policy names one of them.
 fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
-    let may = |name: &str| {
+    let is_permitted = |name: &str| {
         let mut methods =
             SERVER_REQUEST_METHODS.iter().filter(|method| method.split('/').next() == Some(name));
         methods.any(|method| monitor.is_named(&Tool::of(server, method)))
     };
-    let kept = capabilities.as_object().into_iter().flatten().filter(|(name, _)| may(name));
-    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+    let permitted = capabilities.as_object().into_iter().flatten().filter(|(name, _)| is_permitted(name));
+    Value::Object(permitted.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// Returns the metadata that the revisions without sessions require in each request: the version, and the names of the
-/// client's capabilities.
+/// client's capabilities, without their content. Requests whose metadata are not judged are sent with these alone.
 pub(super) fn required_metadata(meta: &Value) -> Map<String, Value> {
     let mut envelope = Map::new();
     if let Some(version) = meta.get(VERSION).filter(|version| is_version(version)) {
@@ -199,8 +218,8 @@ pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
     capabilities.and_then(|all| all.get("elicitation")).is_some_and(Value::is_object)
 }
 
-/// Returns the declared capabilities that servers may use, after [`limit_meta`] has restricted them. Returns `None` if
-/// the request declares none.
+/// Returns the kinds of input that a server may request from the client: the capabilities that the metadata of the
+/// request declares, after [`limit_meta`] has restricted them. Returns `None` if the request declares no capabilities.
 pub(super) fn askable_capabilities(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
     let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
     let names = SERVER_REQUEST_METHODS.iter().filter_map(|method| method.split('/').next());

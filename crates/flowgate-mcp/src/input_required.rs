@@ -6,7 +6,8 @@
 //! arguments. A person who is asked about the round sees the responses, and an approval covers exactly these.
 //!
 //! A *round* is one such request for input. The server's `requestState` stays in this proxy. The client receives a
-//! random name in its place, which is valid once, in this proxy only, for a repetition of the same call.
+//! generated name in its place, which is valid once, in this proxy only, for a repetition of the same call. `answer`
+//! passes requests for input to this file, `client` the calls that continue a round.
 
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;
@@ -49,6 +50,7 @@ pub(super) struct SentCall {
     arguments: Map<String, Value>,
     /// The client's capabilities that the server may use.
     allowed_inputs: Vec<&'static str>,
+    /// How often the call has been sent, this time included.
     rounds: usize,
     /// The ID of the first round in the trace.
     pub(super) first: String,
@@ -61,9 +63,10 @@ pub(super) struct InputRound {
     name: String,
     tool: Tool,
     sent: SentCall,
+    /// The server's `requestState`.
     state: Option<Value>,
     inputs: Vec<RequestedInput>,
-    /// The client's responses; they cannot be changed.
+    /// The client's responses, once the client has sent them; they cannot be changed then.
     responses: Option<Map<String, Value>>,
 }
 
@@ -84,7 +87,8 @@ pub(super) struct RoundContinuation {
 }
 
 impl SentCall {
-    /// Returns a call that is about to be sent, if the server may answer it by requesting input.
+    /// Returns a call that is about to be sent for the first time, as it is repeated later; `None` if the server may not
+    /// answer it by requesting input: the method or the client does not support that.
     pub(super) fn new(
         pending: &JudgedRequest,
         call_id: &str,
@@ -106,8 +110,8 @@ pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, V
 
 impl Proxy {
     /// Handles an answer that requests input: judges each requested input like a request of the server, and forwards
-    /// them if all are permitted. The answer and each input become events, whose labels are joined into the next one,
-    /// so that the client's responses carry all of them.
+    /// the inputs if all are permitted; otherwise the call ends. The answer and each input become events. The label of
+    /// each event includes those before it, so that the client's responses carry all of them.
     pub(super) fn handle_input_required(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -209,7 +213,11 @@ impl Proxy {
         })]
     }
 
-    /// Removes the reference and responses from a request that continues a round. Returns `None` for a new request.
+    /// Removes the reference to a round and the responses from the parameters of a request, and returns them. Returns
+    /// `None` for a request that continues no round. The round itself stays until the call is sent.
+    ///
+    /// # Errors
+    /// If the round is unknown, or a response belongs to none of its inputs.
     pub(super) fn take_continuation(
         &self,
         params: &mut Map<String, Value>,
@@ -233,6 +241,10 @@ impl Proxy {
 
     /// Adds the client's responses to the trace and to the judged arguments of a call that continues a round. Returns
     /// the name of the round.
+    ///
+    /// # Errors
+    /// If the call is another one than that of the round, other responses were sent before, or the policy does not
+    /// permit the responses to be sent to the server.
     pub(super) fn record_continuation(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -255,8 +267,8 @@ impl Proxy {
         }
         if arguments.contains_key(RESPONSES) {
             return Err(
-                "the tool has an argument named `inputResponses`, which is reserved for the responses to the \
-                server",
+                "the arguments contain `inputResponses`, a name that is reserved for the responses to the server: send the \
+                responses beside `arguments`",
             );
         }
         // A request that was sent before, and waited for a person meanwhile, repeats its responses: they are recorded
@@ -270,8 +282,8 @@ impl Proxy {
             None => {
                 round.responses = Some(responses.clone());
                 for (key, response) in &responses {
-                    let found = round.inputs.iter().find(|one| one.key == *key);
-                    let call_id = found.map(|one| one.call_id.clone()).unwrap_or_default();
+                    let input = round.inputs.iter().find(|one| one.key == *key);
+                    let call_id = input.map(|one| one.call_id.clone()).unwrap_or_default();
                     let (content, tool, structured) = (response.clone(), None, None);
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
                     let (entry, monitor) = (TraceEntry::from(output), session.monitor());
@@ -283,24 +295,25 @@ impl Proxy {
                         _ => {
                             self.rounds.retain(|round| round.name != name);
                             return Err(
-                                "the policy does not permit sending the answers to the requested inputs to the server",
+                                "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`",
                             );
                         }
                     }
                 }
             }
         }
-        // The responses go to the server only if the question would be permitted now, with everything that was shown
-        // since.
+        // The client was shown more since the inputs were requested, so the requests that the responses answer are
+        // judged again.
         let server = &self.settings.server;
-        let continued_calls = round.inputs.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
-            let arguments = Ok(one.params.clone());
-            let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
-            (TraceEntry::from(call), Attribution::everything())
-        });
-        if !session.monitor().would_permit(continued_calls) {
+        let answered_requests =
+            round.inputs.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
+                let arguments = Ok(one.params.clone());
+                let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
+                (TraceEntry::from(call), Attribution::everything())
+            });
+        if !session.monitor().would_permit(answered_requests) {
             return Err(
-                "the policy does not permit sending the answers to the requested inputs to the server",
+                "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`",
             );
         }
         if !responses.is_empty() {
@@ -309,8 +322,9 @@ impl Proxy {
         Ok(name)
     }
 
-    /// Returns the server's state and the next round of a call that is about to be sent. Returns `None` if the round
-    /// was already used.
+    /// Ends a round, since the call that continues it is about to be sent. Returns the server's state, if it sent one, and
+    /// the call as it is sent this time, if the client still allows the server to request input (`allowed_inputs`).
+    /// Returns `None` if the round was already used.
     pub(super) fn take_round(
         &mut self,
         name: &str,
@@ -323,7 +337,12 @@ impl Proxy {
     }
 }
 
-/// Returns the inputs that an answer requests, and the server's state.
+/// Returns the inputs that an answer to the call `sent` requests, and the server's `requestState`, which is sent back to the
+/// server with the client's responses; `None` if it has none.
+///
+/// # Errors
+/// With the reason, for the operator, if the answer is malformed, exceeds a limit, or requests an input that the client
+/// did not declare.
 fn decode_inputs(
     answer: &Value,
     sent: &SentCall,

@@ -132,11 +132,11 @@ pub enum ProxyAction {
 #[derive(Debug)]
 pub struct Proxy {
     settings: ProxySettings,
-    /// The client's requests that the server has not answered.
+    /// The client's requests that have no answer yet, by the IDs that the server receives.
     asked: BTreeMap<RequestId, PendingClientRequest>,
     /// IDs of requests that no client waits for any more, but that the server may still answer.
     abandoned: BTreeSet<RequestId>,
-    /// Requests to the client that it has not answered.
+    /// Requests and questions to the client, or to a person elsewhere, that have no answer yet.
     asking: BTreeMap<RequestId, OutgoingRequest>,
     /// Calls whose answer asked a person, oldest first: the client sends them again with the person's answer.
     retries: VecDeque<RetryableCall>,
@@ -162,8 +162,8 @@ pub struct Proxy {
 /// A request of the client.
 #[derive(Debug)]
 enum PendingClientRequest {
-    /// `initialize` or `server/discover`.
-    Greeting { call: Option<RunningCall> },
+    /// `initialize` or `server/discover`; the call as which it was judged, if that was permitted.
+    Initialize { call: Option<RunningCall> },
     /// A request whose answer contains no content.
     Nothing,
     /// A page of tools of the list with this number.
@@ -185,8 +185,8 @@ struct RunningCall {
     kind: ProxyCallKind,
     /// The token of its progress notifications.
     progress: Option<Value>,
-    /// Whether a message was passed to the client while the call ran; by which the client may have learned something of
-    /// the answer.
+    /// Whether the client's label was raised while the call ran, since a message of the server may have revealed
+    /// something about the answer.
     has_raised: bool,
     /// Whether the client receives the label of the answer.
     tells_label: bool,
@@ -214,7 +214,7 @@ impl RunningCall {
 enum ProxyCallKind {
     /// A call of a tool.
     Tool,
-    /// Something that the server holds, such as a resource; its answer is shown like a tool's.
+    /// A request for content of the server, such as a resource; its answer is shown like a tool's.
     Content,
     /// A list under this key; its answer is shown only if its label makes no tool uncallable.
     List(&'static str),
@@ -263,7 +263,7 @@ struct RetryableCall {
     pending: Box<JudgedRequest>,
 }
 
-/// A permitted call, with the ID of its answer in the trace.
+/// A call that may run, with the ID of the call in the trace.
 struct PermittedRequest {
     call_id: String,
     arguments: Map<String, Value>,
@@ -278,8 +278,11 @@ impl From<&AuthorizedCall> for PermittedRequest {
 
 /// The outcome of judging a call.
 enum CallRuling {
+    /// The call may run.
     Run(AuthorizedCall),
+    /// A person has to decide.
     Ask(Box<Question>),
+    /// The call must not run; the refusal for the client.
     No(Value),
 }
 
@@ -313,7 +316,7 @@ impl Proxy {
         }
     }
 
-    /// Ends every request that waits, since the server ended before it answered.
+    /// Ends every open request and question, since the server ended before it answered.
     pub fn handle_server_exit(&mut self, session: &mut dyn MonitoredSession) -> Vec<ProxyAction> {
         self.asking.clear();
         let waiting = std::mem::take(&mut self.asked);
@@ -371,14 +374,14 @@ impl Proxy {
         self.count
     }
 
-    /// Adds to the size of the session; returns whether it is still within its limits.
+    /// Adds the size of a message to that of the session. Returns whether the session is still within its limits.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.spent = self.spent.saturating_add(bytes);
         self.spent <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED
     }
 
-    /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` is what
-    /// the request contains besides the arguments. A call that is permitted may run at once.
+    /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` are the
+    /// parameters of the request besides the arguments, which rules can examine. A permit is redeemed at once.
     fn judge(
         &mut self,
         session: &mut dyn MonitoredSession,

@@ -1,9 +1,10 @@
 //! Decides which tools of a server are on offer: those that are approved, with the description that was approved.
-//! `client` and `server` call it for `tools/list` and its answer.
+//! `client` and `server` call this file for `tools/list` and its answer.
 //!
-//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved: all its
-//! pages, until another list is requested or a tool is called. A tool that is new or changed after that is hidden and
-//! cannot be called. A description whose label would make a tool uncallable is hidden as well.
+//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved. It consists
+//! of all pages that the server sends before another list is requested or a tool is called; it stays approved. A tool
+//! that is added or changed after it is hidden and cannot be called. A description whose label would make a tool
+//! uncallable is hidden as well.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,11 +28,12 @@ const MAX_TOOLS: usize = 1_000;
 const MAX_NAME: usize = 256;
 
 const UNAPPROVED: &str =
-    "its name or its description is not approved: it is new, or the server has changed it";
+    "the name or the description of the tool is not approved: it is new, or the server has changed it";
 
+/// The tools that the server has listed, and which of them are on offer.
 #[derive(Debug, Default)]
 pub(super) struct ToolListing {
-    /// The tools by name, with the digest of each description and whether the tool is on offer.
+    /// The listed tools by name.
     tools: BTreeMap<String, ListedTool>,
     pins: Option<Pins>,
     /// The number of lists requested so far.
@@ -46,11 +48,14 @@ pub(super) struct ToolListing {
     described: BTreeSet<String>,
 }
 
+/// A tool that the server has listed.
 #[derive(Debug)]
 struct ListedTool {
+    /// The digest of the description at the tool's first appearance, with which later descriptions are compared.
     digest: String,
     /// The argument schema that the server declared when the tool was approved.
     schema: Value,
+    /// Whether the tool is on offer.
     is_shown: bool,
 }
 
@@ -74,9 +79,9 @@ impl ToolListing {
         self.is_closed = true;
     }
 
-    /// Returns the number of the list that a page belongs to, and the server's cursor for it. A request without a
-    /// cursor begins another list; once tools are known, that ends the first one. Returns `None` if the cursor was not
-    /// generated here.
+    /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor` is
+    /// the client's. A request without a cursor begins another list, whose first page needs no cursor; once tools are known,
+    /// it ends the first list. Returns `None` if the cursor was not generated here.
     fn page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
@@ -103,8 +108,11 @@ impl ToolListing {
         })
     }
 
-    /// Decides whether a tool may be on offer with the description on a page of this list; otherwise returns the
-    /// reason.
+    /// Decides whether a tool may be on offer with the description on a page of the list with the number `list`, by its
+    /// digest and its schema, and records the decision. With `accept_new`, a new tool of the first list is pinned.
+    ///
+    /// # Errors
+    /// With the reason, if the tool must be hidden.
     fn accept(
         &mut self,
         name: &str,
@@ -127,13 +135,12 @@ impl ToolListing {
             (Some(_), _) => Err(UNAPPROVED),
             (None, None) if is_first => Ok(()),
             (None, None) => Err(
-                "the server added it after the first list of tools; restart the server to approve the new \
-                list",
+                "the server added this tool after the first list of tools; review it, then restart the server, \
+                whose first list counts as approved",
             ),
             (None, Some(true)) => Ok(()),
             (None, Some(false)) => Err(
-                "the server changed its description after the first list of tools; restart the server to \
-                approve the new list",
+                "the server changed the description of this tool after the first list of tools; review it, then restart the server, whose first list counts as approved",
             ),
         };
         match self.tools.get_mut(name) {
@@ -156,6 +163,7 @@ impl ToolListing {
         verdict
     }
 
+    /// Withdraws a tool from the offer.
     fn hide(&mut self, name: &str) {
         if let Some(tool) = self.tools.get_mut(name) {
             tool.is_shown = false;
@@ -178,11 +186,12 @@ impl Proxy {
         self.listing.pins.as_ref()
     }
 
-    /// Requests a page of tools for the client.
+    /// Requests a page of tools from the server for the client, whose cursor is replaced by the server's.
     pub(super) fn list_tools(&mut self, id: RequestId, params: &Map<String, Value>) -> Vec<ProxyAction> {
         let Some((list, cursor)) = self.listing.page(params.get("cursor")) else {
             return vec![ProxyAction::Client(error(
                 Some(&id),
+                // Invalid parameters, in JSON-RPC.
                 -32602,
                 "the `cursor` of the request is unknown; list the tools again, without `cursor`",
                 None,
@@ -200,8 +209,9 @@ impl Proxy {
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Handles the server's list of tools: a tool is shown if its name is valid, its description is approved, and the
-    /// label of the description lets every tool on offer still be called.
+    /// Handles the server's list of tools. The client is shown a tool if its name is valid, its description is
+    /// approved, the label of the description lets every tool on offer still be called, and no rule forbids the
+    /// description. The operator receives a note about each other tool.
     pub(super) fn handle_tool_list(
         &mut self,
         monitor: &mut Monitor,
@@ -220,13 +230,16 @@ impl Proxy {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
             // Methods are judged as tools of the same name, so that a tool with the name of a method would share its
             // statements.
-            let is_method_name =
-                JUDGED.iter().map(|(name, _)| *name).chain(SERVER_REQUEST_METHODS).any(|taken| taken == name)
-                    || matches!(name, "initialize" | "server/discover");
+            let is_method_name = JUDGED
+                .iter()
+                .map(|(name, _)| *name)
+                .chain(SERVER_REQUEST_METHODS)
+                .any(|method| method == name)
+                || matches!(name, "initialize" | "server/discover");
             let digest = digest(tool);
             let verdict = if name.is_empty() || name.len() > MAX_NAME || is_method_name {
-                Err("its name is empty, longer than 256 bytes, or the name of a method of MCP")
-            } else if candidates.iter().any(|(known, ..)| known == name) {
+                Err("the name of the tool is empty, longer than 256 bytes, or the name of a method of MCP")
+            } else if candidates.iter().any(|(other, ..)| other == name) {
                 Err("the list has two tools of this name")
             } else {
                 let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
@@ -256,7 +269,7 @@ impl Proxy {
                 self.record_description(monitor, &name, tool, digest)
             } else {
                 Err(Cow::from(
-                    "the label of its description does not flow to the requirements of the listed tools; if \
+                    "the label of the tool's description does not flow to the requirements of the listed tools; if \
                     you trust it, label it with `label tool as ... if: (tool: Tool)`",
                 ))
             };
@@ -287,7 +300,8 @@ impl Proxy {
         ))
     }
 
-    /// Returns the complete description of a tool as an event.
+    /// Returns the complete description of a tool as an event, with its unknown fields in `other`: rules and labels examine
+    /// everything that the client's model could read.
     fn description_entry(&self, name: &str, tool: &Value) -> TraceEntry {
         let field = |key: &str| tool.get(key).cloned().unwrap_or_default();
         let known = ["name", "description", "inputSchema", "outputSchema"];
@@ -303,7 +317,10 @@ impl Proxy {
         TraceEntry::from(ToolDescription { tool, description, input_schema, output_schema, other })
     }
 
-    /// Adds the description of a tool to the trace before the client is shown it.
+    /// Adds the description of a tool to the trace, once, before the client is shown it.
+    ///
+    /// # Errors
+    /// With the reason, if the client must not be shown the description, or the trace has no room.
     fn record_description(
         &mut self,
         monitor: &mut Monitor,
@@ -314,6 +331,7 @@ impl Proxy {
         if self.listing.described.contains(&digest) {
             return Ok(());
         }
+        // A name that another server offers as well becomes ambiguous in the policy before the description is labelled.
         monitor.declare_tools([&self.tool(name)]);
         match monitor.push(self.description_entry(name, tool)) {
             Ok((_, findings)) if has_objection(&findings) => {
@@ -321,7 +339,7 @@ impl Proxy {
                 Err(format!("a rule of the policy denies the description of this tool: {why}").into())
             }
             Ok((event, _)) if !is_cleared(monitor, event) => Err(
-                "the label of its description exceeds the clearance of `model`; if you trust the server, \
+                "the label of the tool's description exceeds the clearance of `model`; if you trust the server, \
                 label it with `label tool as ... if: (tool: Tool)`"
                     .into(),
             ),

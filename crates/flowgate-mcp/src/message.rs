@@ -64,11 +64,15 @@ pub(super) enum McpMessage {
 pub(super) struct MessageError {
     /// The reason, and advice.
     pub(super) why: String,
-    /// The IDs that a lenient parser would find in it.
+    /// The IDs that a lenient parser would find in the message.
     pub(super) ids: Vec<RequestId>,
 }
 
-/// Parses a message. Returns also its text for forwarding, as one line for every reader.
+/// Parses a message strictly. Also returns its text for forwarding, in which no reader finds a line end. `numbers` says
+/// whether numbers are refused that parsers round differently.
+///
+/// # Errors
+/// If two parsers could read the message differently, or if it is not a message of JSON-RPC.
 pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String), MessageError> {
     let refuse = |why: &str| MessageError { why: why.to_owned(), ids: find_ids(bytes) };
     let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not valid UTF-8"))?.trim();
@@ -88,7 +92,8 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
     Ok((message, line))
 }
 
-/// Determines which kind of message an object is. Exactly the fields of that kind may be there.
+/// Determines which kind of message an object is: a request (a method and an id), a notification (a method) or an answer (an
+/// id, and a result or an error). Fails with the reason if it lacks a field of its kind or has another.
 fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err("the `jsonrpc` of the message is not `2.0`");
@@ -126,14 +131,14 @@ fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     }
 }
 
-/// Returns the IDs in a text that cannot be parsed strictly, so that no request waits forever. They decide nothing
-/// else.
+/// Returns the IDs in a text that cannot be parsed strictly, so that the requests with these IDs are ended and do not
+/// wait forever. The IDs are used for nothing else.
 pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
     let id = |value: &Value| value.get("id").and_then(RequestId::from_value);
     match serde_json::from_slice(bytes) {
         Ok(Value::Array(items)) => items.iter().filter_map(id).take(100).collect(),
         Ok(value) => id(&value).into_iter().collect(),
-        // Only the beginning of a message that is too long is available.
+        // The text is not JSON, or only its beginning was read. The first `id` near its beginning is most likely its own.
         Err(_) => {
             let head = String::from_utf8_lossy(bytes.get(..1024).unwrap_or(bytes)).into_owned();
             let rest = head.split_once("\"id\":").map(|(_, rest)| rest.trim_start());

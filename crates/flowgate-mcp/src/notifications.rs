@@ -1,5 +1,5 @@
 //! Handles the notifications of JSON-RPC (messages without an answer) that the client and the server send: progress,
-//! cancellations, and lists that have changed. `client` and `server` call it.
+//! cancellations, and lists that have changed. `client` and `server` call this file.
 //!
 //! A notification that is forwarded is built anew from the few fields that may be forwarded, so free text in it is
 //! dropped; a notification of any other method is dropped and noted in the operator's log.
@@ -13,7 +13,8 @@ use super::{OutgoingRequest, PendingClientRequest, Proxy, ProxyAction};
 const DROPPED: &str = "dropped a notification of the server whose method is not forwarded to clients";
 
 impl Proxy {
-    /// Handles a notification from the client.
+    /// Handles a notification from the client: forwards the end of the initialization, a change of its roots, and the
+    /// cancellation of one of its requests; drops any other. A cancelled call is recorded as failed.
     pub(super) fn handle_client_notification(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -63,8 +64,8 @@ impl Proxy {
         }
     }
 
-    /// Handles a notification from the server. Whether and how often the server sends it may depend on the running
-    /// calls.
+    /// Handles a notification from the server. Before it is forwarded, the client's label is raised to that of the
+    /// running calls: whether and how often the server sends it may depend on their answers.
     pub(super) fn handle_server_notification(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -85,6 +86,7 @@ impl Proxy {
         if !self.raise_client_label(session.monitor()) {
             return vec![ProxyAction::Note(DROPPED.to_owned())];
         }
+        // The server has cancelled its own request to the client, so no answer to it is awaited any more.
         if let Some(id) = self.cancelled_request(method, params) {
             self.asking.remove(&id);
         }

@@ -1,4 +1,4 @@
-//! Keeps pins: the tools that a person has read and approved, word for word.
+//! Defines pins, the records of the tools whose descriptions a person has read and approved, word for word.
 //!
 //! A pin is the digest of the server's whole description of a tool, independent of the order of fields. A server that
 //! changes a word or adds a tool offers something that is not approved. The listing compares each tool with the pins;
@@ -57,7 +57,8 @@ impl Pins {
         self.0.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()))
     }
 
-    /// Reads the pins of one server from a file, which may contain other servers.
+    /// Reads the pins of one server from the text of a file, which may contain other servers. There are no pins if the file
+    /// lacks this server.
     ///
     /// # Errors
     /// Fails if the text is not a file of pins.
@@ -70,7 +71,8 @@ impl Pins {
         Ok(Self(pins.collect::<Option<_>>().ok_or(PinsError::Form)?))
     }
 
-    /// Returns the text of the file with this server's pins replaced.
+    /// Returns the text of the file with this server's pins replaced by these, and those of other servers unchanged. `old` is
+    /// the present text; `None` if there is no file yet.
     ///
     /// # Errors
     /// Fails if the old text is not a file of pins.
@@ -107,7 +109,7 @@ pub(super) fn digest(tool: &Value) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the value with its keys in sorted order.
+/// Returns the value with the keys of all objects in sorted order, so that a digest does not depend on their order.
 fn with_sorted_keys(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,7 +1,8 @@
-//! Builds the machine-readable reason that a client receives for a call that does not run.
+//! Builds the machine-readable reason that a client receives for a call that does not run. The handlers of calls and of
+//! answers use this file.
 //!
-//! It contains labels, kinds of statements, parts of the call and the messages of rules, but no region. A verdict that
-//! depends on more than this client was shown raises the client's label.
+//! The reason contains labels, kinds of statements, parts of the call and the messages of rules, but no region. A
+//! verdict that depends on more than this client was shown raises the client's label.
 
 use flowgate::monitor::{Judgement, Monitor};
 use flowgate::trace::TraceEntry;
@@ -14,8 +15,8 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
-    /// Returns why a judged call does not run, for the client. The reasons depend on what decided the verdict, so the
-    /// client's label is raised to that.
+    /// Returns why a judged call does not run, for the client; `verdict` is the outcome in words. The reasons carry the label
+    /// of the verdict, so the client's label is raised to it by an event, unless it is as high already.
     pub(super) fn judgement_refusal(
         &self,
         monitor: &mut Monitor,

@@ -9,25 +9,30 @@ use super::message::RequestId;
 use super::{PendingClientRequest, Proxy, ProxyAction};
 
 impl Proxy {
-    /// Returns a generated ID for a question.
+    /// Returns a generated ID for a question or a round.
     pub(super) fn generated_id(&mut self) -> RequestId {
         let count = self.next_number();
         RequestId::generated(self.settings.names.as_deref().unwrap_or_default(), count)
     }
 
-    /// Abandons all requests at the server once their number reaches the limit: where several clients speak, some, such
-    /// as those of a gateway that has ended, may never be answered.
+    /// Where several clients share the proxy, abandons all requests at the server once the number of open requests
+    /// reaches the limit: some of them, such as those of a gateway that has ended, may never be answered.
     pub(super) fn make_room(&mut self) {
         if self.settings.names.is_none() || self.asked.len() < self.settings.limits.outstanding {
             return;
         }
-        let waiting = |asked: &PendingClientRequest| matches!(asked, PendingClientRequest::Waiting);
-        let old: Vec<RequestId> =
-            self.asked.iter().filter(|(_, asked)| !waiting(asked)).map(|(id, _)| id.clone()).collect();
-        old.into_iter().for_each(|id| self.abandon(id));
+        let waits_for_person = |asked: &PendingClientRequest| matches!(asked, PendingClientRequest::Waiting);
+        let at_server: Vec<RequestId> = self
+            .asked
+            .iter()
+            .filter(|(_, asked)| !waits_for_person(asked))
+            .map(|(id, _)| id.clone())
+            .collect();
+        at_server.into_iter().for_each(|id| self.abandon(id));
     }
 
-    /// Returns the ID under which the server receives a request.
+    /// Returns the ID under which the server receives a request: the client's own if only one client uses the proxy,
+    /// and otherwise a generated one, which is recorded.
     pub(super) fn server_side_id(&mut self, client_id: RequestId) -> RequestId {
         if self.settings.names.is_none() {
             return client_id;
@@ -39,22 +44,25 @@ impl Proxy {
         server_id
     }
 
-    /// Returns the request that a client's ID refers to, if it is unambiguous.
+    /// Returns the server-side ID of the open request that a client's ID refers to, such as in a cancellation. `None` if no
+    /// open request has the client's ID, or several do: which client sent the message is not known here. If only one
+    /// client uses the proxy, the IDs are equal.
     pub(super) fn resolve_client_id(&self, client_id: RequestId) -> Option<RequestId> {
         if self.settings.names.is_none() {
             return Some(client_id);
         }
-        let mut waiting = self
+        let mut matching = self
             .names
             .iter()
             .filter(|(server_id, name)| **name == client_id && self.asked.contains_key(server_id));
-        match (waiting.next(), waiting.next()) {
+        match (matching.next(), matching.next()) {
             (Some((server_id, _)), None) => Some(server_id.clone()),
             _ => None,
         }
     }
 
-    /// Restores the clients' own IDs in answers to them.
+    /// Restores the clients' own IDs in answers to them, where several clients share the proxy. Messages to the server and
+    /// other actions stay unchanged.
     pub(super) fn restore_client_ids(&mut self, out: Vec<ProxyAction>) -> Vec<ProxyAction> {
         if self.settings.names.is_none() {
             return out;
@@ -70,6 +78,7 @@ impl Proxy {
     /// Replaces the server's id in an answer by the id that the client chose; any other message is returned unchanged.
     fn restore_client_id(&mut self, text: String) -> String {
         let Ok(Value::Object(mut message)) = serde_json::from_str(&text) else { return text };
+        // A request or a notification has no ID that a client chose.
         if message.contains_key("method") {
             return text;
         }

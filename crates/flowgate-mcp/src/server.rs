@@ -1,7 +1,7 @@
 //! Handles messages from the server: answers, notifications and requests.
 //!
-//! Answers are matched with the client's requests; requests are rejected unless the policy names them. The caller of
-//! the proxy enters through [`Proxy::handle_server_message`].
+//! An answer is passed to the file that handles the client's request; a request of the server is rejected unless the
+//! policy names it. The caller of the proxy enters through [`Proxy::handle_server_message`].
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
@@ -20,7 +20,8 @@ use super::{
 };
 
 impl Proxy {
-    /// Handles a message from the server: the bytes between two line ends, or of one body.
+    /// Handles a message from the server: the bytes of one line of a stream, or of one HTTP body. Returns what the caller
+    /// is to send, ask or report, in order.
     pub fn handle_server_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -30,8 +31,9 @@ impl Proxy {
         self.restore_client_ids(out)
     }
 
-    /// Parses a message of the server and passes it to its handler: an answer to the handler of the request that it
-    /// answers.
+    /// Parses a message of the server and passes it to the handler of its kind, and an answer to the handler of the
+    /// request that it answers. A message that cannot be parsed, is too large or exceeds the session's limit is not
+    /// forwarded.
     fn process_server_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -40,6 +42,7 @@ impl Proxy {
         if bytes.len() > self.settings.limits.message {
             return self.handle_unforwardable_message(session, bytes, "the message is larger than the limit");
         }
+        // Accepts numbers that parsers may round differently: most messages of a server contain no arguments of calls.
         let (message, line) = match message::read(bytes, Numbers::Any) {
             Ok(read) => read,
             Err(unreadable) => {
@@ -63,9 +66,10 @@ impl Proxy {
                 self.handle_server_notification(session, &method, &params)
             }
             McpMessage::Answer { id, answer } => match self.asked.remove(&id) {
-                Some(PendingClientRequest::Greeting { call }) => {
+                Some(PendingClientRequest::Initialize { call }) => {
                     self.handle_initialize_answer(session.monitor(), &id, call.as_ref(), answer)
                 }
+                // The answer to a ping: it has no content, so only constant fields are forwarded.
                 Some(PendingClientRequest::Nothing) => vec![ProxyAction::Client(match answer {
                     Ok(answer) => result(
                         &id,
@@ -93,7 +97,7 @@ impl Proxy {
     }
 
     /// Handles a message that cannot be forwarded: the request that it answers ends without an answer. A message that
-    /// is too large and has no readable ID may answer any request, so all of them end.
+    /// is too large and has no readable ID may answer any request, so all requests that the server has received end.
     fn handle_unforwardable_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -109,12 +113,13 @@ impl Proxy {
         };
         let mut out = vec![ProxyAction::Note(format!("a message of the server is not forwarded: {class}"))];
         for id in ended {
+            // A request that waits for a person has not been sent, so this is not its answer.
             let Some(asked) = self.asked.remove(&id) else { continue };
             if matches!(asked, PendingClientRequest::Waiting) {
                 self.asked.insert(id, asked);
                 continue;
             }
-            // The client's name for the request is needed until the error is on its way.
+            // Not `abandon`, which would drop the client's own ID: the caller still writes it into the error.
             out.extend(self.end_without_answer(session, &id, &asked, class));
             self.abandoned.insert(id);
         }
@@ -126,7 +131,8 @@ impl Proxy {
         SERVER_REQUEST_METHODS.contains(&method) && monitor.is_named(&self.tool(method))
     }
 
-    /// Handles a request of the server: it is rejected unless the policy names it, and judged as a call otherwise.
+    /// Handles a request of the server to the client. A request that the policy does not name is rejected. Any other
+    /// becomes an event, is judged as a call, and is forwarded if it is permitted; no person is asked about it.
     pub(super) fn handle_server_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -167,7 +173,7 @@ impl Proxy {
         let content = Value::Object(params.clone());
         let mut entry = TraceEntry::from(Said::new("mcp", content));
         entry.extra.insert("method".to_owned(), method.into());
-        // Whether the server asks, and for what, may depend on the running calls.
+        // Whether the server sends a request, and which, may depend on the answers of the running calls.
         let label = self.running_calls_label(session.monitor());
         let Ok((_, findings)) = session.monitor().push_with_floors(entry, &label.into()) else {
             return refuse(
@@ -193,7 +199,8 @@ impl Proxy {
         }
     }
 
-    /// Handles the client's answer to a request of the server or to a question whether a call may run.
+    /// Handles the client's answer to a request of the server, or to a question whether a call may run. The answer to
+    /// the server becomes an event, and is forwarded unless a rule forbids it.
     pub(super) fn handle_client_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -222,7 +229,7 @@ impl Proxy {
                     _ => vec![ProxyAction::Server(error(
                         Some(id),
                         REFUSED,
-                        "a rule of the policy denies the answer to this request",
+                        "the policy does not permit the client's answer to this request",
                         None,
                     ))],
                 }

@@ -1,9 +1,11 @@
-//! Handles messages that a server sends on its own, in a stream that answers no request. The gateway calls it.
+//! Handles messages that a server sends on its own, in a stream that answers no request. The gateway calls this file
+//! first for each of them.
 //!
-//! Most of them change no state and are forwarded, refused or dropped here, so that a session does not grow with the
-//! number of notifications. The others must go through [`handle_server_message`](Proxy::handle_server_message): a
-//! request that the policy allows, the cancellation of a request, and the first notification that is forwarded while a
-//! call runs. Before that one, the label of what the client has seen rises to what the running calls may carry.
+//! Most of these messages change no state and are forwarded, refused or dropped here, so that a session does not grow
+//! with the number of notifications. The others must go through
+//! [`handle_server_message`](Proxy::handle_server_message): a request that the policy allows, the cancellation of a
+//! request, and the first notification that is forwarded while a call runs, before which the client's label rises to
+//! the label of the running calls.
 
 use flowgate::json::Numbers;
 
@@ -12,21 +14,22 @@ use super::session::MonitoredSession;
 use super::{Proxy, ProxyAction};
 
 impl Proxy {
-    /// Handles a message that answers no request and changes no state. Returns `None` if the message changes state and
-    /// must go through [`handle_server_message`](Self::handle_server_message).
+    /// Handles a message that a server sends on its own, if it changes no state, and returns the actions of the caller.
+    /// Returns `None` if the message changes state and must go through
+    /// [`handle_server_message`](Self::handle_server_message).
     pub fn handle_stateless_message(
         &mut self,
         session: &mut dyn MonitoredSession,
         bytes: &[u8],
     ) -> Option<Vec<ProxyAction>> {
-        let drop = |why: &str| Some(vec![ProxyAction::Note(why.to_owned())]);
+        let dropped = |why: &str| Some(vec![ProxyAction::Note(why.to_owned())]);
         if bytes.len() > self.settings.limits.message {
-            return drop("dropped a message of the server that is larger than the limit");
+            return dropped("dropped a message of the server that is larger than the limit");
         }
         match message::read(bytes, Numbers::Any) {
-            Err(_) => drop("dropped a message of the server that is not a valid message of JSON-RPC"),
+            Err(_) => dropped("dropped a message of the server that is not a valid message of JSON-RPC"),
             Ok((McpMessage::Answer { .. }, _)) => {
-                drop("dropped a response whose `id` belongs to no open request")
+                dropped("dropped a response whose `id` belongs to no open request")
             }
             Ok((McpMessage::Notice { method, params }, _)) => {
                 let cancels_request = self.cancelled_request(&method, &params).is_some();

@@ -1,5 +1,5 @@
-//! Handles the subscriptions of a client in the revision without sessions. A subscription is one request, whose answer
-//! is a stream of notifications.
+//! Handles the subscriptions of a client in the revision of MCP without sessions (2026-07-28): a request for
+//! notifications of changes, whose answer is a stream of them. `client`, `notifications` and `server` call this file.
 //!
 //! Each resource is judged like a `resources/subscribe` request, and only permitted ones are requested from the server.
 //! Notifications are rebuilt under the client's own ID of the request, and only those that the client subscribed to are
@@ -40,7 +40,8 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Returns the part of a filter that this subscription contains.
+    /// Returns the part of a filter (the kinds of changes and the resources that a message names) that this subscription
+    /// contains. The client requests such a filter, and the server confirms one; both are restricted in this way.
     fn intersect(&self, filter: &Value) -> Value {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();
@@ -51,7 +52,8 @@ impl Subscription {
         Value::Object(only)
     }
 
-    /// Returns the fields of a notification that are forwarded to the client.
+    /// Returns the fields of a notification that are forwarded to the client; `None` if the subscription does not
+    /// contain the notification.
     fn notification_fields(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         let mut fields = Map::new();
         match method {
@@ -75,7 +77,8 @@ impl Subscription {
 }
 
 impl Proxy {
-    /// Handles a client's request for a subscription.
+    /// Handles a client's request for a subscription: forwards it with the resources that the policy permits, without
+    /// asking a person about the others.
     pub(super) fn subscribe(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -97,6 +100,7 @@ impl Proxy {
             return refuse(REFUSED, "the request subscribes to too many resources; name fewer of them");
         }
         let tool = self.tool("resources/subscribe");
+        // Resources that need a question to a person are left out: one request may name many.
         for uri in uris.iter().filter_map(Value::as_str) {
             let mut arguments = Map::new();
             arguments.insert("uri".to_owned(), uri.into());
@@ -114,7 +118,9 @@ impl Proxy {
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Returns the messages for a subscription's notification; `None` if the notification names no subscription.
+    /// Returns the actions for a subscription's notification: it is forwarded under the client's ID of the subscription, or
+    /// dropped with a note if the subscription is unknown or does not contain it. `None` if the notification names no
+    /// subscription.
     pub(super) fn handle_subscription_notification(
         &self,
         method: &str,

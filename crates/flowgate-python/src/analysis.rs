@@ -1,4 +1,5 @@
-//! Rules over recorded runs: the classes `Analysis`, `Violation` and `Failure`, and the methods of `Policy` about runs.
+//! Finds the matches of a policy's rules in recorded runs: the classes `Analysis`, `Violation` and `Failure`, and the methods `analyze` and
+//! `check_against` of `Policy`. No call is judged, so requirements have no effect here; `replay` judges recorded calls.
 
 use flowgate::analysis::{self, AnalysisOptions, EvaluationFailure, EvaluationFailureKind, Violation};
 use flowgate::occurrence::Occurrences;
@@ -58,7 +59,7 @@ impl PyViolation {
         values::from_object(py, &self.violation.kwargs)
     }
 
-    /// The first argument as text.
+    /// The first argument as text: a string unchanged, any other value as JSON. Empty if the rule has no message.
     #[getter]
     fn message(&self) -> String {
         match self.violation.args.first() {
@@ -121,6 +122,7 @@ impl PyFailure {
 }
 
 impl PyFailure {
+    /// Converts a rule that could not be evaluated; the line is that of the rule in the policy, which `policy` locates.
     fn of(failure: &EvaluationFailure, policy: &Policy) -> Self {
         let kind = match failure.kind {
             EvaluationFailureKind::MissingParameter => "missing-parameter",
@@ -143,6 +145,7 @@ struct AnalysisInputs {
 }
 
 impl AnalysisInputs {
+    /// Converts the keyword arguments of `Policy.analyze`.
     fn read(
         parameters: Option<&Bound<'_, PyAny>>,
         predicates: Option<&Bound<'_, PyAny>>,
@@ -153,7 +156,9 @@ impl AnalysisInputs {
     }
 }
 
-/// Evaluates the rules of a policy over the events of a run.
+/// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result.
+/// Without `fuel`, the evaluation has the default of the core. Raises `TraceError` if the events do not form a trace, for example because a
+/// parent is unknown.
 fn analyze(
     py: Python<'_>,
     policy: &Policy,
@@ -181,7 +186,8 @@ fn analyze(
 
 #[pymethods]
 impl PyPolicy {
-    /// Finds all matches of the rules in a recorded run.
+    /// Finds all matches of the rules in a recorded run: a `Trace`, or a list of messages. `parameters` are the values of `input.NAME`,
+    /// `predicates` the functions that answer extern predicates, and `fuel` bounds the evaluation.
     #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
     fn analyze(
         &self,
@@ -196,10 +202,12 @@ impl PyPolicy {
         analyze(py, &self.inner, entries, &inputs)
     }
 
-    /// Finds the names in the policy that do not occur in these recorded runs.
+    /// Finds the tools, arguments, fields and roles that the policy names and that do not occur in these recorded runs, as warnings: such a name
+    /// may be misspelt.
     fn check_against(&self, py: Python<'_>, traces: Vec<Py<PyTrace>>) -> PyResult<Vec<PyDiagnostic>> {
         let mut occurrences = Occurrences::new();
         for recorded in &traces {
+            // The interpreter's lock is released for each run, so that other threads of Python continue.
             let built = recorded.get().build()?;
             py.detach(|| occurrences.add(&built));
         }

@@ -1,4 +1,7 @@
-//! What a call depends on: the class `Attribution`.
+//! Converts what a call depends on, as a program reports it: the class `Attribution`.
+//!
+//! Parts of events are given by their paths, and are looked up in a session only when a call is judged, so one attribution can be used in
+//! several sessions. `Monitor.judge`, `Monitor.record` and influence methods in Python take or return it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,12 +16,15 @@ use serde_json::Value;
 use crate::event::find_node;
 use crate::label::PyLabel;
 
-/// The most names of methods that a program may invent; further ones are called `python`.
+/// The maximum number of texts that [`lasting_name`] stores.
 const MAX_NAMES: usize = 64;
 
+/// The texts that [`lasting_name`] has returned.
 static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
-/// Returns a name that lives as long as the program. There are few: names of methods.
+/// Returns the name or the description of a method as a text that lives as long as the program, which the core requires. Equal texts are
+/// stored once. Each takes memory until the program ends, so there are at most [`MAX_NAMES`]; instead of a further one, the result is
+/// `python`.
 pub(crate) fn lasting_name(name: &str) -> &'static str {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     match names.get(name) {
@@ -42,23 +48,28 @@ pub(crate) struct PyAttribution {
     hidden: usize,
 }
 
+/// What the decision or one argument of a call depends on, before it is looked up in a session.
 #[derive(Debug, Clone)]
 enum Dependency {
+    /// Everything that the agent has seen.
     Everything,
+    /// Something that is hidden from the model, so that it cannot have written the call in this form.
     Hidden,
-    /// Events, and the paths of their parts.
+    /// Parts of events: the index of the event, and the path of the part.
     Regions(Vec<(usize, String)>),
     /// The label of a view, in names.
     View(Value),
 }
 
+/// Reads a dependency in one of the forms that the constructor of `Attribution` documents: a word, a `Label`, or a list of pairs of an event
+/// and a path. Whether a region exists is not checked here, since there is no session yet.
 fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
     if let Ok(word) = given.extract::<String>() {
         return match word.as_str() {
             "everything" => Ok(Dependency::Everything),
             "hidden" => Ok(Dependency::Hidden),
             _ => Err(PyValueError::new_err(
-                "a dependency is \"everything\", \"hidden\", a `Label` of a view, or a list of (event, path)",
+                "a dependency must be \"everything\", \"hidden\", a `Label` of a view, or a list of (event, path)",
             )),
         };
     }
@@ -67,7 +78,7 @@ fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
     }
     let regions = given.extract().map_err(|_| {
         PyTypeError::new_err(
-            "a dependency is \"everything\", \"hidden\", a `Label` of a view, or a list of (event, path)",
+            "a dependency must be \"everything\", \"hidden\", a `Label` of a view, or a list of (event, path)",
         )
     })?;
     Ok(Dependency::Regions(regions))
@@ -77,6 +88,8 @@ fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
 impl PyAttribution {
     /// Creates an attribution. A dependency is `"everything"`, `"hidden"`, the `Label` of a view of which the model was shown no more,
     /// or a list of regions `(event, path)`. An argument that is not named depends on the view, or on everything.
+    ///
+    /// `method` names the influence method in verdicts, and `hidden` is the number of regions that were hidden from the decision.
     #[new]
     #[pyo3(signature = (decision, arguments=None, *, method="python", hidden=0))]
     fn new(
@@ -106,7 +119,8 @@ impl PyAttribution {
 }
 
 impl PyAttribution {
-    /// Converts the attribution to that of a session, or names the region that does not exist.
+    /// Converts the attribution to one of the session of `monitor`, whose events and label names it refers to. The
+    /// error message names the first region that does not exist.
     pub(crate) fn resolve(&self, monitor: &mut Monitor) -> Result<Attribution, String> {
         let resolve = |given: &Dependency, monitor: &mut Monitor| -> Result<CallDependency, String> {
             Ok(match given {

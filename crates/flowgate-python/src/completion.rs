@@ -1,4 +1,5 @@
-//! What models write, and what they are sent: conversions between Python objects and `flowgate_lm::chat`, by its wire formats.
+//! Converts what models write and what they are sent between Python objects and the types of `flowgate_lm::chat`: the class `Completion`.
+//! Requests and answers are bodies in the wire formats of providers, which a program passes to and from the clients of those providers.
 
 use flowgate_lm::chat::{Completion, Request, Sampling, Stop, ToolCall};
 use flowgate_lm::json::Json;
@@ -17,7 +18,7 @@ pub(crate) fn api(name: &str) -> PyResult<Api> {
         "openai" => Ok(Api::ChatCompletions),
         "responses" => Ok(Api::Responses),
         "anthropic" => Ok(Api::Messages),
-        _ => Err(PyValueError::new_err("`api` is \"openai\", \"responses\" or \"anthropic\"")),
+        _ => Err(PyValueError::new_err("`api` must be \"openai\", \"responses\" or \"anthropic\"")),
     }
 }
 
@@ -39,6 +40,7 @@ impl PyCompletion {
         let mut converted = Vec::new();
         for (index, call) in calls.unwrap_or_default().iter().enumerate() {
             let given = call.extract::<(String, Bound<'_, PyAny>, String)>();
+            // Ids only have to differ within one message, so the place of the call is enough.
             let (name, arguments, id) = match given {
                 Ok(given) => given,
                 Err(_) => {
@@ -66,6 +68,7 @@ impl PyCompletion {
 }
 
 impl PyCompletion {
+    /// Converts the completion. A model stops either for its calls or at the end of its text, so the cause follows from the calls.
     fn to_rust(&self) -> Completion {
         let call = |(id, name, arguments): &(String, String, String)| ToolCall {
             id: id.clone(),
@@ -83,7 +86,8 @@ impl PyCompletion {
 }
 
 /// Reads what a model wrote: a text, a `Completion`, an answer of a provider (as an object of its client or as a dict), or a message
-/// of the model in OpenAI's format.
+/// of the model in OpenAI's format. A provider's answer is recognised by the fields that only its format has. Raises `TypeError` if the form
+/// is unknown, and `FlowgateError` if the answer is malformed.
 pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
     if let Ok(text) = given.cast::<PyString>() {
         return Ok(Completion { text: text.to_str()?.to_owned(), ..Completion::default() });
@@ -99,19 +103,22 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
     } else if value.get("stop_reason").is_some() || value.get("type").is_some_and(|kind| kind == "message") {
         (Api::Messages, value)
     } else if value.get("role").is_some_and(|role| role == "assistant") {
+        // A message alone lacks the fields around it, so it is wrapped as an answer that stopped for its calls, or at its end.
         let has_calls =
             value.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
         let finish = if has_calls { "tool_calls" } else { "stop" };
         (Api::ChatCompletions, json!({"choices": [{"message": value, "finish_reason": finish}]}))
     } else {
         return Err(PyTypeError::new_err(
-            "a completion is a string, a `Completion`, an answer of OpenAI's or Anthropic's API, or an assistant message",
+            "a completion must be a string, a `Completion`, an answer of OpenAI's or Anthropic's API, or an assistant message",
         ));
     };
     api.decode_response(&value).map_err(|error| FlowgateError::new_err(error.to_string()))
 }
 
-/// Returns the body of a request to a model.
+/// Returns the body of a request to a model, for a client of the provider that sends it: without `stream`, and without
+/// `model` if none is given, since the program chooses these when it sends the request. Raises `ValueError` if the format cannot express
+/// the request.
 pub(crate) fn request_body<'py>(
     py: Python<'py>,
     request: &Request,
@@ -119,7 +126,9 @@ pub(crate) fn request_body<'py>(
     model: Option<&str>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(feature) = api.unsupported_feature(request) {
-        return Err(PyValueError::new_err(format!("the format cannot express {feature}")));
+        return Err(PyValueError::new_err(format!(
+            "the format of the chosen `api` cannot express {feature}"
+        )));
     }
     let mut body = api.encode_request(request, model.unwrap_or_default(), false);
     if let Some(body) = body.as_object_mut() {
@@ -131,7 +140,8 @@ pub(crate) fn request_body<'py>(
     values::from_json(py, &body)
 }
 
-/// Reads the body of a request that a client sends to a provider.
+/// Reads the body of a request that a client sends to a provider: a dict, an object of the client, or JSON text. Raises
+/// `ValueError` for a request that cannot be guarded, because it has something that the guard does not know or cannot answer.
 pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<ReceivedRequest> {
     let text = match body.extract::<String>() {
         Ok(text) => text,
@@ -142,7 +152,7 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
     let request = api
         .decode_request(&json)
         .map_err(|error| PyValueError::new_err(format!("the request cannot be guarded: {error}")))?;
-    // Calls are returned as calls of functions.
+    // The answer expresses all calls as calls of functions, which would be wrong for other forms of tools.
     if !request.tool_forms.is_empty() {
         let message =
             "the request cannot be guarded: `tools` has custom tools or namespaces; declare functions";
@@ -151,7 +161,8 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
     Ok(request)
 }
 
-/// Returns the body of an answer, as the provider would send it.
+/// Returns the body of an answer, as the provider would send it. `id`, `model` and `created` (seconds since 1970) are the fields of the
+/// same names in the body.
 pub(crate) fn response_body<'py>(
     py: Python<'py>,
     completion: &Completion,
@@ -164,7 +175,8 @@ pub(crate) fn response_body<'py>(
     values::from_json(py, &api.encode_response(completion, head))
 }
 
-/// Returns an answer as the events of a stream: the name and the data of each.
+/// Returns an answer as the events of a stream: the name and the data of each. With `usage`, they include the number of tokens, which some
+/// formats send only on request.
 pub(crate) fn response_events(
     completion: &Completion,
     api: Api,
@@ -178,7 +190,8 @@ pub(crate) fn response_events(
     events.into_iter().map(|event| (event.name, event.data)).collect()
 }
 
-/// Reads the parameters of sampling: `max_tokens`, `temperature`, `top_p`, `seed` and `stop`.
+/// Reads the parameters of sampling from a dict: `max_tokens`, `temperature`, `top_p`, `seed` and `stop`; without a dict, the model's
+/// defaults apply. Any other name is an error, so that a misspelt parameter does not pass unnoticed.
 pub(crate) fn sampling(given: Option<&Bound<'_, PyDict>>) -> PyResult<Sampling> {
     let mut sampling = Sampling::default();
     let Some(given) = given else { return Ok(sampling) };

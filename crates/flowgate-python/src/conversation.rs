@@ -1,7 +1,7 @@
-//! A guarded conversation: the class `Conversation`.
+//! Gives Python guarded conversations with a model: the class `Conversation`.
 //!
-//! It is the machine without I/O of `flowgate_guard::conversation`: it says what it needs next, and its driver passes that in. The
-//! class `flowgate.Guard`, in Python, drives it.
+//! It wraps `flowgate_guard::conversation`, a state machine without I/O: it returns what it needs next, such as an
+//! answer of the model, and its driver passes that in. The class `flowgate.Guard`, in Python, is such a driver.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -30,15 +30,16 @@ use crate::tool::ToolArgument;
 use crate::turn::PyTurn;
 use crate::{completion, methods, values};
 
-/// The most tools that one conversation may offer.
+/// The maximum number of tools that one conversation may offer.
 const MAX_TOOLS: usize = 512;
 
 /// A guarded conversation with a model. Ask it for its `need()`, answer the need, and so on until the need is a `Turn`.
 #[pyclass(frozen, subclass, module = "flowgate", name = "Conversation")]
 pub(crate) struct PyConversation {
     session: Arc<Session>,
+    /// The number of the latest need; earlier ones can no longer be answered.
     latest: Arc<AtomicU64>,
-    /// Before the names of tools in requests of a client: a prefix, and the server whose tools have it.
+    /// The prefixes by which a client marks the tools of servers, and the servers, the longest prefix first.
     prefixes: Vec<(String, String)>,
     /// The names by which the client of the last request calls its tools.
     names: Mutex<HashMap<Tool, String>>,
@@ -81,18 +82,20 @@ impl PyConversation {
         let monitor = monitor::new_monitor(policy, parameters, predicates, fuel, events)?;
         let mut settings = ConversationSettings::new(methods::find(method)?, DigestKey::new(key));
         settings.sampling = completion::sampling(sampling)?;
+        // A limit that is not given keeps the default of the guard.
         settings.steps = steps.unwrap_or(settings.steps);
         settings.messages = messages.unwrap_or(settings.messages);
         settings.levels = levels.unwrap_or(settings.levels);
         settings.calls = calls.unwrap_or(settings.calls);
         if let Some(seconds) = expires {
-            settings.expires = Duration::try_from_secs_f64(seconds)
-                .map_err(|_| PyValueError::new_err("`expires` is not a number of seconds from 0 on"))?;
+            settings.expires = Duration::try_from_secs_f64(seconds).map_err(|_| {
+                PyValueError::new_err("`expires` must be a number of seconds that is not negative")
+            })?;
         }
         settings.step_labels = match step_labels {
             "floating" => StepLabelling::Floating,
             "fixed" => StepLabelling::Fixed,
-            _ => return Err(PyValueError::new_err("`step_labels` is \"floating\" or \"fixed\"")),
+            _ => return Err(PyValueError::new_err("`step_labels` must be \"floating\" or \"fixed\"")),
         };
         settings.hides_context = hides_context;
         let conversation = Conversation::new(monitor, offered_tools(&tools)?, settings)
@@ -105,6 +108,7 @@ impl PyConversation {
         let chat = Chat { conversation, client, history: History::new() };
         let session = Session::new(State::Conversation(Box::new(chat)), policy.path.clone());
         let mut prefixes: Vec<(String, String)> = prefixes.unwrap_or_default().into_iter().collect();
+        // The longest prefix first, so that the prefix of one server may begin with that of another.
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Ok(Self { session, latest: Arc::default(), prefixes, names: Mutex::default() })
     }
@@ -116,7 +120,7 @@ impl PyConversation {
     }
 
     /// Returns what the conversation waits for: a `Complete`, `Screen`, `Fill`, `Approve` or `Run`, or the finished `Turn`. An earlier
-    /// need that was not answered is answered in the most cautious way.
+    /// need that was not answered is answered in the most cautious way, for example as a refusal, and can no longer be answered.
     fn need(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let need = self.with(py, Conversation::need)?;
         let context = NeedContext { session: Arc::clone(&self.session), latest: Arc::clone(&self.latest) };
@@ -179,7 +183,7 @@ impl PyConversation {
         offered.map_err(|error| errors::session_error(&error))
     }
 
-    /// Chooses the label of the next step in place of the method.
+    /// Chooses the label of the next step in place of the method: the model is then shown what flows to this label.
     fn choose_label(&self, py: Python<'_>, label: &Bound<'_, PyAny>) -> PyResult<()> {
         let names = label::read(self.session.policy(), label)?;
         self.with(py, |conversation| {
@@ -188,7 +192,7 @@ impl PyConversation {
         })
     }
 
-    /// The greatest label of what the lowest steps are shown.
+    /// The greatest label of what the lowest steps are shown: those that a turn begins with, before the method raises the label.
     #[getter]
     fn base_label(&self, py: Python<'_>) -> PyResult<PyLabel> {
         let names = self.with(py, |conversation| {
@@ -206,6 +210,7 @@ impl PyConversation {
     }
 
     /// Returns the body of the request that shows a model what flows to `label`; the other arguments are those of `Complete.request`.
+    /// It shows a program what the model would see, and changes nothing.
     #[pyo3(signature = (label, api="openai", *, model=None))]
     fn view_at<'py>(
         &self,
@@ -222,7 +227,7 @@ impl PyConversation {
         completion::request_body(py, &view.request, completion::api(api)?, model)
     }
 
-    /// Returns what is hidden from the lowest steps, and why: what is hidden, its label, and the cause.
+    /// Returns what is hidden from the lowest steps of a turn, and why: for each item what is hidden, its label, and the cause.
     fn hidden_items(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>, String)>> {
         let items = self.session.with(py, |state| match state {
             State::Conversation(chat) => chat.conversation.hidden_items(&chat.client, 0),
@@ -241,7 +246,7 @@ impl PyConversation {
             .collect())
     }
 
-    /// Withdraws the standing consents on these lines of the policy, and no others. Returns whether the set changed.
+    /// Withdraws the standing consents on these lines of the policy, and restores all others. Returns whether the set of withdrawn ones changed.
     fn withdraw_consents(&self, py: Python<'_>, lines: Vec<usize>) -> PyResult<bool> {
         let lines = lines.into_iter().collect();
         self.with(py, |conversation| conversation.withdraw_consents(&lines))
@@ -272,6 +277,7 @@ impl PyConversation {
         }
         *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
         let accepted = self.session.with(py, |state| {
+            // A `Conversation` always has the state of one, so the other case does not occur.
             let State::Conversation(chat) = state else { return Ok(()) };
             let Chat { conversation, client, history } = &mut **chat;
             conversation.offer_tools(tools)?;
@@ -282,7 +288,7 @@ impl PyConversation {
     }
 
     /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and remembers that the
-    /// client has received it. `id` and `created` identify the answer.
+    /// client has received it. `id` and `created` (seconds since 1970) identify the answer.
     #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0))]
     fn respond<'py>(
         &self,
@@ -297,7 +303,8 @@ impl PyConversation {
         completion::response_body(py, &completion, completion::api(api)?, id, model, created)
     }
 
-    /// Does the same as `respond` for a client that asked for a stream: the name and the data of each event.
+    /// Does the same as `respond` for a client that asked for a stream: returns the name and the data of each event. With `usage`, the events
+    /// include the number of tokens.
     #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0, usage=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn respond_stream(
@@ -321,16 +328,19 @@ impl PyConversation {
 }
 
 impl PyConversation {
+    /// Runs `act` on the conversation, without the interpreter's lock.
     fn with<R: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Conversation) -> R + Send) -> PyResult<R> {
         need::conversation(py, &self.session, act)
     }
 
+    /// Converts an added event, or raises `SessionError` if the conversation rejected it.
     fn event(&self, added: Result<EventId, flowgate::monitor::PushError>) -> PyResult<PyEvent> {
         let event = added.map_err(|error| errors::session_error(&error))?;
         Ok(PyEvent::new(&self.session, event, Vec::new()))
     }
 
-    /// Returns the tool that a client calls by this name.
+    /// Returns the tool that a client calls by this name: a tool of a server if the name is one of its prefixes and something after it, else one of
+    /// the agent's own.
     fn tool_of(&self, name: &str) -> Tool {
         let found = self.prefixes.iter().find_map(|(prefix, server)| {
             Some((server, name.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?))
@@ -338,12 +348,14 @@ impl PyConversation {
         found.map_or_else(|| Tool::local(name), |(server, rest)| Tool::of(server, rest))
     }
 
-    /// Returns the answer for the client, and remembers that the client has received it.
+    /// Returns a turn as the answer for the client, with the names by which the client calls its tools. Records that
+    /// the client has received it, so that its next request, which repeats it, is recognised.
     fn answer(&self, py: Python<'_>, turn: &PyTurn) -> PyResult<flowgate_lm::chat::Completion> {
         let completion = {
             let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
             turn.completion(&|tool| names.get(tool).cloned().unwrap_or_else(|| tool.name.to_string()))
         };
+        // The client's next request repeats this message; it is recorded in the form in which it will come back.
         let message = Message::Assistant {
             text: completion.text.clone(),
             calls: completion.calls.clone(),
@@ -359,6 +371,8 @@ impl PyConversation {
     }
 }
 
+/// Reads the tools of a conversation, each a dict as the constructor of `Conversation` documents it. Raises `ValueError` if there are more than
+/// [`MAX_TOOLS`], which bounds the time that each step spends on them.
 fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
     if tools.len() > MAX_TOOLS {
         return Err(PyValueError::new_err(format!("there are more than {MAX_TOOLS} tools")));
@@ -366,6 +380,8 @@ fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
     tools.iter().enumerate().map(|(index, tool)| offered_tool(tool, index)).collect()
 }
 
+/// Reads one tool; `index` is its place in the list, for error messages. `None` as the value of a field means that it is absent. Without
+/// `described_by`, the operator, who is trusted, has described the tool.
 fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool> {
     let given = given.cast::<PyDict>().map_err(|_| {
         PyTypeError::new_err(format!(
@@ -386,7 +402,7 @@ fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool>
         Some("server") => DescriptionAuthor::Server,
         Some(_) => {
             return Err(PyValueError::new_err(format!(
-                "`described_by` of `tools[{index}]` is \"operator\" or \"server\""
+                "`described_by` of `tools[{index}]` must be \"operator\" or \"server\""
             )));
         }
     };

@@ -1,4 +1,5 @@
-//! Detectors as Python functions: what a text contains, judged by its form. Policies call the same detectors.
+//! Makes the detectors that policies call available as Python functions, in the module `flowgate.detectors`: they find secrets, personal data and the like
+//! in a text by its form. Each releases the interpreter's lock while it searches, since a text can be long.
 
 use std::ops::Range;
 
@@ -23,7 +24,8 @@ impl PyMatch {
     }
 }
 
-fn found(text: &str, kind: &str, span: &Range<usize>) -> PyMatch {
+/// Creates a match of this kind in a text. Detectors count in bytes and Python in characters, so `span` is converted.
+fn to_match(text: &str, kind: &str, span: &Range<usize>) -> PyMatch {
     let characters = |to: usize| text.get(..to).unwrap_or(text).chars().count();
     PyMatch {
         kind: kind.to_owned(),
@@ -33,28 +35,29 @@ fn found(text: &str, kind: &str, span: &Range<usize>) -> PyMatch {
     }
 }
 
-fn all(text: &str, findings: impl IntoIterator<Item = Finding>) -> Vec<PyMatch> {
-    findings.into_iter().map(|finding| found(text, finding.kind, &finding.span)).collect()
+/// Creates the matches of findings in a text.
+fn to_matches(text: &str, findings: impl IntoIterator<Item = Finding>) -> Vec<PyMatch> {
+    findings.into_iter().map(|finding| to_match(text, finding.kind, &finding.span)).collect()
 }
 
 /// Finds secrets: tokens and keys of many services, private keys, and strings of high entropy.
 #[pyfunction]
 pub(crate) fn secrets(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| all(text, detect::secrets(text)))
+    py.detach(|| to_matches(text, detect::secrets(text)))
 }
 
 /// Finds personal data: addresses, numbers with check digits, names.
 #[pyfunction]
 pub(crate) fn personal_data(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| all(text, detect::personal::all_findings(text)))
+    py.detach(|| to_matches(text, detect::personal::all_findings(text)))
 }
 
-/// Finds phrases that address a model. Returns a score from 0 to 1, and the phrases.
+/// Finds phrases that address a model. Returns a score from 0 (none) to 1, and the phrases.
 #[pyfunction]
 pub(crate) fn prompt_injection(py: Python<'_>, text: &str) -> (f64, Vec<PyMatch>) {
     py.detach(|| {
         let injection = detect::injection::find(text);
-        (injection.score, all(text, injection.findings))
+        (injection.score, to_matches(text, injection.findings))
     })
 }
 
@@ -62,49 +65,49 @@ pub(crate) fn prompt_injection(py: Python<'_>, text: &str) -> (f64, Vec<PyMatch>
 #[pyfunction]
 pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| {
-        detect::shell::find(text).iter().map(|unsafe_| found(text, unsafe_.kind, &unsafe_.span)).collect()
+        detect::shell::find(text).iter().map(|unsafe_| to_match(text, unsafe_.kind, &unsafe_.span)).collect()
     })
 }
 
 /// Finds characters that readers do not see.
 #[pyfunction]
 pub(crate) fn hidden_characters(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| all(text, detect::unicode::find_hidden(text)))
+    py.detach(|| to_matches(text, detect::unicode::find_hidden(text)))
 }
 
-/// Returns the links in HTML and Markdown: the address of each, and where it stands.
+/// Returns the links in HTML and Markdown; the kind of each match is the address.
 #[pyfunction]
 pub(crate) fn links(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| {
-        detect::markup::parse(text).links.iter().map(|link| found(text, &link.url, &link.span)).collect()
+        detect::markup::parse(text).links.iter().map(|link| to_match(text, &link.url, &link.span)).collect()
     })
 }
 
-/// Returns the images in HTML and Markdown: the address of each, and where it stands.
+/// Returns the images in HTML and Markdown; the kind of each match is the address.
 #[pyfunction]
 pub(crate) fn images(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| {
-        detect::markup::parse(text).images.iter().map(|link| found(text, &link.url, &link.span)).collect()
+        detect::markup::parse(text).images.iter().map(|link| to_match(text, &link.url, &link.span)).collect()
     })
 }
 
 /// Finds content for moderation.
 #[pyfunction]
 pub(crate) fn moderated(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| all(text, detect::moderation::find(text)))
+    py.detach(|| to_matches(text, detect::moderation::find(text)))
 }
 
 /// Finds phrases of software licences.
 #[pyfunction]
 pub(crate) fn licences(py: Python<'_>, text: &str) -> Vec<PyMatch> {
-    py.detach(|| all(text, detect::licence::find(text)))
+    py.detach(|| to_matches(text, detect::licence::find(text)))
 }
 
-/// Finds `query` in a text, approximately: `threshold` is the least similarity, from 0 to 1.
+/// Finds `query` in a text, approximately: `threshold` is the least similarity, from 0 to 1. `None` if there is no passage that similar.
 #[pyfunction]
 #[pyo3(signature = (text, query, threshold=0.8))]
 pub(crate) fn fuzzy_find(py: Python<'_>, text: &str, query: &str, threshold: f64) -> Option<PyMatch> {
-    py.detach(|| detect::fuzzy::find(text, query, threshold).map(|span| found(text, "fuzzy", &span)))
+    py.detach(|| detect::fuzzy::find(text, query, threshold).map(|span| to_match(text, "fuzzy", &span)))
 }
 
 /// What Python code imports and calls.
@@ -118,14 +121,15 @@ pub(crate) struct PyPythonCode {
     syntax_error: Option<String>,
 }
 
-/// Parses Python code; with `ipython`, lines of magic are skipped.
+/// Parses Python code and returns what it imports and calls; with `ipython`, lines of magic are skipped. Code that cannot be parsed has a
+/// `syntax_error`.
 #[pyfunction]
 #[pyo3(signature = (text, *, ipython=false))]
 pub(crate) fn python_code(py: Python<'_>, text: &str, ipython: bool) -> PyPythonCode {
     py.detach(|| {
         let code = detect::python::python_code(text, ipython);
         PyPythonCode {
-            unsafe_calls: all(text, code.unsafe_calls),
+            unsafe_calls: to_matches(text, code.unsafe_calls),
             imports: code.imports,
             builtins: code.builtins,
             function_calls: code.function_calls,

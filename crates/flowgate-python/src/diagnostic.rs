@@ -1,4 +1,4 @@
-//! What is found about a policy: the class `Diagnostic`.
+//! Gives Python the errors and warnings of the compiler about a policy: the class `Diagnostic`.
 
 use flowgate::policy::{Diagnostic, PolicySource, Severity};
 use pyo3::prelude::*;
@@ -19,7 +19,8 @@ pub(crate) struct PyDiagnostic {
 }
 
 impl PyDiagnostic {
-    /// `path` names the file that imports the others.
+    /// Converts a diagnostic, with its place and the lines of `source` that it is about. `source` is the policy with the files that it imports; a
+    /// place in none of these is in the policy's own file, whose name is `path`.
     pub(crate) fn of(found: &Diagnostic, source: &PolicySource, path: Option<&str>) -> Self {
         let place = source.locate(found.span.start);
         let (_, text, span) = source.excerpt_file(&found.span);

@@ -1,4 +1,5 @@
-//! Events as a program in Python gives them.
+//! Creates events from the arguments of Python methods, and adds them to a session. `Monitor` and `Trace` share it, so that both accept the same
+//! arguments.
 
 use std::sync::Arc;
 
@@ -23,10 +24,12 @@ pub(crate) struct AgentPosition {
 }
 
 impl AgentPosition {
+    /// Creates a position; without an agent, it is that of the main one, which has seen all its earlier events.
     pub(crate) fn new(agent: Option<String>, name: Option<String>, parents: Option<Vec<String>>) -> Self {
         Self { agent, name, parents: parents.unwrap_or_default() }
     }
 
+    /// Creates an entry of a trace at this position.
     pub(crate) fn entry(self, body: impl Into<EventBody>) -> TraceEntry {
         TraceEntry {
             agent: self.agent,
@@ -37,12 +40,13 @@ impl AgentPosition {
     }
 }
 
+/// Creates a message of a role. `content` is a text or any other JSON value.
 pub(crate) fn message(role: &str, content: &Bound<'_, PyAny>) -> PyResult<Message> {
     Ok(Message::new(role, values::to_json(content, "content")?))
 }
 
 /// Creates a call. The arguments are a dict, or the JSON text that a model wrote; an ambiguous text makes the call malformed, which
-/// denies.
+/// denies: two readers could understand a duplicate key or a large number differently. Without arguments, the call has an empty object.
 pub(crate) fn call(tool: Tool, arguments: Option<&Bound<'_, PyAny>>, id: String) -> PyResult<Call> {
     let Some(arguments) = arguments else { return Ok(Call { id, tool, arguments: Ok(Map::new()) }) };
     if let Ok(text) = arguments.extract::<&str>() {
@@ -56,6 +60,8 @@ pub(crate) fn call(tool: Tool, arguments: Option<&Bound<'_, PyAny>>, id: String)
     Ok(Call::from_json(id, tool, &Value::Object(arguments).to_string()))
 }
 
+/// Creates the output of the call with the id `call_id`. `structured` is the same output as a JSON value, which some tools return beside the text;
+/// `is_error` is `None` if that is unknown.
 pub(crate) fn output(
     call_id: String,
     content: &Bound<'_, PyAny>,
@@ -67,6 +73,7 @@ pub(crate) fn output(
     Ok(Output { call_id, tool: None, content, structured, is_error })
 }
 
+/// Creates the description of a tool, with the JSON schemas of its arguments (`parameters`) and its output, if given.
 pub(crate) fn description(
     tool: Tool,
     description: String,
@@ -79,7 +86,7 @@ pub(crate) fn description(
     Ok(ToolDescription { tool, description, input_schema, output_schema, other: Map::new() })
 }
 
-/// Adds an event to a session. It carries at least `label`, in addition to the label that the policy gives it.
+/// Adds an event to a session like [`push_entry`], with a label in one of the forms that [`label::read`] accepts.
 pub(crate) fn push(
     py: Python<'_>,
     session: &Arc<Session>,
@@ -90,8 +97,9 @@ pub(crate) fn push(
     push_entry(py, session, entry, names.as_ref())
 }
 
-/// Appends an event to the trace of a session, and returns it with the findings of the policy. `names` describes a label, by the
-/// elements of each dimension, that the event carries at least.
+/// Adds an event to a session, and returns it with what rules found about it. The event carries at least the label
+/// `names`, in addition to the label that the policy gives it. Raises `SessionError` if the event does not fit into the
+/// session.
 pub(crate) fn push_entry(
     py: Python<'_>,
     session: &Arc<Session>,

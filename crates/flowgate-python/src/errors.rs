@@ -1,4 +1,4 @@
-//! The exceptions of the package. Their classes are in `python/flowgate/errors.py`; this file creates them from errors of Rust.
+//! Creates the exceptions of the package from errors of Rust. Their classes are in `python/flowgate/errors.py`.
 
 use flowgate::analysis::TraceError;
 use flowgate::monitor::PushError;
@@ -20,24 +20,24 @@ mod classes {
 
 pub(crate) use classes::{Denied, FlowgateError, InUseError, UsedError};
 
-/// The policy cannot be used.
+/// Returns the exception for a policy that cannot be used, with its diagnostics. `path` is the policy's own file.
 pub(crate) fn policy_error(invalid: &InvalidPolicy, path: Option<&str>) -> PyErr {
     let diagnostics: Vec<PyDiagnostic> =
         invalid.diagnostics.iter().map(|found| PyDiagnostic::of(found, &invalid.source, path)).collect();
     classes::PolicyError::new_err((diagnostics,))
 }
 
-/// An event does not fit into the session.
+/// Returns the exception for an event that does not fit into the session.
 pub(crate) fn session_error(error: &PushError) -> PyErr {
     classes::SessionError::new_err(error.to_string())
 }
 
-/// A recorded run cannot be read.
+/// Returns the exception for a recorded run that cannot be read, with the line and the message at fault.
 pub(crate) fn read_error(error: &ReadError) -> PyErr {
     classes::TraceError::new_err((error.problem.clone(), error.line, error.message))
 }
 
-/// The events of a recorded run do not form a trace.
+/// Returns the exception for a recorded run whose events do not form a trace, with the event at fault.
 pub(crate) fn trace_error(error: &TraceError) -> PyErr {
     let no_line: Option<usize> = None;
     classes::TraceError::new_err((error.problem.to_string(), no_line, error.event))

@@ -1,4 +1,5 @@
-//! Labelled events of a session: the classes `Event` and `Part`.
+//! Gives Python the labelled events of a session: the classes `Event` and `Part`. An `Event` is only an index and a reference to its session, so it always
+//! shows the current status and labels.
 
 use std::sync::Arc;
 
@@ -23,10 +24,12 @@ pub(crate) struct PyEvent {
 }
 
 impl PyEvent {
+    /// Refers to the event `id` of a session. `findings` are what rules found when it was added; an event that is read later has none.
     pub(crate) fn new(session: &Arc<Session>, id: EventId, findings: Vec<PyFinding>) -> Self {
         Self { session: Arc::clone(session), id, findings }
     }
 
+    /// Returns what `read` returns for the event. Events are never removed, so the default for a missing one is not used in practice.
     fn read<R: Send + Default>(
         &self,
         py: Python<'_>,
@@ -67,10 +70,11 @@ impl PyEvent {
         })
     }
 
-    /// The tool of a call, of an output, or that is described.
+    /// The tool of a call, of an output, or that is described; `None` for a message.
     #[getter]
     fn tool(&self, py: Python<'_>) -> PyResult<Option<PyTool>> {
         self.read(py, |event, monitor| {
+            // An output need not name its tool; then it is the tool of the call that it answers.
             let of_call = event.call.and_then(|call| monitor.trace().event(call)).and_then(Event::tool);
             let tool = match &event.body {
                 EventBody::Tool(described) => Some(&described.tool),
@@ -134,7 +138,8 @@ impl PyEvent {
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// Returns the label of a part, such as `content[0].recipient`: of its structure if it is a list or a map.
+    /// Returns the label of a part, such as `content[0].recipient`. The label of a list or a map is that of its structure: which parts there are, and
+    /// not what they contain. Raises `KeyError` if there is no such part.
     fn label_of(&self, py: Python<'_>, path: &str) -> PyResult<PyLabel> {
         let found = self.read(py, |event, monitor| {
             let node = find_node(&event.document, path)?;
@@ -150,7 +155,8 @@ impl PyEvent {
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
     }
 
-    /// The labelled parts, which together cover the event.
+    /// The labelled parts, which together cover the event: each value, list and map in its JSON, with its path. Only a part without parts of its own
+    /// has a value.
     #[getter]
     fn parts(&self, py: Python<'_>) -> PyResult<Vec<PyPart>> {
         self.read(py, |event, monitor| {
@@ -181,6 +187,7 @@ impl PyEvent {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        // A message shows its role, any other event its tool.
         let kind = self.kind(py)?;
         let what = match (self.role(py)?, self.tool(py)?) {
             (Some(role), _) => format!(" of the role {role}"),
@@ -249,7 +256,7 @@ impl PyPart {
     }
 }
 
-/// Returns the node with this path, as verdicts print it.
+/// Returns the node whose path, as verdicts print it, is `path`; `None` if the event has no such part.
 pub(crate) fn find_node(document: &Document, path: &str) -> Option<NodeId> {
     (0..document.nodes().len()).find(|node| document.path(*node).to_string() == path)
 }

@@ -1,6 +1,7 @@
-//! Labels: the class `Label`.
+//! Gives Python labels, and reads those that a program gives: the class `Label`.
 //!
-//! A label in Python consists of names, which mean the same in every session of a policy. Bits are computed where labels are compared.
+//! In Python, a label consists of the names of elements, which mean the same in every session of a policy. The bits by which the core represents
+//! a label depend on the table of names of a session, so they are computed only to compare labels.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ pub(crate) struct PyLabel {
 }
 
 impl PyLabel {
-    /// Creates the label that these names represent, or the next greater one. Equal labels have equal names.
+    /// Creates the label that these names represent, or the next greater one if there is none. The names are converted to bits and back, so that equal
+    /// labels have equal names.
     pub(crate) fn new(policy: Arc<Policy>, names: &Value) -> Self {
         let space = policy.space();
         let mut table = NameTable::new(space);
@@ -32,11 +34,13 @@ impl PyLabel {
         Self { policy, names }
     }
 
+    /// Returns the label as an object with a field for each dimension.
     pub(crate) fn names(&self) -> &Value {
         &self.names
     }
 
-    /// Embeds this label and another one in the bits of one table of names.
+    /// Returns this label and another one as bits of the same table of names, so that they can be compared. Raises
+    /// `ValueError` if they belong to different policies.
     fn with_other(&self, other: &Self) -> PyResult<(Label, Label, NameTable)> {
         if !Arc::ptr_eq(&self.policy, &other.policy) {
             return Err(PyValueError::new_err(
@@ -50,6 +54,7 @@ impl PyLabel {
         Ok((left, right, table))
     }
 
+    /// Returns the label in the words of the policy, one phrase for each dimension.
     fn phrases(&self) -> Vec<String> {
         let space = self.policy.space();
         let mut table = NameTable::new(space);
@@ -97,6 +102,7 @@ impl PyLabel {
         other.flows_to(self)
     }
 
+    // One label is below another one if it flows to it and is not equal; two labels can also be incomparable.
     fn __lt__(&self, other: &Self) -> PyResult<bool> {
         Ok(self.flows_to(other)? && !other.flows_to(self)?)
     }
@@ -106,17 +112,20 @@ impl PyLabel {
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        // Labels of different policies are unequal and no error, as Python expects of `==`.
         let Ok(other) = other.cast::<Self>() else { return false };
         self.with_other(other.get()).is_ok_and(|(left, right, _)| left == right)
     }
 
     fn __hash__(&self) -> PyResult<u64> {
+        // Equal labels have equal names, so the hash of the names agrees with `==`.
         use std::hash::{DefaultHasher, Hash as _, Hasher as _};
         let mut hasher = DefaultHasher::new();
         self.names.to_string().hash(&mut hasher);
         Ok(hasher.finish())
     }
 
+    /// Returns the part of one dimension: an element, or a list of names. Raises `KeyError` for an unknown dimension.
     fn __getitem__<'py>(&self, py: Python<'py>, dimension: &str) -> PyResult<Bound<'py, PyAny>> {
         match self.names.get(dimension) {
             Some(value) => values::from_json(py, value),
@@ -134,7 +143,8 @@ impl PyLabel {
 }
 
 /// Reads a label that a program gives: a `Label`, an element or a list of elements, or a dict of dimensions. What the program does
-/// not name is bottom.
+/// not name is bottom. Returns the names of the label. Raises `ValueError` for a label of another policy or an unknown name, and `TypeError` for
+/// any other value.
 pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(label) = given.cast::<PyLabel>() {
         let label = label.get();
@@ -152,7 +162,7 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
         Ok(element) => vec![element],
         Err(_) => given.extract().map_err(|_| {
             PyTypeError::new_err(
-                "a label is a `Label`, an element such as \"trusted\", a list of elements, or a dict",
+                "a label must be a `Label`, an element such as \"trusted\", a list of elements, or a dict",
             )
         })?,
     };
@@ -176,7 +186,8 @@ pub(crate) fn bottom(policy: &Policy) -> Value {
     space.to_names(&Label::BOTTOM, &NameTable::new(space))
 }
 
-/// Returns the only dimension that has this element.
+/// Returns the dimension that declares this element, so that a program need not name it. Raises `ValueError` if none or several have it. Dimensions that
+/// declare no elements, such as readers, must be named.
 fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
     let dimensions = policy.space().dimensions();
     let has = |kind: &DimensionKind| match kind {
@@ -208,8 +219,13 @@ fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
     }
 }
 
+/// Checks a dict of dimensions and completes it to the names of a label: a dimension that it lacks is bottom, and a
+/// single name of a set becomes a list. Raises `ValueError` for an unknown dimension or element, or a value that does
+/// not fit the dimension. The words `top` and `everyone` of a set or of readers, and `top` and `fresh` of a time, are elements of their own and
+/// stay.
 fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Value> {
     let space = policy.space();
+    // The names of a label are always an object, so the other case does not occur.
     let Value::Object(mut names) = bottom(policy) else { return Ok(Value::Null) };
     for (name, value) in given {
         let Some(index) = space.index(name) else {
@@ -267,11 +283,13 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
     Ok(Value::Object(names))
 }
 
+/// Returns the error message for a dimension that the policy does not declare, with a suggestion.
 fn unknown_dimension(policy: &Policy, name: &str) -> String {
     let known = policy.space().dimensions().iter().map(|dimension| dimension.name.as_str());
     with_nearest(format!("the policy declares no dimension `{}`", name.escape_debug()), name, known)
 }
 
+/// Completes the error message about an unknown `name` with the known name that is most similar, or else all of them.
 fn with_nearest<'a>(problem: String, name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(name, known.iter().copied()) {

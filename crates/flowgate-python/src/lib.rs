@@ -3,14 +3,16 @@
 //! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in Python than in Rust is
 //! in `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display and adapters.
 //!
-//! * `values`, `entry`, `completion`: what Python objects mean
-//! * `policy`, `diagnostic`, `label`, `tool`: policies and labels
-//! * `session`: the state that the objects of a session share, and how threads wait for it
-//! * `monitor`, `event`, `verdict`, `reason`, `attribution`: one session under a policy
-//! * `trace`, `replay`, `analysis`: recorded runs
-//! * `conversation`, `need`, `turn`, `methods`: guarded conversations
-//! * `predicates`, `detectors`: functions that policies call
-//! * `errors`: exceptions
+//! * `values`, `entry`, `completion`: conversions of Python objects to JSON, events and messages of models.
+//! * `policy`, `diagnostic`, `label`, `tool`: policies and labels.
+//! * `session`: the state that the objects of a session share, and how threads wait for it.
+//! * `monitor`, `event`, `verdict`, `reason`, `attribution`: one session under a policy.
+//! * `trace`, `replay`, `analysis`: recorded runs.
+//! * `conversation`, `need`, `turn`, `methods`: guarded conversations.
+//! * `predicates`, `detectors`: functions that policies call.
+//! * `errors`: exceptions.
+//!
+//! A doc comment of a class, method or function that Python sees is its docstring, and uses the words of Python.
 
 #![expect(clippy::needless_pass_by_value, reason = "arguments of Python functions are owned")]
 

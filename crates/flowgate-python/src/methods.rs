@@ -1,8 +1,9 @@
-//! Methods of conversations by name, and methods that a program registers in Python.
+//! Finds methods of conversations by name, and registers methods that a program defines in Python.
 //!
-//! A method in Python is an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`, `confirms(verdict)` and
-//! `screener`. Whatever it does, the monitor judges every call with the label of what the model was shown: an error of a method costs
-//! utility or questions, and never permits a call that the policy denies.
+//! A program chooses a method of conversations, which decides what a model is shown, by its name, or defines its own and registers it. Such a method
+//! is an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`, `confirms(label, tool_is_harmless)` and `screener`.
+//! Whatever it does, the monitor judges every call with the label of what the model was shown: an error of a method costs utility or questions, and
+//! never permits a call that the policy denies.
 
 use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -17,12 +18,13 @@ use pyo3::prelude::*;
 
 use crate::attribution::lasting_name;
 
-/// The most methods that a program may register: each lives as long as the program.
+/// The maximum number of methods, with the built-in ones. Each lives as long as the program.
 const MAX_METHODS: usize = 32;
 
+/// The methods of this program: the built-in and the registered ones.
 static REGISTRY: LazyLock<Mutex<MethodRegistry>> = LazyLock::new(|| Mutex::new(MethodRegistry::builtin()));
 
-/// Returns the method of conversations with this name.
+/// Returns the method of conversations with this name, built-in or registered. Raises `ValueError` with the known names if there is none.
 pub(crate) fn find(name: &str) -> PyResult<Method> {
     let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     registry.resolve(name).map_err(|unknown| PyValueError::new_err(unknown.to_string()))
@@ -47,10 +49,10 @@ pub(crate) fn influence_methods() -> Vec<(&'static str, &'static str)> {
 #[pyfunction]
 pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     let text = |name: &str| -> PyResult<&'static str> {
-        let value: String = method
-            .getattr(name)
-            .and_then(|value| value.extract())
-            .map_err(|_| PyValueError::new_err(format!("the method has no text `{name}`")))?;
+        // The core holds methods by static references, so these texts, like the method below, live as long as the program.
+        let value: String = method.getattr(name).and_then(|value| value.extract()).map_err(|_| {
+            PyValueError::new_err(format!("the method has no attribute `{name}` that is a string"))
+        })?;
         Ok(lasting_name(&value))
     };
     let flag =
@@ -63,7 +65,7 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     let screener = function("screener")?.map(|object| PythonScreener { name, object });
     let (shows_everything, has_look, has_slots) =
         (flag("shows_everything")?, flag("has_look")?, flag("has_slots")?);
-    let made = PythonMethod {
+    let converted = PythonMethod {
         name,
         doc: text("doc")?,
         shows_everything,
@@ -74,14 +76,20 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     };
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     if registry.methods().len() >= MAX_METHODS {
-        return Err(PyValueError::new_err(format!("a program registers at most {MAX_METHODS} methods")));
+        return Err(PyValueError::new_err(format!("a program can register at most {MAX_METHODS} methods")));
     }
-    if registry.find(made.name).is_some() {
-        return Err(PyValueError::new_err(format!("a method named `{}` is already registered", made.name)));
+    if registry.find(converted.name).is_some() {
+        return Err(PyValueError::new_err(format!(
+            "a method named `{}` is already registered",
+            converted.name
+        )));
     }
-    registry.register(Box::leak(Box::new(made))).map_err(|taken| PyValueError::new_err(taken.to_string()))
+    registry
+        .register(Box::leak(Box::new(converted)))
+        .map_err(|taken| PyValueError::new_err(taken.to_string()))
 }
 
+/// A method of conversations that an object in Python defines.
 struct PythonMethod {
     name: &'static str,
     doc: &'static str,
@@ -123,7 +131,8 @@ impl StepMethod for PythonMethod {
         self.screener.as_ref().map(|screener| screener as &dyn Screener)
     }
 
-    /// A function that fails asks a person.
+    /// Returns whether a person must approve a call although the policy permits it, as the function in Python says; without a function, nobody must. If
+    /// the function fails, a person must, which is the cautious answer.
     fn confirms(&self, permitted: &Judgement) -> bool {
         let Some(function) = &self.confirms else { return false };
         Python::attach(|py| {
@@ -133,6 +142,7 @@ impl StepMethod for PythonMethod {
     }
 }
 
+/// A screener that an object in Python defines: it asks a model which hidden regions the next step needs.
 struct PythonScreener {
     name: &'static str,
     object: Py<PyAny>,
@@ -153,8 +163,9 @@ impl Screener for PythonScreener {
         "a screener in Python"
     }
 
-    /// The instructions come before and after the chat, so that no content comes last. Instructions that cannot be made are empty: the
-    /// answer then names no regions, and every region counts.
+    /// Returns the request to the screener's model: the chat, with the instructions before and after it, so that no
+    /// untrusted content comes last. If the function in Python fails, the instructions are empty: the answer then names
+    /// no regions, and every region counts.
     fn question(&self, tagged: TaggedChat) -> Request {
         let TaggedChat { mut request, nonce, names } = tagged;
         let instructions = Python::attach(|py| {
@@ -164,10 +175,13 @@ impl Screener for PythonScreener {
         let part = |text: String| vec![Part::Text(text)];
         request.messages.edit().insert(0, Message::System(part(instructions.clone())));
         request.messages.push(Message::User(part(instructions)));
+        // A screener answers in text, which `parse_answer` reads; a call would have no meaning.
         request.choice = ToolChoice::None;
         request
     }
 
+    /// Returns the names of the regions in the answer, as the function in Python finds them. `None`, which it can also return, means that the answer names
+    /// none that can be understood; every region then counts as needed. A function that fails counts as one that returns `None`.
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>> {
         Python::attach(|py| {
             let names = self.object.call_method1(py, "parse", (completion.text.as_str(),)).ok()?;

@@ -1,4 +1,5 @@
-//! One session under a policy: the class `Monitor`.
+//! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that drives its model itself uses it alone;
+//! a `Conversation` has one too.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ pub(crate) struct PyMonitor {
     pub(crate) session: Arc<Session>,
 }
 
-/// Creates the monitor of a session from the arguments that `Monitor` and `Guard` have in common.
+/// Creates the monitor of a session from the arguments that `Monitor` and `Conversation` have in common; the constructor of `Monitor` documents them. A limit
+/// that is not given is the default of the core.
 pub(crate) fn new_monitor(
     policy: &PyPolicy,
     parameters: Option<&Bound<'_, PyAny>>,
@@ -166,7 +168,8 @@ impl PyMonitor {
         entry::push(py, &self.session, TraceEntry::from(described), label)
     }
 
-    /// Adds messages in the format of OpenAI, Anthropic or MCP that contain no calls, and returns the events.
+    /// Adds one message or a list of messages in the format of OpenAI, Anthropic or MCP, and returns the events. Messages with calls are an error, since
+    /// calls are judged before they are added.
     fn push(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<Vec<PyEvent>> {
         let message = values::to_json(message, "message")?;
         let messages = if let Value::Array(list) = message { list } else { vec![message] };
@@ -179,8 +182,8 @@ impl PyMonitor {
         entries.into_iter().map(|entry| entry::push_entry(py, &self.session, entry, None)).collect()
     }
 
-    /// Judges a call before it runs. The arguments are a dict, or the JSON text that a model wrote. Without `attribution`, the call
-    /// counts as influenced by everything that the agent has seen.
+    /// Judges a call before it runs, and returns a `Permit`, a `Confirm` or a `Deny`. The arguments are a dict, or the JSON text that a model wrote. Without
+    /// `attribution`, the call counts as influenced by everything that the agent has seen. Without `id`, it gets one that no other call has.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn judge(
@@ -206,8 +209,8 @@ impl PyMonitor {
         verdict::to_python(py, &self.session, verdict, &call)
     }
 
-    /// Judges a call that has run already, and records it whatever the verdict is. Returns the outcome, the reasons and the index of
-    /// the event.
+    /// Judges a call that has run already, and records it whatever the verdict is. Returns the outcome (`permit`, `confirm` or `deny`), the reasons, and
+    /// the index of the event, or `None` if the session could not add it.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn record(
@@ -240,7 +243,7 @@ impl PyMonitor {
         events(py, &self.session)
     }
 
-    /// Returns the label that names represent: an element, a list of elements, a dict of dimensions, or a `Label`.
+    /// Returns the label that names represent: an element, a list of elements, a dict of dimensions, or a `Label`. What is not named is bottom.
     fn label(&self, label: &Bound<'_, PyAny>) -> PyResult<PyLabel> {
         let names = label::read(self.session.policy(), label)?;
         Ok(PyLabel::new(Arc::clone(self.session.policy()), &names))
@@ -271,8 +274,8 @@ impl PyMonitor {
         values::from_json(py, &Value::Array(list))
     }
 
-    /// Returns what the policy lets the arguments of a tool be: `payload`, which hidden text may choose; `consent`, with a standing
-    /// consent; and `endorsed`, for values of some form, with an upper bound on what a stranger can choose, in bits.
+    /// Returns what the policy lets the arguments of a tool be, as a dict: under `payload`, those that hidden text may choose; under `consent`, those with a
+    /// standing consent; and under `endorsed`, those for values of some form, each with an upper bound on what a stranger can choose, in bits.
     fn argument_rights<'py>(&self, py: Python<'py>, tool: ToolArgument) -> PyResult<Bound<'py, PyDict>> {
         let rights = self.session.monitor(py, |monitor| {
             json!({
@@ -292,7 +295,7 @@ impl PyMonitor {
         self.session.monitor(py, |monitor| monitor.has_requirement(&tool.0))
     }
 
-    /// Whether a call of the tool with this label may be permitted.
+    /// Whether some call of the tool with this label may be permitted without a question. If not, no call is.
     fn may_permit(&self, py: Python<'_>, tool: ToolArgument, label: &Bound<'_, PyAny>) -> PyResult<bool> {
         let names = label::read(self.session.policy(), label)?;
         self.session.monitor(py, |monitor| {
@@ -301,19 +304,19 @@ impl PyMonitor {
         })
     }
 
-    /// Returns the least label of what the tool returns.
+    /// Returns the least label that every output of the tool carries because rules can stop it: whether an output is stopped reveals what the rules look at.
     fn output_floor(&self, py: Python<'_>, tool: ToolArgument) -> PyResult<PyLabel> {
-        self.named(py, |monitor| Some(monitor.output_floor(&tool.0))).map(|label| {
+        self.to_python_label(py, |monitor| Some(monitor.output_floor(&tool.0))).map(|label| {
             label.unwrap_or_else(|| PyLabel::new(Arc::clone(self.session.policy()), &Value::Null))
         })
     }
 
-    /// Returns the greatest label that an endpoint may be shown; `None` if the policy does not say.
+    /// Returns the greatest label that an endpoint that reads prompts, such as `model`, may be shown; `None` if no statement of the policy names it.
     fn clearance(&self, py: Python<'_>, endpoint: &str) -> PyResult<Option<PyLabel>> {
-        self.named(py, |monitor| monitor.clearance(endpoint))
+        self.to_python_label(py, |monitor| monitor.clearance(endpoint))
     }
 
-    /// Withdraws the standing consents on these lines of the policy, and no others. Returns whether the set changed.
+    /// Withdraws the standing consents on these lines of the policy, and restores all others. Returns whether the set of withdrawn ones changed.
     fn withdraw_consents(&self, py: Python<'_>, lines: Vec<usize>) -> PyResult<bool> {
         let lines = lines.into_iter().collect();
         self.session.monitor(py, |monitor| monitor.withdraw_consents(&lines))
@@ -359,6 +362,7 @@ impl PyMonitor {
         self.session.monitor(py, |monitor| monitor.trace().len())
     }
 
+    /// Returns the event at an index; a negative index counts from the end, as in a list. Raises `IndexError` if there is none.
     fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<PyEvent> {
         let length = self.__len__(py)?;
         let at = if index < 0 { length.checked_add_signed(index) } else { usize::try_from(index).ok() };
@@ -376,7 +380,8 @@ impl PyMonitor {
 }
 
 impl PyMonitor {
-    /// Returns the id of a call: the given one, or one that no call of the session has.
+    /// Returns the id of a new call: the given one, or else one that no call of the session has. The search begins at the number of events, so that it
+    /// rarely meets a used id.
     fn call_id(&self, py: Python<'_>, given: Option<String>) -> PyResult<String> {
         match given {
             Some(id) => Ok(id),
@@ -391,24 +396,28 @@ impl PyMonitor {
         }
     }
 
-    fn named(
+    /// Computes a label with the monitor and converts it to a label of Python. It is passed as names, since the bits of a label
+    /// have a meaning only in this session's name table. `None` stays `None`.
+    fn to_python_label(
         &self,
         py: Python<'_>,
-        label: impl FnOnce(&mut Monitor) -> Option<Label> + Send,
+        compute: impl FnOnce(&mut Monitor) -> Option<Label> + Send,
     ) -> PyResult<Option<PyLabel>> {
         let names = self.session.monitor(py, |monitor| {
-            let label = label(monitor)?;
+            let label = compute(monitor)?;
             Some(monitor.to_names(&label))
         })?;
         Ok(names.map(|names| PyLabel::new(Arc::clone(self.session.policy()), &names)))
     }
 }
 
+/// Converts the attribution of a call to that of a session; without one, the call depends on everything that its agent has seen, which is the cautious
+/// assumption. The error message names a region that does not exist.
 fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attribution, String> {
     given.map_or_else(|| Ok(Attribution::everything()), |given| given.resolve(monitor))
 }
 
-/// Returns all events of a session.
+/// Returns all events of a session, in order, without the findings of the time when they were added.
 pub(crate) fn events(py: Python<'_>, session: &Arc<Session>) -> PyResult<Vec<PyEvent>> {
     let length = session.monitor(py, |monitor| monitor.trace().len())?;
     Ok((0..length).map(|index| PyEvent::new(session, EventId(index), Vec::new())).collect())

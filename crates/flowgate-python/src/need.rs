@@ -1,6 +1,8 @@
-//! What a conversation waits for: the classes `Need`, `Complete`, `Screen`, `Fill`, `Approve` and `Run`.
+//! Gives Python what a conversation waits for, and passes the answers to it: the classes `Need`, `Complete`, `Screen`,
+//! `Fill`, `Approve` and `Run`.
 //!
-//! A need is answered once. A conversation that is asked for its next need takes an unanswered one back.
+//! `Conversation.need` creates a need, and its method `accept`, `decide`, `output` or similar answers it. Only the latest need can be answered, and only
+//! once. When the conversation is asked for its next need, an unanswered one becomes invalid, so that an answer never reaches another question.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +57,8 @@ impl PyNeed {
 }
 
 impl PyNeed {
-    /// Passes the answer to the conversation, once.
+    /// Runs `act`, which passes the answer to the conversation. Raises `UsedError` if the need is answered already or
+    /// is not the latest one. Of two threads that answer at once, only one succeeds.
     fn answer<R: Send>(
         &self,
         py: Python<'_>,
@@ -71,7 +74,8 @@ impl PyNeed {
     }
 }
 
-/// Uses the conversation of a session.
+/// Runs `act` on the conversation of a session, without the interpreter's lock. Raises `ValueError` if the session is a
+/// monitor alone, which has no needs.
 pub(crate) fn conversation<R: Send>(
     py: Python<'_>,
     session: &Arc<Session>,
@@ -92,7 +96,7 @@ pub(crate) struct PyComplete {
 
 #[pymethods]
 impl PyComplete {
-    /// The body of the request to the model, with what it may be shown: in the format of OpenAI's chat completions (`openai`) or
+    /// Returns the body of the request to the model, with what it may be shown: in the format of OpenAI's chat completions (`openai`) or
     /// responses (`responses`), or of Anthropic's messages (`anthropic`).
     #[pyo3(signature = (api="openai", *, model=None))]
     fn request<'py>(&self, py: Python<'py>, api: &str, model: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
@@ -250,7 +254,7 @@ impl PyApprove {
     /// Whether the policy lets a person answer for the rest of the conversation.
     #[getter]
     fn is_grantable(&self) -> bool {
-        self.request.is_grantable
+        self.request.is_grantable()
     }
 
     /// The arguments whose values may change if a person does so.
@@ -265,7 +269,7 @@ impl PyApprove {
         self.request.times
     }
 
-    /// The questions about further calls of the same message, as far as they can be foreseen: the tool, the arguments and the summary of
+    /// The questions about further calls of the same message of the model, as far as they can be foreseen: the tool, the arguments and the summary of
     /// each. Each is asked when its call is judged.
     #[getter]
     fn upcoming(&self, py: Python<'_>) -> PyResult<Vec<UpcomingQuestion>> {
@@ -293,7 +297,7 @@ impl PyApprove {
     /// Ends the turn for now, with the question open: the turn continues after the decision.
     fn postpone(slf: &Bound<'_, Self>) -> PyResult<PyTurn> {
         let need = slf.as_super().get();
-        // The question stays open, so the need stays the latest.
+        // The question stays open: this need can still be answered, so it is not marked as answered.
         let turn = conversation(slf.py(), &need.context.session, Conversation::postpone)?;
         Ok(PyTurn::new(turn, Arc::clone(need.context.session.policy())))
     }
@@ -308,6 +312,8 @@ impl PyApprove {
     }
 }
 
+/// Reads a decision; `True` and `False` allow and refuse this call. Anything else, such as 1, raises `ValueError`, so that no value becomes a consent
+/// by accident.
 fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
     use pyo3::types::PyBool;
     if let Ok(allows) = given.cast::<PyBool>() {
@@ -319,7 +325,7 @@ fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
         Ok("refuse") => Ok(Decision::Refuse),
         Ok("silent") => Ok(Decision::Silent),
         _ => Err(PyValueError::new_err(
-            "a decision is True, False, \"allow\", \"allow for conversation\", \"refuse\" or \"silent\"",
+            "a decision must be True, False, \"allow\", \"allow for conversation\", \"refuse\" or \"silent\"",
         )),
     }
 }
@@ -327,6 +333,7 @@ fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
 /// A call may run; the output of its tool is needed.
 #[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Run")]
 pub(crate) struct PyRun {
+    /// None after the call was handed over.
     call: Mutex<Option<AuthorizedCall>>,
     id: String,
     tool: PyTool,
@@ -386,7 +393,8 @@ impl PyRun {
         })
     }
 
-    /// Leaves the call to the caller, who runs it and sends its output with the chat: see `Conversation.accept_request`.
+    /// Leaves the call to the caller, who runs it and sends its output with the chat: see `Conversation.accept_request`. Raises `UsedError` if the call was
+    /// handed over or answered before.
     fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
         let call = slf.get().call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let call = call.ok_or_else(|| UsedError::new_err("the call is handed over already"))?;
@@ -398,7 +406,8 @@ impl PyRun {
     }
 }
 
-/// Converts a need to the class of its kind; a finished turn is a `Turn`.
+/// Converts a need to the class of its kind, and makes it the latest one of the conversation. The need of the user's
+/// next message is the finished `Turn`, which needs no answer.
 pub(crate) fn to_python(py: Python<'_>, context: NeedContext, need: Need) -> PyResult<Py<PyAny>> {
     let number = context.latest.fetch_add(1, Ordering::AcqRel) + 1;
     let policy = Arc::clone(context.session.policy());

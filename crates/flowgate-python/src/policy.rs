@@ -1,4 +1,4 @@
-//! Compiled policies: the class `Policy`.
+//! Gives Python compiled policies and what they declare: the class `Policy`. Its methods about recorded runs are in `analysis`.
 
 use std::sync::Arc;
 
@@ -21,15 +21,17 @@ pub(crate) struct PyPolicy {
     pub(crate) path: Option<String>,
 }
 
+/// Reads the name of a dialect: `flowgate`, or `invariant` for the policies of the analyzer invariant-ai.
 fn dialect(name: &str) -> PyResult<Dialect> {
     match name {
         "flowgate" => Ok(Dialect::Flowgate),
         "invariant" => Ok(Dialect::Compat),
-        _ => Err(PyValueError::new_err("`dialect` is \"flowgate\" or \"invariant\"")),
+        _ => Err(PyValueError::new_err("`dialect` must be \"flowgate\" or \"invariant\"")),
     }
 }
 
-/// Returns the text of an imported file, or why there is none.
+/// Returns the text of a file that a policy imports, from the function `read` of the program. The error message says
+/// why there is none: no function was given, or it raised an exception, whose text becomes the message.
 fn read_import(read: Option<&Py<PyAny>>, name: &str) -> Result<String, String> {
     let Some(read) = read else {
         return Err("no `read` was given to `Policy`: use `load_policy`".to_owned());
@@ -60,7 +62,7 @@ impl PyPolicy {
         Ok(Self { inner: Arc::new(policy), path })
     }
 
-    /// Returns the policy with further statements.
+    /// Returns a new policy with further statements after those of this one, which stays unchanged.
     fn with_statements(&self, statements: &str) -> PyResult<Self> {
         let policy = self.inner.with_statements(statements);
         let policy = policy.map_err(|invalid| errors::policy_error(&invalid, self.path.as_deref()))?;
@@ -133,15 +135,16 @@ impl PyPolicy {
         Ok(PyLabel::new(Arc::clone(&self.inner), &label::read(&self.inner, label)?))
     }
 
-    /// Returns what the value of an argument is for, such as `"recipient"`; `None` if it is unknown.
+    /// Returns what the value of an argument is for, such as `"recipient"`, as the policy declares it or its name suggests; `None` if it is unknown.
     fn argument_role(&self, tool: ToolArgument, argument: &str) -> Option<&'static str> {
         self.inner.argument_role(&tool.0, argument).map(ArgumentRole::name)
     }
 
-    /// Finds tools and arguments in the policy that these descriptions of tools do not have: dicts with `name`, `description` and
-    /// `inputSchema`, or as OpenAI's and Anthropic's clients send them.
+    /// Finds tools and arguments in the policy that these descriptions of tools do not have, which may be misspelt. The descriptions are dicts with
+    /// `name`, `description` and `inputSchema`, or as OpenAI's and Anthropic's clients send them.
     #[pyo3(signature = (tools, *, server=None))]
     fn check_tools(&self, tools: &Bound<'_, PyAny>, server: Option<&str>) -> PyResult<Vec<PyDiagnostic>> {
+        // The form of an MCP server's list of tools, which the reader of descriptions accepts as text.
         let list = json!({"tools": values::to_list(tools, "tools")?});
         let mut schemas = ToolSchemas::new();
         schemas
@@ -159,6 +162,7 @@ impl PyPolicy {
 }
 
 impl PyPolicy {
+    /// Converts diagnostics about this policy.
     pub(crate) fn diagnostics(&self, found: &[flowgate::policy::Diagnostic]) -> Vec<PyDiagnostic> {
         found.iter().map(|one| PyDiagnostic::of(one, self.inner.files(), self.path.as_deref())).collect()
     }

@@ -1,4 +1,4 @@
-//! Extern predicates that Python functions answer.
+//! Lets Python functions answer the extern predicates of policies, for `Monitor`, `Conversation`, `Policy.analyze` and `Trace.replay`.
 //!
 //! A function that raises an exception gives no answer: the rule that asks it fails, which denies, and a condition that grants does
 //! not hold. The reason names the type of the exception and not its text, which may contain what the function was given; the
@@ -14,12 +14,13 @@ use serde_json::Value;
 
 use crate::{session, values};
 
-/// Reads a dict of functions by the names of the predicates that they answer.
+/// Reads a dict of functions by the names of the predicates that they answer; none if nothing is given. Raises `TypeError` if a value is not callable.
+/// Whether the policy declares the predicates is not checked here.
 pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     let mut predicates = Predicates::new();
     let Some(given) = given else { return Ok(predicates) };
     let functions = given.cast::<PyDict>().map_err(|_| {
-        PyTypeError::new_err("`predicates` is a dict of functions by the names of predicates")
+        PyTypeError::new_err("`predicates` must be a dict from names of predicates to functions")
     })?;
     for (name, function) in functions {
         let name: String = name.extract()?;
@@ -35,15 +36,18 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     Ok(predicates)
 }
 
+/// Calls a function in Python with the arguments of a predicate, and returns its answer. The error message names the
+/// type of the exception. An exception such as `KeyboardInterrupt`, which is no error of the function, is also raised when the use of the session ends, so
+/// that it reaches the program.
 fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     Python::attach(|py| {
-        let asked = || -> PyResult<Value> {
+        let call = || -> PyResult<Value> {
             let arguments: Vec<_> =
                 arguments.iter().map(|value| values::from_json(py, value)).collect::<PyResult<_>>()?;
             let answer = function.bind(py).call1(PyTuple::new(py, arguments)?)?;
             values::to_json(&answer, "the answer of the predicate")
         };
-        asked().map_err(|error| {
+        call().map_err(|error| {
             let kind =
                 error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
             if error.is_instance_of::<PyException>(py) {
@@ -56,7 +60,7 @@ fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     })
 }
 
-/// Writes the traceback to the log, for programs that ask for it.
+/// Writes the traceback of an exception to the logger `flowgate.predicates` at the level DEBUG.
 fn log(py: Python<'_>, error: &PyErr) {
     let write = || -> PyResult<()> {
         let logger = py.import("logging")?.call_method1("getLogger", ("flowgate.predicates",))?;
@@ -65,7 +69,7 @@ fn log(py: Python<'_>, error: &PyErr) {
         logger.call_method("debug", ("a predicate raised an exception",), Some(&options))?;
         Ok(())
     };
-    // A logger that fails must not decide on a verdict.
+    // A logger that fails must not change the answer, and so the verdict.
     if let Err(error) = write() {
         error.write_unraisable(py, None);
     }

@@ -1,4 +1,5 @@
-//! Why a call is not simply permitted, and what was found about an event: the classes `Reason`, `Region` and `Finding`.
+//! Gives Python the reasons why a call is not simply permitted, the regions of events that they refer to, and findings of rules about events: the classes
+//! `Reason`, `Region` and `Finding`.
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub(crate) struct PyRegion {
 }
 
 impl PyRegion {
+    /// Converts a region; `label` has a phrase for each dimension in which it exceeds what is required.
     pub(crate) fn of(region: &Region, label: &[String]) -> Self {
         Self {
             event: region.event.0,
@@ -47,11 +49,13 @@ pub(crate) struct PyReason {
 }
 
 impl PyReason {
+    /// Converts a reason. The policy locates its statement.
     pub(crate) fn new(reason: Reason, policy: &Arc<Policy>) -> Self {
         Self { reason, policy: Arc::clone(policy) }
     }
 }
 
+/// Returns the name of an action in Python.
 pub(crate) fn action_name(action: Action) -> &'static str {
     match action {
         Action::Deny => "deny",
@@ -137,7 +141,7 @@ impl PyReason {
     /// Whether a person may approve it for the rest of the conversation.
     #[getter]
     fn is_grantable(&self) -> bool {
-        self.reason.is_grantable
+        self.reason.grant_scope >= flowgate::policy::GrantScope::Conversation
     }
 
     fn __str__(&self) -> String {
@@ -163,6 +167,7 @@ pub(crate) struct PyFinding {
 }
 
 impl PyFinding {
+    /// Converts a finding. The policy locates the statement of its reason.
     pub(crate) fn of(finding: EventFinding, policy: &Arc<Policy>) -> Self {
         Self { event: finding.event.0, reason: PyReason::new(finding.reason, policy) }
     }

@@ -1,4 +1,4 @@
-//! Recorded runs, judged call by call: the classes `Replay` and `JudgedCall`.
+//! Judges recorded runs call by call, as a policy would have: the classes `Replay` and `JudgedCall`, and the method `replay` of `Trace`.
 
 use std::sync::Arc;
 
@@ -60,6 +60,7 @@ impl PyReplay {
         values::display(slf)
     }
 
+    /// Counts the calls by outcome.
     fn __repr__(&self) -> String {
         let count = |outcome: &str| self.calls.iter().filter(|call| call.outcome == outcome).count();
         format!(
@@ -148,13 +149,16 @@ impl PyJudgedCall {
     }
 }
 
-/// What determines the dependencies of calls: a built-in method, or an object in Python.
+/// The influence method that reports what calls depend on: a built-in one, or an object in Python. Exactly one of them
+/// is set.
 struct Influence<'py> {
     builtin: Option<Box<dyn AttributionSession>>,
     python: Option<Bound<'py, PyAny>>,
 }
 
 impl<'py> Influence<'py> {
+    /// Reads the argument `method` of `Trace.replay`: the name of a built-in method, by default `everything`, or an
+    /// object with `attribute`. Raises `ValueError` for an unknown name, and `TypeError` for anything else.
     fn read(given: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
         let registry = MethodRegistry::builtin();
         let name = match given {
@@ -166,7 +170,7 @@ impl<'py> Influence<'py> {
                 }
                 Err(_) => {
                     return Err(PyTypeError::new_err(
-                        "`method` is the name of an influence method, or an object with \
+                        "`method` must be the name of an influence method, or an object with \
                         `attribute(monitor, tool, arguments)`",
                     ));
                 }
@@ -184,7 +188,12 @@ impl<'py> Influence<'py> {
     }
 }
 
-/// Judges a run. Every call is recorded as having happened, whatever its verdict.
+/// Judges the calls of a run in a new session. Every call is recorded as one that ran, whatever its verdict, because in the recorded run it did; other
+/// events get the labels of the policy and, in addition, those that the program gave. An event that the session rejects is listed in the result, and
+/// the replay continues.
+///
+/// Raises an exception if a label does not fit the policy, or the influence method in Python fails or names an unknown
+/// region.
 fn replay(
     py: Python<'_>,
     policy: &PyPolicy,
@@ -201,6 +210,7 @@ fn replay(
     for (index, entry) in recorded.run.entries.iter().enumerate() {
         let EventBody::Call(call) = &entry.body else {
             let label = recorded.labels.iter().find(|(labelled, _)| *labelled == index);
+            // The labels that the program gave can be read only now, since they refer to a policy.
             let names = label.map(|(_, label)| label.under(py, &policy.inner)).transpose()?;
             let pushed = session.monitor(py, |monitor| {
                 let floors = names.map(|names| Floors::from(monitor.from_names(&names)));
@@ -220,6 +230,7 @@ fn replay(
             continue;
         };
         let arguments = call.arguments.as_ref().ok().cloned();
+        // The method in Python is called outside the session, so that it can read the monitor that it receives.
         let given = match &python {
             None => None,
             Some(method) => {

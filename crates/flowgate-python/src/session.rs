@@ -1,4 +1,5 @@
-//! The state that the objects of one session share: a monitor, alone or in a conversation.
+//! Holds the state that the Python objects of one session share: a monitor, alone or in a conversation. `Monitor`, `Conversation`, events, needs and
+//! verdicts all refer to one [`Session`].
 //!
 //! Python threads may share these objects. A method that uses the state releases the interpreter first and then waits for the state, so that
 //! a predicate in Python that the monitor calls can run meanwhile. A predicate that uses the session that calls it gets an
@@ -16,13 +17,14 @@ use pyo3::prelude::*;
 
 use crate::errors::InUseError;
 
-/// What a session consists of.
+/// The state of a session: a monitor alone, or a conversation, which contains one.
 pub(crate) enum State {
     Monitor(Box<Monitor>),
     Conversation(Box<Chat>),
 }
 
-/// A conversation, and the chat as its caller holds it.
+/// A conversation, and what is known of the client whose requests it accepts: the client's profile and the history that
+/// it holds.
 pub(crate) struct Chat {
     pub(crate) conversation: Conversation,
     pub(crate) client: ClientProfile,
@@ -30,6 +32,7 @@ pub(crate) struct Chat {
 }
 
 impl State {
+    /// Returns the monitor, alone or of the conversation.
     pub(crate) fn monitor(&self) -> &Monitor {
         match self {
             Self::Monitor(monitor) => monitor,
@@ -37,6 +40,7 @@ impl State {
         }
     }
 
+    /// Returns the monitor, alone or of the conversation, for changes.
     pub(crate) fn monitor_mut(&mut self) -> &mut Monitor {
         match self {
             Self::Monitor(monitor) => monitor,
@@ -51,7 +55,7 @@ pub(crate) struct Session {
     /// The file of the policy, for places in messages.
     path: Option<String>,
     state: Mutex<State>,
-    /// The thread that uses the state.
+    /// The thread that uses the state at the moment.
     user: Mutex<Option<ThreadId>>,
 }
 
@@ -60,26 +64,33 @@ thread_local! {
     static INTERRUPTION: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Has the current use of a session on this thread end with this exception.
+/// Makes the current use of a session on this thread raise this exception when it ends.
 pub(crate) fn interrupt(error: PyErr) {
     INTERRUPTION.with(|pending| *pending.borrow_mut() = Some(error));
 }
 
 impl Session {
+    /// Creates a session in which no thread uses the state. `path` is the file of the policy.
     pub(crate) fn new(state: State, path: Option<String>) -> Arc<Self> {
         let policy = state.monitor().shared_policy();
         Arc::new(Self { policy, path, state: Mutex::new(state), user: Mutex::new(None) })
     }
 
+    /// Returns the policy, which never changes, so that no lock is needed.
     pub(crate) fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
+    /// Returns the file of the policy, if it has one.
     pub(crate) fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
-    /// Uses the state, without the interpreter.
+    /// Runs `act` on the state, without the interpreter's lock, when no other thread uses the state.
+    /// Other threads of Python run meanwhile, and a predicate in Python takes the lock again.
+    ///
+    /// Raises `InUseError` if this thread uses the state already, that is, a predicate uses the session that calls it;
+    /// and the exception of [`interrupt`], if there is one.
     pub(crate) fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -88,15 +99,16 @@ impl Session {
         let this = std::thread::current().id();
         if *self.user.lock().unwrap_or_else(PoisonError::into_inner) == Some(this) {
             return Err(InUseError::new_err(
-                "a predicate uses the session that calls it: give it what it needs in its arguments",
+                "a predicate uses the session that is evaluating it, which is locked: pass the values that the predicate needs as its arguments",
             ));
         }
         let result = py.detach(|| {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             *self.user.lock().unwrap_or_else(PoisonError::into_inner) = Some(this);
-            let ended = EndOfUse(&self.user);
+            // The guard clears the user also if `act` panics, and before the state is unlocked.
+            let end_of_use = EndOfUse(&self.user);
             let result = act(&mut state);
-            drop(ended);
+            drop(end_of_use);
             result
         });
         match INTERRUPTION.with(|pending| pending.borrow_mut().take()) {
@@ -105,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Uses the monitor, without the interpreter.
+    /// Runs `act` on the monitor like [`with`](Self::with).
     pub(crate) fn monitor<R: Send>(
         &self,
         py: Python<'_>,
@@ -115,7 +127,7 @@ impl Session {
     }
 }
 
-/// Forgets the user of a session, also if the use panics.
+/// Clears [`Session::user`] when dropped, so also if the use of the session panics.
 struct EndOfUse<'s>(&'s Mutex<Option<ThreadId>>);
 
 impl Drop for EndOfUse<'_> {

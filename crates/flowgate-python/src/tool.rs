@@ -1,4 +1,4 @@
-//! The identity of a tool: the class `Tool`.
+//! Gives Python the identity of a tool, its name and its server: the class `Tool`; and reads tools in the arguments of other classes.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -60,17 +60,19 @@ pub(crate) struct ToolArgument(pub(crate) Tool);
 impl<'py> FromPyObject<'_, 'py> for ToolArgument {
     type Error = PyErr;
 
+    /// Converts an argument of a Python function. Raises `TypeError` for anything but a `Tool` or a text.
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(tool) = object.cast::<PyTool>() {
             return Ok(Self(tool.get().0.clone()));
         }
         let text: String = object
             .extract()
-            .map_err(|_| PyTypeError::new_err("a tool is a `Tool`, or a string such as `bank/pay`"))?;
+            .map_err(|_| PyTypeError::new_err("a tool must be a `Tool`, or a string such as `bank/pay`"))?;
         Ok(Self(parse_tool(&text)))
     }
 }
 
+/// Reads `SERVER/NAME`, or the name of one of the agent's own tools. A text that begins with `/` names no server, so all of it is the name.
 fn parse_tool(text: &str) -> Tool {
     match text.split_once('/') {
         Some((server, name)) if !server.is_empty() => Tool::of(server, name),

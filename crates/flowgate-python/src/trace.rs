@@ -1,4 +1,5 @@
-//! Recorded runs: the class `Trace`.
+//! Builds and reads recorded runs, whose events have no labels of a policy yet: the class `Trace`. `Trace.replay`, `Policy.analyze` and
+//! `Policy.check_against` evaluate a run under a policy.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,18 +27,20 @@ pub(crate) struct PyTrace {
     run: Mutex<LabelledRun>,
 }
 
-/// A run, and the labels that a program gave to its events, as `label` reads them.
+/// A run, and the labels that a program gave to its events, with the indices of these.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LabelledRun {
     pub(crate) run: RecordedRun,
     pub(crate) labels: Vec<(usize, GivenLabel)>,
 }
 
-/// A label that a program gave before there was a policy.
+/// A label that a program gave to an event of a run. It is checked when the run is judged, since a run has no policy
+/// before.
 #[derive(Debug, Clone)]
 pub(crate) struct GivenLabel(Value);
 
 impl GivenLabel {
+    /// Converts a label in any of its forms to JSON, from which it can be read again under any policy.
     fn new(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(label) = given.cast::<label::PyLabel>() {
             return Ok(Self(label.get().names().clone()));
@@ -45,26 +48,30 @@ impl GivenLabel {
         Ok(Self(values::to_json(given, "label")?))
     }
 
-    /// Returns the names of the label under a policy.
+    /// Returns the names of the label under a policy. Raises `ValueError` if the label does not fit the policy.
     pub(crate) fn under(&self, py: Python<'_>, policy: &Arc<Policy>) -> PyResult<Value> {
         label::read(policy, &values::from_json(py, &self.0)?)
     }
 }
 
 impl PyTrace {
+    /// Creates a trace of a run that was read; a program has given its events no labels.
     fn new(run: RecordedRun) -> Self {
         Self { run: Mutex::new(LabelledRun { run, labels: Vec::new() }) }
     }
 
+    /// Returns a copy of the run, since other threads may add events to it.
     pub(crate) fn copy(&self) -> LabelledRun {
         self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Builds the trace of the core, without labels.
+    /// Builds a trace of the core from the events, without labels. Raises `TraceError` if they do not form one.
     pub(crate) fn build(&self) -> PyResult<Trace> {
         analysis::build_trace(self.copy().run.entries).map_err(|error| errors::trace_error(&error))
     }
 
+    /// Appends an entry. A label that the program gave is stored beside the entry, because it can be resolved only once
+    /// there is a policy; the entry then carries at least that label.
     fn add(&self, entry: TraceEntry, label: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let label = label.map(GivenLabel::new).transpose()?;
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +83,7 @@ impl PyTrace {
         Ok(())
     }
 
-    /// Returns the id of the last call that has no output yet.
+    /// Returns the id of the last call that has no output yet; `None` if all have one.
     fn open_call(&self) -> Option<String> {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = run.run.entries.iter();
@@ -185,13 +192,15 @@ impl PyTrace {
         name: Option<String>,
         parents: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, Self>> {
+        // The number of the event differs from that of every other call without a given id.
         let id = id.unwrap_or_else(|| format!("call_{}", slf.get().__len__() + 1));
         let entry = AgentPosition::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
         slf.get().add(entry, None)?;
         Ok(slf)
     }
 
-    /// Adds the output of a call: of the last one without an output, or of that with `call_id`.
+    /// Adds the output of a call: of the last one without an output, or of that with `call_id`. `is_error` is `None` if that is unknown; the other arguments
+    /// are those of `user` and `Monitor.tool_output`.
     #[pyo3(signature = (content, *, call_id=None, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output<'py>(
@@ -239,14 +248,15 @@ impl PyTrace {
     }
 }
 
-/// Returns the events of a `Trace`, or of a list of messages.
+/// Returns the events of a `Trace`, or of a list of messages, without the labels that a program gave. Raises `TypeError` for anything else, and
+/// `TraceError` if a message cannot be read.
 pub(crate) fn entries_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<TraceEntry>> {
     if let Ok(trace) = given.cast::<PyTrace>() {
         return Ok(trace.get().copy().run.entries);
     }
     let messages = values::to_list(given, "trace").map_err(|error| {
         if error.is_instance_of::<PyTypeError>(given.py()) {
-            PyTypeError::new_err("a trace is a `Trace`, or a list of messages")
+            PyTypeError::new_err("a trace must be a `Trace`, or a list of messages")
         } else {
             error
         }

@@ -1,4 +1,4 @@
-//! The outcome of a turn: the classes `Turn`, `Reply` and `CallVerdict`.
+//! Gives Python the outcome of a turn of a conversation, which `Conversation.need` returns at its end: the classes `Turn`, `Reply` and `CallVerdict`.
 
 use std::sync::Arc;
 
@@ -22,11 +22,13 @@ pub(crate) struct PyTurn {
 }
 
 impl PyTurn {
+    /// Wraps a finished turn. The policy locates the statements of its reasons.
     pub(crate) fn new(turn: Turn, policy: Arc<Policy>) -> Self {
         Self { turn, policy }
     }
 
-    /// Returns the turn as one completion, for a client that runs the calls itself.
+    /// Returns the turn as one completion, for a client that runs the calls itself. `name` returns the name by which
+    /// the client calls a tool. A turn that ended early says so: by its text for a clearance, by `length` for a limit.
     pub(crate) fn completion(&self, name: &dyn Fn(&flowgate::trace::Tool) -> String) -> Completion {
         let mut text = self.text();
         if self.turn.ended == Some(TurnEnd::Clearance) {
@@ -41,6 +43,8 @@ impl PyTurn {
             arguments: call.arguments.clone(),
         });
         let calls: Vec<ToolCall> = calls.collect();
+        // Calls for the client always stop the message. Without any, a stop for calls means that all of them ran or were refused here, so the message
+        // is at its end.
         let stop = match (calls.is_empty(), self.turn.ended) {
             (false, _) => Stop::Calls,
             (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
@@ -59,7 +63,7 @@ impl PyTurn {
         "user"
     }
 
-    /// The replies of the model as one text. A reply that a rule withholds is replaced by the messages of the rule.
+    /// The replies of the model as one text, with an empty line between them. A reply that a rule withholds is replaced by the messages of the rule.
     #[getter]
     fn text(&self) -> String {
         let parts = self.turn.replies.iter().map(|reply| match reply.withheld.as_slice() {
@@ -103,7 +107,9 @@ impl PyTurn {
         self.turn.rule_messages.clone()
     }
 
-    /// Why the turn ended before the model's last message: `steps`, `full`, `model`, `clearance` or `asked`.
+    /// Why the turn ended before the model's last message; `None` if it ended with it. `steps`: the limit on messages was reached; `full`: the session
+    /// has no room; `model`: the model gave no answer; `clearance`: the model may not see what the next step would show; `asked`: a question to a
+    /// person is open.
     #[getter]
     fn ended(&self) -> Option<&'static str> {
         self.turn.ended.map(|ended| match ended {
@@ -121,7 +127,8 @@ impl PyTurn {
         self.turn.void.iter().map(|call| (PyTool(call.tool.clone()), call.cause.clone())).collect()
     }
 
-    /// What the turn used: messages of the model, looks, questions, tokens.
+    /// What the turn used, as a dict of counts: messages of the model, looks, questions, tokens and more. `hidden` counts hidden regions over all steps, and
+    /// `bits` is an upper bound on what hidden text could reveal.
     #[getter]
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let spent = &self.turn.spent;

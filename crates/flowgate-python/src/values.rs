@@ -1,7 +1,8 @@
 //! Converts values between Python and JSON.
 //!
 //! The conversion is strict: a value that JSON cannot express without loss is an error that names the place, since what was judged
-//! must be what runs. Objects with `model_dump`, such as those of pydantic and of the clients of model providers, are converted by it.
+//! must be what runs. Objects with `model_dump`, such as those of pydantic and of the clients of model providers, are converted by it. Every class of the
+//! package uses these functions for its arguments and results.
 
 use std::fmt::Write as _;
 
@@ -11,17 +12,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 
-/// The deepest nesting of lists and dicts, as of the JSON reader.
+/// The maximum nesting of lists and dicts, the same as that of the JSON reader.
 const MAX_DEPTH: usize = 128;
 /// The largest integer that every JSON parser represents exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
-/// Converts a Python value to JSON. `name` is what errors call it.
+/// Converts a Python value to JSON. `name` is its name in error messages. Raises `ValueError` if JSON cannot express it
+/// without loss.
 pub(crate) fn to_json(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     convert(value, &ValuePath { name, parent: None, step: Step::Root }, 0)
 }
 
-/// Converts a Python dict, or an object like one, to a JSON object.
+/// Converts a Python dict, or an object like one, to a JSON object. `name` is its name in error messages. Raises `TypeError` for any other value.
 pub(crate) fn to_object(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Map<String, Value>> {
     match to_json(value, name)? {
         Value::Object(map) => Ok(map),
@@ -29,7 +31,7 @@ pub(crate) fn to_object(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Map<St
     }
 }
 
-/// Converts a Python list of dicts to a list of JSON values.
+/// Converts a Python list or tuple to a list of JSON values. `name` is its name in error messages. Raises `TypeError` for any other value.
 pub(crate) fn to_list(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Value>> {
     match to_json(value, name)? {
         Value::Array(list) => Ok(list),
@@ -37,12 +39,13 @@ pub(crate) fn to_list(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Valu
     }
 }
 
-/// Converts the parameters of a policy that a program gives.
+/// Converts the parameters of a policy, the values of `input.NAME`, that a program gives; none if it gives nothing.
 pub(crate) fn to_parameters(given: Option<&Bound<'_, PyAny>>) -> PyResult<Map<String, Value>> {
     given.map_or_else(|| Ok(Map::new()), |given| to_object(given, "parameters"))
 }
 
-/// Whether every JSON parser reads all numbers in the value alike.
+/// Returns whether every JSON parser reads all numbers in the value alike. Some parsers read integers as floats of 64 bits and round those beyond
+/// [`MAX_EXACT`].
 pub(crate) fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => {
@@ -54,7 +57,7 @@ pub(crate) fn is_exact(value: &Value) -> bool {
     }
 }
 
-/// Converts a JSON value to Python.
+/// Converts a JSON value to Python. A number becomes an integer if it is one of 64 bits, signed or not, else a float.
 pub(crate) fn from_json<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
@@ -82,18 +85,20 @@ pub(crate) fn from_object<'py>(py: Python<'py>, map: &Map<String, Value>) -> PyR
     Ok(dict)
 }
 
-/// Returns an object as HTML, as `flowgate.display` makes it.
+/// Returns an object as HTML for a notebook; the Python module `flowgate.display` writes it.
 pub(crate) fn display<'py, T>(object: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
     object.py().import("flowgate.display")?.call_method1("html_of", (object.as_any(),))
 }
 
-/// The path to a part of a value, for errors.
+/// The path to a part of a value, for error messages. A part refers to the one that contains it, so that paths take no
+/// memory unless there is an error.
 struct ValuePath<'p> {
     name: &'p str,
     parent: Option<&'p Self>,
     step: Step<'p>,
 }
 
+/// The last step of a path.
 enum Step<'p> {
     Root,
     Key(&'p str),
@@ -101,10 +106,12 @@ enum Step<'p> {
 }
 
 impl<'p> ValuePath<'p> {
+    /// Returns the path to a part of this value.
     fn child(&'p self, step: Step<'p>) -> Self {
         Self { name: self.name, parent: Some(self), step }
     }
 
+    /// Appends the path to `path`, such as `arguments["to"][0]`.
     fn write(&self, path: &mut String) {
         if let Some(parent) = self.parent {
             parent.write(path);
@@ -116,6 +123,7 @@ impl<'p> ValuePath<'p> {
         };
     }
 
+    /// Returns an exception about this part. `problem` is a predicate for it.
     fn error(&self, problem: &str) -> PyErr {
         let mut path = String::new();
         self.write(&mut path);
@@ -123,11 +131,18 @@ impl<'p> ValuePath<'p> {
     }
 }
 
+/// Returns the name of a value's type, for error messages.
 fn type_name(value: &Bound<'_, PyAny>) -> String {
     let name = value.get_type().name();
     name.map_or_else(|_| "another type".to_owned(), |name| format!("`{name}`"))
 }
 
+/// Converts a value and its parts to JSON. `place` is the path to it, and `depth` the number of lists and dicts around
+/// it.
+///
+/// A subclass of a dict may present other content than its entries, so only exact dicts are read directly; other
+/// mappings are read by their method `items`. Booleans are checked before integers, because they are integers in
+/// Python.
 fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyResult<Value> {
     if depth > MAX_DEPTH {
         return Err(place.error("is nested too deeply: pass a flatter value"));
@@ -165,6 +180,7 @@ fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyR
     if let Ok(tuple) = value.cast::<PyTuple>() {
         return list_of(tuple.iter(), tuple.len(), place, depth);
     }
+    // A class has the method as well, but only its instances have values. Fields that are `None` count as absent.
     if value.hasattr(intern!(value.py(), "model_dump"))? && !value.is_instance_of::<pyo3::types::PyType>() {
         let options = PyDict::new(value.py());
         options.set_item("mode", "json")?;
@@ -186,6 +202,7 @@ fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyR
     )))
 }
 
+/// Converts an entry of a dict and adds it to `map`. Keys must be strings, as in JSON: converting `1` to `"1"` could make two keys equal.
 fn insert(
     map: &mut Map<String, Value>,
     key: &Bound<'_, PyAny>,
@@ -202,6 +219,7 @@ fn insert(
     Ok(())
 }
 
+/// Converts the items of a list or tuple. `length` is their expected number, for which room is reserved.
 fn list_of<'py>(
     items: impl Iterator<Item = Bound<'py, PyAny>>,
     length: usize,
@@ -215,6 +233,7 @@ fn list_of<'py>(
     Ok(Value::Array(list))
 }
 
+/// Returns the text of a Python string. Raises `ValueError` for a lone surrogate, which UTF-8 cannot express.
 fn text_of(text: &Bound<'_, PyString>, place: &ValuePath<'_>) -> PyResult<String> {
     let text = text.to_cow();
     text.map(std::borrow::Cow::into_owned)

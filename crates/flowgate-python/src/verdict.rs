@@ -1,7 +1,7 @@
-//! Verdicts: the classes `Verdict`, `Permit`, `Confirm`, `Deny` and `AuthorizedCall`.
+//! Gives Python the verdicts of the monitor: the classes `Verdict`, `Permit`, `Confirm`, `Deny` and `AuthorizedCall`.
 //!
-//! A permit is evidence that the monitor judged exactly this call, and it is used once. It refers to its session, so that
-//! `permit.redeem()` needs nothing else.
+//! `Monitor.judge` returns one. A permit is evidence that the monitor has judged exactly this call, and can be used once. It holds a reference to
+//! its session, so that `permit.redeem()` needs no arguments.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -28,18 +28,22 @@ pub(crate) struct PyVerdict {
 }
 
 impl PyVerdict {
+    /// Creates the part that all verdicts have in common. `call` is `None` where the monitor no longer has it.
     fn new(outcome: Outcome, session: &Arc<Session>, judgement: &Judgement, call: Option<&Call>) -> Self {
         Self { outcome, session: Arc::clone(session), judgement: judgement.clone(), call: call.cloned() }
     }
 
+    /// Returns the label of the call on one line.
     fn label_text(&self) -> String {
         self.judgement.label.join(", ")
     }
 
+    /// Returns the tool of the call and a space, for `repr`; empty if the call is unknown.
     fn call_text(&self) -> String {
         self.call.as_ref().map(|call| format!("{} ", call.tool)).unwrap_or_default()
     }
 
+    /// Returns the messages of all reasons on one line.
     fn why_text(&self) -> String {
         let reasons = self.judgement.reasons.iter().map(|reason| reason.message.as_str());
         reasons.collect::<Vec<_>>().join("; ")
@@ -126,6 +130,7 @@ impl PyVerdict {
         self.outcome == Outcome::Permit
     }
 
+    /// Shows the outcome, the tool, the label and the reasons.
     fn __repr__(&self) -> String {
         let outcome = match self.outcome {
             Outcome::Permit => "Permit",
@@ -142,16 +147,20 @@ impl PyVerdict {
 #[pyclass(frozen, extends = PyVerdict, module = "flowgate", name = "Permit")]
 pub(crate) struct PyPermit {
     session: Arc<Session>,
+    /// None after the permit was used or given up.
     permit: Mutex<Option<Permit>>,
+    /// The call that a `with` statement runs or has run.
     running: Mutex<Option<Py<PyAuthorizedCall>>>,
 }
 
 impl PyPermit {
+    /// Takes the permit, so that it cannot be used again. Raises `UsedError` the second time.
     fn take(&self) -> PyResult<Permit> {
         let permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
         permit.ok_or_else(|| UsedError::new_err("the permit is used already: judge the call again"))
     }
 
+    /// Returns the call that a `with` statement runs, if there is one.
     fn running(&self, py: Python<'_>) -> Option<Py<PyAuthorizedCall>> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().map(|call| call.clone_ref(py))
@@ -160,7 +169,7 @@ impl PyPermit {
 
 #[pymethods]
 impl PyPermit {
-    /// Redeems the permit: the call runs now. It is judged again first if the session has changed since.
+    /// Redeems the permit: the call counts as running from now on. It is judged again first if the session has changed since.
     ///
     /// Raises `Denied` if the call must not run after all, and `UsedError` the second time.
     fn redeem(&self, py: Python<'_>) -> PyResult<PyAuthorizedCall> {
@@ -175,7 +184,7 @@ impl PyPermit {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Turns the permit into a question to a person.
+    /// Turns the permit into a question to a person, for a program that wants a person to decide although the policy permits the call. The permit is then used.
     fn require_approval(&self, py: Python<'_>) -> PyResult<Py<PyConfirm>> {
         let permit = self.take()?;
         let question = self.session.monitor(py, |monitor| monitor.require_approval(permit))?;
@@ -188,6 +197,7 @@ impl PyPermit {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
+    /// Redeems the permit for a `with` statement, whose end records a failure if there is no output by then.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAuthorizedCall>> {
         let call = Py::new(py, self.redeem(py)?)?;
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(call.clone_ref(py));
@@ -203,6 +213,8 @@ impl PyPermit {
         error: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
+        // An exception continues after the `with` statement, as `False` says. Its text is not recorded, because it may contain what the tool was
+        // given.
         let _ = (error, traceback);
         let Some(call) = self.running(py) else { return Ok(false) };
         let text = if kind.is_none() { "the tool gave no output" } else { "the tool raised an exception" };
@@ -215,6 +227,7 @@ impl PyPermit {
 #[pyclass(frozen, extends = PyVerdict, module = "flowgate", name = "Confirm")]
 pub(crate) struct PyConfirm {
     session: Arc<Session>,
+    /// None after the question was answered.
     question: Mutex<Option<Question>>,
     is_grantable: bool,
     /// What a person is shown; computed when it is first read, since it searches the trace.
@@ -229,6 +242,8 @@ struct QuestionDetails {
 }
 
 impl PyConfirm {
+    /// Returns what a person is shown; computes it at the first use. Raises `UsedError` if the question was answered
+    /// before that.
     fn details(&self, py: Python<'_>) -> PyResult<&QuestionDetails> {
         if let Some(details) = self.details.get() {
             return Ok(details);
@@ -242,7 +257,7 @@ impl PyConfirm {
             })
         })?;
         let details = details.ok_or_else(|| {
-            UsedError::new_err("the question is answered already: read what a person is to be shown before")
+            UsedError::new_err("the question is answered already: read its summary, evidence and changeable arguments before you answer it")
         })?;
         Ok(self.details.get_or_init(|| details))
     }
@@ -275,9 +290,10 @@ impl PyConfirm {
     }
 
     /// Records that a person has approved exactly this call, for the reasons that are listed, and returns the permit. With
-    /// `for_session`, equal calls need no further approval if the question is grantable.
+    /// `for_session`, equal calls of the session need no further approval.
     ///
-    /// Raises `Denied` if the call must not run after all, and `UsedError` the second time.
+    /// Raises `Denied` if the call must not run after all, or if `for_session` is given and the question is not grantable, and `UsedError` the second
+    /// time.
     #[pyo3(signature = (*, for_session=false))]
     fn approve(&self, py: Python<'_>, for_session: bool) -> PyResult<Py<PyPermit>> {
         let question = self.question.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -293,7 +309,7 @@ impl PyConfirm {
         }
     }
 
-    /// Records that the call will not run.
+    /// Records that the call will not run; the question can no longer be approved.
     fn refuse(&self) {
         drop(self.question.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -388,12 +404,14 @@ impl PyAuthorizedCall {
 }
 
 impl PyAuthorizedCall {
+    /// Adds the output of the call to the session, and marks the call as answered, so that the end of a `with` statement does not record a failure.
     fn push(&self, py: Python<'_>, entry: TraceEntry, label: Option<&Bound<'_, PyAny>>) -> PyResult<PyEvent> {
         *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner) = true;
         entry::push(py, &self.session, entry, label)
     }
 
-    /// Records that the call gave no output, unless it has one.
+    /// Records that the call failed with the message `text`, unless its output or error is recorded already.
+    /// Only a constant may be recorded, since the text is not labelled by the policy.
     fn fail(&self, py: Python<'_>, text: &'static str) -> PyResult<()> {
         let was_answered =
             std::mem::replace(&mut *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner), true);
@@ -406,7 +424,7 @@ impl PyAuthorizedCall {
     }
 }
 
-/// Converts a verdict to the class of its kind.
+/// Converts a verdict on `call` to the class of its kind: `Permit`, `Confirm` or `Deny`.
 pub(crate) fn to_python(
     py: Python<'_>,
     session: &Arc<Session>,
@@ -420,6 +438,7 @@ pub(crate) fn to_python(
     })
 }
 
+/// Creates a `Permit`, which can be used once; `call` is what it shows as its call.
 fn permit(
     py: Python<'_>,
     session: &Arc<Session>,
@@ -435,6 +454,7 @@ fn permit(
     Py::new(py, PyClassInitializer::from(base).add_subclass(permit))
 }
 
+/// Creates a `Confirm` from the monitor's question to a person.
 fn confirm(py: Python<'_>, session: &Arc<Session>, question: Question) -> PyResult<Py<PyConfirm>> {
     let base = PyVerdict::new(Outcome::Confirm, session, question.judgement(), question.call());
     let is_grantable = question.is_grantable();
@@ -447,6 +467,7 @@ fn confirm(py: Python<'_>, session: &Arc<Session>, question: Question) -> PyResu
     Py::new(py, PyClassInitializer::from(base).add_subclass(confirm))
 }
 
+/// Creates a `Deny`, which shows the reasons of the judgement. `call` is `None` where the caller no longer has it.
 fn deny(
     py: Python<'_>,
     session: &Arc<Session>,
@@ -457,7 +478,8 @@ fn deny(
     Py::new(py, PyClassInitializer::from(base).add_subclass(PyDeny))
 }
 
-/// Returns the exception for a call that must not run.
+/// Returns the exception `Denied`, with the verdict, for a call that must not run after all.
+/// If the verdict cannot be created, that exception is returned instead, so that the call fails in any case.
 pub(crate) fn denied(py: Python<'_>, session: &Arc<Session>, denial: &Denial) -> PyErr {
     match deny(py, session, denial.judgement(), None) {
         Ok(verdict) => Denied::new_err((verdict,)),

@@ -241,7 +241,7 @@ def test_a_tool_that_fails(error: Exception, shown: str) -> None:
     call = flowgate.Completion("", [("pay", {"to": "ann"})])
     guard = flowgate.Guard(POLICY, [pay], model=(model := ScriptedModel([call, "It failed."])))
     guard.run("Pay Ann.")
-    # What the policy says of results does not hold for errors.
+    # The policy's labels for results do not apply to errors.
     assert shown not in text_of_request(model.requests[1])
     [output] = [event for event in guard.monitor.events if event.kind == "output"]
     assert (output.is_error, output.content, str(output.label)) == (True, shown, "untrusted")
@@ -268,7 +268,7 @@ def test_an_approver_that_fails_has_not_approved() -> None:
 def test_a_decision_that_is_none_decides_nothing() -> None:
     bank = Bank(INJECTION.text)
     guard = bank.guard(ObedientModel([("read_page", {"url": "x"}), "Read."], [INJECTION]), approve=lambda _: None)
-    with pytest.raises(ValueError, match="a decision is True, False"):
+    with pytest.raises(ValueError, match="a decision must be True, False"):
         guard.run("Read x.")
     assert bank.paid == []
 

@@ -147,7 +147,7 @@ def test_labels_are_a_lattice() -> None:
         ({"integrit": "trusted"}, "the policy declares no dimension `integrit`: did you mean `integrity`?"),
         ({"secrecy": "privat"}, "dimension `secrecy` has no element `privat`: did you mean `private`?"),
         ({"readers": 3}, "the value for dimension `readers` does not fit it"),
-        (3, "a label is a `Label`, an element such as"),
+        (3, "a label must be a `Label`, an element such as"),
     ],
 )
 def test_a_label_that_does_not_exist(given: object, message: str) -> None:
@@ -387,5 +387,5 @@ def test_attributions() -> None:
     assert not monitor.judge("pay", {"to": "ann"}, attribution=flowgate.Attribution("hidden"))
     with pytest.raises(IndexError, match="there is no region `nothing` of event 0"):
         monitor.judge("pay", {}, attribution=flowgate.Attribution([(0, "nothing")]))
-    with pytest.raises(ValueError, match="a dependency is"):
+    with pytest.raises(ValueError, match="a dependency must be"):
         flowgate.Attribution("all")

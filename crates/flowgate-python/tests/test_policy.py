@@ -73,7 +73,7 @@ def test_a_policy_describes_itself() -> None:
     assert not policy.is_rules_only
     assert flowgate.Policy('raise "x" if:\n    (m: Message)\n    "x" in m.content\n').is_rules_only
     assert policy.argument_role("pay", "amount") is None
-    with pytest.raises(ValueError, match="`dialect` is"):
+    with pytest.raises(ValueError, match="`dialect` must be"):
         flowgate.Policy(PAY, dialect="other")
 
 
@@ -161,7 +161,7 @@ def test_rules_over_runs() -> None:
     failing = flowgate.Policy('raise "x" if:\n    (m: Message)\n    m.content == input.word\n')
     assert failing.analyze([{"role": "user", "content": "a"}]).failures[0].kind == "missing-parameter"
     assert failing.analyze([{"role": "user", "content": "a"}], parameters={"word": "a"}).violations
-    with pytest.raises(TypeError, match="a trace is a `Trace`, or a list of messages"):
+    with pytest.raises(TypeError, match="a trace must be a `Trace`, or a list of messages"):
         policy.analyze("text")
 
 

@@ -24,11 +24,12 @@ fn labels() -> (Space, Label, Label) {
         Dimension::new("readers", Purpose::Secrecy, DimensionKind::Readers),
     ])
     .unwrap();
-    let mut roster = NameTable::new(&space);
+    let mut name_table = NameTable::new(&space);
     let mut label = |level: &str, category: &str, reader: &str| {
         let categories =
-            roster.set(&space, "categories", &[category.to_owned()], ComputedLabelUse::Data).unwrap();
-        let readers = roster.set(&space, "readers", &[reader.to_owned()], ComputedLabelUse::Data).unwrap();
+            name_table.set(&space, "categories", &[category.to_owned()], ComputedLabelUse::Data).unwrap();
+        let readers =
+            name_table.set(&space, "readers", &[reader.to_owned()], ComputedLabelUse::Data).unwrap();
         let level = space.element("level", level).unwrap();
         level.label.join(&categories.label).join(&readers.label)
     };

@@ -1,7 +1,8 @@
 //! Evaluates the rules of a policy over a finished trace: returns all matches with the locations that they concern.
 //!
-//! This is the offline use of policies in *AI Agents with Formal Security Guarantees*, over logged traces. The
-//! [`monitor`](crate::monitor) is the online use, before a call runs.
+//! This is the offline use of policies in *AI Agents with Formal Security Guarantees*, over logged traces: the policy
+//! API of the gateway and the Python package call [`analyze`]. The [`monitor`](crate::monitor) is the online use,
+//! before a call runs.
 
 mod violations;
 
@@ -84,6 +85,7 @@ impl From<&EvalError> for EvaluationFailureKind {
     fn from(error: &EvalError) -> Self {
         match error {
             EvalError::Fuel => Self::Fuel,
+            // A rule reports a missing value as a type error; `Missing` is for statements that grant something.
             EvalError::Type(_) | EvalError::Missing => Self::Type,
             EvalError::MissingParameter(_) => Self::MissingParameter,
             EvalError::Unavailable(_) => Self::Unavailable,
@@ -142,6 +144,8 @@ pub fn build_trace(entries: impl IntoIterator<Item = TraceEntry>) -> Result<Trac
     Ok(trace)
 }
 
+/// Appends an entry to a trace as an event that has happened. All labels are bottom, since rules do not read labels.
+/// An output answers the first call with its id.
 fn append_event(trace: &mut Trace, entry: TraceEntry) -> Result<(), TraceError> {
     let event = trace.len();
     let place = trace.position_of(&entry).map_err(|problem| TraceError { event, problem })?;
@@ -166,7 +170,9 @@ pub fn analyze(
     Ok(analyze_trace(policy, &build_trace(entries)?, options))
 }
 
-/// Evaluates the rules of a policy over a trace.
+/// Evaluates the rules of a policy over a trace. Most rules are matched as each event arrives. A rule with a block
+/// that counts other events (`count`, `forall`) is matched once at the end, since a later event could invalidate its
+/// matches.
 pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) -> Analysis {
     let parameters = Parameters::new(&options.parameters);
     let answers = PredicateAnswers::new(options.predicates.clone(), []);
@@ -202,8 +208,8 @@ pub fn analyze_naively(
     Ok(report.finish())
 }
 
-/// Reports what each event of a trace completes, as a monitor does while the trace grows: a match that ends with the
-/// event, or a block that counts it.
+/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event: the
+/// matches that the event completes, or that arise because a block counts the event.
 ///
 /// # Errors
 /// As [`build_trace`].
@@ -232,7 +238,7 @@ pub fn analyze_steps_naively(
     })
 }
 
-/// Evaluates one event.
+/// The evaluation of the rules for one new event, which reports its findings to a collector.
 type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut ViolationCollector<'_>) + 's;
 
 /// Appends the entries to a trace one by one, and evaluates each new event by `step`. Returns one analysis for each

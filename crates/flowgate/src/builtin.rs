@@ -1,9 +1,9 @@
 //! Lists the functions that policies can call. The compiler looks names up here, and the evaluator calls the rows.
 //!
-//! Each family is one file; each function is a row with its name, its arguments and one sentence of documentation. A
-//! function that needs its argument has no result for a missing one: a rule fails with an error, and a statement that
-//! grants something does not hold. In the dialect of invariant-ai the result is missing instead, so that one
-//! absent key does not stop a rule.
+//! Each submodule contains one family of functions; each function is a row of its table with a name, the number of
+//! arguments and one sentence of documentation. A function that needs its argument has no result for a missing one: a
+//! rule fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai the
+//! result is a missing value instead, so that one absent key does not stop a rule.
 
 mod access;
 mod collection;
@@ -37,7 +37,8 @@ pub(crate) static FUNCTIONS: Functions = Functions {
     finds: has_finding,
 };
 
-/// Creates an evaluator with these functions.
+/// Creates an evaluator for conditions of `plan` over `trace` that can call the built-in functions. It takes each step
+/// from `fuel`; `missing` decides what a missing value means to a comparison.
 pub(crate) fn evaluator<'a>(
     plan: &'a Plan,
     trace: &'a Trace,
@@ -60,8 +61,9 @@ pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.all().map(|function| function.name)
 }
 
-/// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern. The fuel is charged by
-/// the length of the text.
+/// Returns whether a detector finds data of `kind` in a text of `value`: the test that a tool pattern such as
+/// `tool:send({to: <EMAIL_ADDRESS>})` states. `kind` is one of [`MATCHERS`]; `DUMMY` is the one text `__DUMMY__`. The
+/// fuel is charged by the length of the texts.
 fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
         evaluator.spend(piece.text.len() / 4)?;
@@ -78,12 +80,14 @@ fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Resu
     Ok(false)
 }
 
-/// Returns the n-th argument with parts of events resolved; missing if there is none.
+/// Returns the argument at `index` with parts of events resolved; a missing value if there is no such argument.
 fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: usize) -> Result<Value> {
     arguments.get(index).map_or(Ok(Value::Absent), |value| evaluator.resolve(value))
 }
 
-/// Applies `f` to the first argument if it is text.
+/// Implements a function of one text: applies `f` to the first argument. For an argument that is not a text, the result
+/// is what all functions of texts have in common: an error that names the function `name`, or a missing value where one
+/// is permitted.
 fn map_text(
     evaluator: &mut Evaluator<'_>,
     arguments: &[Value],
@@ -104,6 +108,9 @@ fn type_error<T>(message: String) -> Result<T> {
     Err(EvalError::Type(message))
 }
 
+/// Creates the row of a function that is called by its name, such as `len(x)`. `arguments` are the fewest and the most
+/// arguments; `doc` is the sentence of the reference page. The row has no names for arguments (`parameters`), so they
+/// are given by position alone.
 const fn row(
     name: &'static str,
     arguments: (usize, usize),
@@ -113,6 +120,8 @@ const fn row(
     Function { name, arguments, parameters: &[], doc, run, canonical: None, is_method: false }
 }
 
+/// Creates the row of a function that can also be called as a method, such as `x.lower()`, with `x` as its first
+/// argument. The parameters are those of [`row`].
 const fn method(
     name: &'static str,
     arguments: (usize, usize),

@@ -5,11 +5,11 @@
 //! means; it never permits. The evaluator records the regions that it reads: a statement that lowers a label may read
 //! only regions at or below that label.
 
-mod answered;
 mod block;
 mod compare;
 mod expression;
 mod function;
+mod listed;
 mod member;
 mod missing_values;
 mod search;
@@ -90,6 +90,7 @@ impl Candidates for AllEvents {
 /// The callback for each assignment that satisfies a query; returns whether to stop.
 pub(crate) type MatchCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &Frame) -> Result<bool> + 'f;
 
+/// The state of one evaluation: its inputs, its fuel, and a record of the regions that it reads.
 pub(crate) struct Evaluator<'a> {
     pub(crate) plan: &'a Plan,
     functions: &'a Functions,
@@ -99,6 +100,7 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) parameters: &'a Parameters,
     pub(crate) answers: &'a PredicateAnswers,
     pub(crate) candidates: &'a dyn Candidates,
+    /// The regions that were read for the current assignment.
     pub(crate) reads: Vec<RegionRead>,
     /// While set, the join of the labels of everything that was read and then forgotten.
     pub(crate) touched: Option<Label>,
@@ -106,14 +108,14 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) forgotten: Vec<RegionRead>,
     /// Whether the query may iterate over rows without recording a read of the structure around them.
     pub(crate) quiet: bool,
-    /// Set during such an iteration.
+    /// Whether the evaluator is in such an iteration now.
     is_quiet: bool,
     /// Whether a comparison has failed because a value was missing.
     pub(crate) missed: bool,
     /// Whether a condition that a missing value leaves undecided counts as satisfied. Set for statements that can
     /// only restrict.
     pub(crate) doubt_restricts: bool,
-    /// The locations that a match concerns, while they are recorded.
+    /// The locations that a match concerns; `None` while they are not recorded.
     pub(crate) marks: Option<Vec<MatchLocation>>,
     /// The reasons why assignments that satisfy all other conditions could not be decided, without duplicates.
     pub(crate) failures: Vec<EvalError>,
@@ -121,6 +123,7 @@ pub(crate) struct Evaluator<'a> {
     undecided: u64,
     /// The first condition of the current assignment that could not be evaluated.
     trouble: Option<UndecidedReason>,
+    /// The number of predicates of the policy that are being evaluated, one within the other.
     depth: usize,
     /// The total size of computed values in bytes, including values that have been dropped.
     made: usize,
@@ -140,7 +143,7 @@ const MAX_DEPTH: usize = 32;
 /// The answers of an evaluation without external predicates.
 static NO_ANSWERS: LazyLock<PredicateAnswers> = LazyLock::new(PredicateAnswers::default);
 
-/// Maximum number of failures that are kept.
+/// Maximum number of failures that are recorded.
 const MAX_FAILURES: usize = 100;
 /// Maximum total size of the values that one evaluation may compute, in bytes.
 const MAX_ALLOCATED_BYTES: usize = 512 << 20;
@@ -150,6 +153,9 @@ const ITEM: usize = 32;
 const ANY_NUMBER: u64 = 1 << 32;
 
 impl<'a> Evaluator<'a> {
+    /// Creates an evaluator without parameters of the policy and without answers to extern predicates, which
+    /// `with_inputs` adds. `missing` states what a missing value means: something else in a rule than in a statement
+    /// that grants.
     pub(crate) fn new(
         plan: &'a Plan,
         trace: &'a Trace,
@@ -193,6 +199,10 @@ impl<'a> Evaluator<'a> {
         self.plan.dialect
     }
 
+    /// Subtracts steps from the fuel.
+    ///
+    /// # Errors
+    /// If there is not enough fuel: then all of it is spent.
     pub(crate) fn spend(&mut self, steps: usize) -> Result<()> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         match self.fuel.checked_sub(steps) {
@@ -223,9 +233,10 @@ impl<'a> Evaluator<'a> {
         self.charge_bytes(size)
     }
 
-    /// Charges for a copy of a region.
+    /// Charges for a copy of a region with its subtree.
     fn charge_copy(&mut self, event: EventId, node: NodeId) -> Result<()> {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
+        // Nodes are stored in pre-order, so the subtree is a range.
         let end = document.node(node).map_or(node, |found| found.end);
         let text = |node: NodeId| match document.node(node).map(|node| (&node.text, &node.content)) {
             Some((Some(text), _)) => text.len(),
@@ -240,9 +251,11 @@ impl<'a> Evaluator<'a> {
         self.label_of(&self.reads)
     }
 
+    /// Returns the join of the labels of regions that were read.
     fn label_of(&self, reads: &[RegionRead]) -> Label {
         let label = |read: &RegionRead| {
             let document = self.trace.event(read.event).map(|event| &event.document);
+            // A shallow read has seen the node alone, not what is below it.
             document.map_or(Label::BOTTOM, |document| match read.deep {
                 true => document.label_of(read.node),
                 false => document.node(read.node).map_or(Label::BOTTOM, |node| node.label),
@@ -251,9 +264,10 @@ impl<'a> Evaluator<'a> {
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
-    /// Drops the reads after the first `noted`. Where reads are tracked, their label stays in `touched`.
-    pub(crate) fn truncate_reads(&mut self, noted: usize) {
-        let forgotten = self.reads.split_off(noted.min(self.reads.len()));
+    /// Removes the reads after the first `retained`, since the result no longer depends on them. While `touched` is set,
+    /// joins their labels into it and moves them to `forgotten`.
+    pub(crate) fn truncate_reads(&mut self, retained: usize) {
+        let forgotten = self.reads.split_off(retained.min(self.reads.len()));
         if let Some(touched) = self.touched {
             self.touched = Some(touched.join(&self.label_of(&forgotten)));
             self.forgotten.extend(forgotten);
@@ -267,7 +281,11 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Returns the items of a list or the values of a map; no items for a missing value in a rule.
+    /// Returns the items of a list or the values of a map, and records a read of the structure. In a rule, a missing
+    /// value has no items, and neither has the empty content of a message (`Silent`).
+    ///
+    /// # Errors
+    /// If the value is missing in a statement that grants something, or is of another type.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
             Value::Absent | Value::None | Value::Silent => self.items_of_non_list(value),
@@ -280,6 +298,7 @@ impl<'a> Evaluator<'a> {
             {
                 Ok(vec![Value::Part(RegionKind::Text, *event, *node)])
             }
+            // The items of a tool's schema are the tool's parameters.
             Value::Node(event, node) if self.is_schema(*event, *node) => {
                 self.parts(&Value::Event(*event), Type::ToolParameter)
             }
@@ -289,6 +308,7 @@ impl<'a> Evaluator<'a> {
                 };
                 match document.node(*node).map(|node| &node.content) {
                     Some(NodeContent::List | NodeContent::Map) => {
+                        // The statement may permit an iteration without a read of the list around the items.
                         if !self.is_quiet {
                             self.reads.push(RegionRead { event: *event, node: *node, deep: false });
                         }
@@ -311,8 +331,9 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns the items of a value that is not a list. A text or a null where a list is expected must neither evade
-    /// a rule nor satisfy a condition over all items.
+    /// Returns the result of an iteration over a value that is not a list: no items for an empty content, or for a
+    /// missing value in a rule; otherwise an error. A text or a null where a list is expected must neither evade a rule
+    /// nor satisfy a condition over all items.
     fn items_of_non_list(&self, value: &Value) -> Result<Vec<Value>> {
         match (value, self.missing) {
             (Value::Absent | Value::None, MissingValueMode::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
@@ -322,11 +343,11 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Returns whether a value has a type of the policy language. A text that encodes a list is both a `str` and a
-    /// `list`.
+    /// `list`; a withdrawn call, which rules no longer see, has no type.
     pub(crate) fn has_type(&self, value: &Value, ty: Type) -> bool {
         match value {
-            // A value whose evaluation failed is kept, so that the failure is reported unless another condition rules
-            // it out.
+            // A value whose evaluation failed has every type, so that the failure is reported unless another condition
+            // rules it out.
             Value::Failed(_) => true,
             Value::Event(id) => {
                 self.trace.event(*id).filter(|event| event.status != Status::Withdrawn).is_some_and(|event| {
@@ -362,12 +383,13 @@ impl<'a> Evaluator<'a> {
             Value::Bool(_) => matches!(ty, Type::Bool | Type::Any),
             Value::List(_) | Value::Texts(_) | Value::Answers(_) => matches!(ty, Type::List | Type::Any),
             Value::Dict(_) => matches!(ty, Type::Dict | Type::Any),
+            // Missing values and `None` have no type of their own.
             _ => ty == Type::Any,
         }
     }
 }
 
-/// Adds the size of a value; stops once it exceeds the limit.
+/// Adds the size of a value with its content to `size`; stops once `size` exceeds [`MAX_ALLOCATED_BYTES`].
 fn add_value_size(value: &Value, size: &mut usize) {
     *size = size.saturating_add(ITEM);
     if *size > MAX_ALLOCATED_BYTES {
@@ -385,6 +407,7 @@ fn add_value_size(value: &Value, size: &mut usize) {
     }
 }
 
+/// Sets the value of a variable.
 pub(crate) fn set(frame: &mut Frame, slot: VariableSlot, value: Value) {
     if let Some(place) = frame.get_mut(slot) {
         *place = value;

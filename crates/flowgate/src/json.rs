@@ -1,7 +1,8 @@
 //! Parses JSON strictly: rejects input that two parsers could read differently.
 //!
 //! `{"to":"bob","to":"mallory"}` may be one call to this parser and another to the tool. So duplicate keys are an
-//! error, and so are numbers outside I-JSON (RFC 7493) where numbers must reach the tool unchanged.
+//! error, and so are numbers outside I-JSON (RFC 7493) where numbers must reach the tool unchanged. Call arguments,
+//! recorded runs and lists of tools are parsed with it.
 
 use std::fmt;
 
@@ -52,6 +53,7 @@ pub fn parse(text: &str, numbers: Numbers) -> Result<Value, JsonError> {
     Ok(value)
 }
 
+/// Converts an error of the library, without its location in the message.
 fn to_json_error(error: &serde_json::Error) -> JsonError {
     let text = error.to_string();
     let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
@@ -59,6 +61,7 @@ fn to_json_error(error: &serde_json::Error) -> JsonError {
     JsonError { line: error.line(), column: error.column(), message: message.to_owned() }
 }
 
+/// Deserializes a JSON value, and rejects duplicate keys and, depending on [`Numbers`], inexact numbers.
 struct StrictJsonSeed(Numbers);
 
 impl<'de> DeserializeSeed<'de> for StrictJsonSeed {
@@ -85,17 +88,17 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        self.exact(value as f64)?;
+        self.check_exact(value as f64)?;
         Ok(Value::Number(value.into()))
     }
 
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        self.exact(value as f64)?;
+        self.check_exact(value as f64)?;
         Ok(Value::Number(value.into()))
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        self.exact(value)?;
+        self.check_exact(value)?;
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number is not finite"))
     }
 
@@ -119,6 +122,7 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             match map.entry(key) {
+                // Parsers differ in which of two values for one key they use.
                 Entry::Occupied(_) => return Err(de::Error::custom("duplicate key")),
                 Entry::Vacant(place) => {
                     place.insert(entries.next_value_seed(Self(self.0))?);
@@ -130,7 +134,8 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
 }
 
 impl StrictJsonSeed {
-    fn exact<E: de::Error>(&self, value: f64) -> Result<(), E> {
+    /// Fails for an integer that another parser may round, if only exact numbers are accepted.
+    fn check_exact<E: de::Error>(&self, value: f64) -> Result<(), E> {
         if self.0 == Numbers::Exact && value.abs() > MAX_EXACT && value.fract() == 0.0 {
             return Err(E::custom("number is too large to be exact"));
         }
@@ -140,6 +145,7 @@ impl StrictJsonSeed {
 
 /// Returns the approximate size of a value in bytes.
 pub(crate) fn estimated_size(value: &Value) -> usize {
+    // The size of a value or key without its text.
     const ITEM: usize = 32;
     match value {
         Value::String(text) => ITEM + text.len(),

@@ -11,11 +11,13 @@ pub mod lattice;
 mod name_table;
 mod portable_names;
 mod space;
+pub mod span;
 
-pub use dimension::{Dimension, DimensionKind, OPEN_SLOTS, Purpose};
+pub use dimension::{Dimension, DimensionKind, MAX_OPEN_NAMES, Purpose};
 pub use lattice::Lattice;
 pub use name_table::{ComputedLabelUse, NameTable};
 pub use space::{DimensionSet, MAX_BITS, MAX_DIMENSIONS, PartialLabel, Space, SpaceError};
+pub use span::LabelSpan;
 
 /// The number of 64-bit words in the bits of a label.
 pub(crate) const WORDS: usize = 4;
@@ -44,6 +46,7 @@ impl Label {
         for (word, more) in joined.bits.iter_mut().zip(other.bits) {
             *word |= more;
         }
+        // A greater age is an older text: the join is as old as its oldest part.
         for (age, more) in joined.ages.iter_mut().zip(other.ages) {
             *age = (*age).max(more);
         }
@@ -86,7 +89,7 @@ mod tests {
         .unwrap()
     }
 
-    fn label(space: &Space, roster: &mut NameTable, pick: &[u8; 7]) -> Label {
+    fn label(space: &Space, name_table: &mut NameTable, pick: &[u8; 7]) -> Label {
         let integrity = ["trusted", "untrusted"][pick[0] as usize % 2];
         let m3 = ["o", "a", "b", "c", "i"][pick[1] as usize % 5];
         let n5 = ["0", "p", "q", "r", "1"][pick[2] as usize % 5];
@@ -102,13 +105,13 @@ mod tests {
             space.element("integrity", integrity).unwrap(),
             space.element("m3", m3).unwrap(),
             space.element("n5", n5).unwrap(),
-            roster
+            name_table
                 .set(space, "categories", &subset(pick[3], &["pii", "money"]), ComputedLabelUse::Data)
                 .unwrap(),
-            roster
+            name_table
                 .set(space, "sources", &subset(pick[4], &["web", "mail", "disk"]), ComputedLabelUse::Data)
                 .unwrap(),
-            roster
+            name_table
                 .set(space, "readers", &subset(pick[5], &["ann", "bob", "eve"]), ComputedLabelUse::Data)
                 .unwrap(),
             space.instant("age", i64::from(pick[6])).unwrap(),
@@ -120,8 +123,8 @@ mod tests {
         #[test]
         fn products_obey_the_laws(a: [u8; 7], b: [u8; 7], c: [u8; 7]) {
             let space = space();
-            let mut roster = NameTable::new(&space);
-            let [a, b, c] = [a, b, c].map(|pick| label(&space, &mut roster, &pick));
+            let mut name_table = NameTable::new(&space);
+            let [a, b, c] = [a, b, c].map(|pick| label(&space, &mut name_table, &pick));
             // Idempotent, commutative, associative.
             prop_assert_eq!(a.join(&a), a);
             prop_assert_eq!(a.join(&b), b.join(&a));
@@ -146,12 +149,12 @@ mod tests {
         #[test]
         fn readers_join_by_intersection(a in 1_u8..8, b in 1_u8..8) {
             let space = space();
-            let mut roster = NameTable::new(&space);
+            let mut name_table = NameTable::new(&space);
             let names = |bits: u8| -> Vec<String> {
                 ["ann", "bob", "eve"].iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1)
                     .map(|(_, n)| (*n).to_owned()).collect()
             };
-            let mut readers = |bits| roster.set(&space, "readers", &names(bits), ComputedLabelUse::Data).unwrap().label;
+            let mut readers = |bits| name_table.set(&space, "readers", &names(bits), ComputedLabelUse::Data).unwrap().label;
             prop_assert_eq!(readers(a).join(&readers(b)), readers(a & b));
             prop_assert_eq!(readers(a).flows_to(&readers(b)), a & b == b, "fewer readers is higher");
         }

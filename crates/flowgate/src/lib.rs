@@ -6,6 +6,7 @@
 //! * [`analysis`]: rules over finished traces; [`predicates`]: predicates that the embedding program answers.
 //! * [`detect`]: the crate `flowgate-detect`, whose detectors policies call.
 //! * [`occurrence`]: names in a policy that recorded runs do not contain; [`tool_schemas`]: names that the schemas of tools do not.
+//! * [`draft`]: a first policy from the descriptions of tools.
 //! * [`policy`]: the language in which labels, requirements and rules are written.
 //! * [`monitor`]: labels events, judges calls before they run, and is the only module that creates a
 //!   [`Permit`](monitor::Permit).
@@ -71,6 +72,7 @@
 
 pub mod analysis;
 mod builtin;
+pub mod draft;
 mod eval;
 pub mod json;
 pub mod label;
@@ -81,6 +83,7 @@ pub mod predicates;
 mod rules;
 pub mod tool_schemas;
 pub mod trace;
+mod url_host;
 mod value;
 
 pub use flowgate_detect as detect;

@@ -1,7 +1,9 @@
 //! Labels the events of one session and judges calls before they run.
 //!
-//! [`Monitor`] owns the trace, the labels of stores and the table of names, and alone creates a [`Permit`]. It reads no
-//! clock and no file and draws no random number: the same policy and events give the same verdicts, live or later.
+//! [`Monitor`] owns the trace, the labels of stores and the names that labels use, and alone creates a [`Permit`]. The
+//! program that drives an agent calls it for every event. It reads no clock and no file and draws no random number: the
+//! same policy and events give the same verdicts, live or in a replay. Of the submodules, `labelling` labels events,
+//! `call_examination` judges a call, and `verdict` defines the result.
 
 mod applicable_statements;
 mod attribution;
@@ -15,6 +17,7 @@ mod floors;
 mod fork;
 mod frame_bounds;
 mod grants;
+mod label_sources;
 mod labelling;
 mod push_error;
 mod question_evidence;
@@ -57,7 +60,7 @@ use referenced_state::StoreVersions;
 use stores::{StoreAccess, StoreLabels};
 use verdict::{Approval, PermitDropFlag};
 
-/// Bounds on one session. What exceeds them is not permitted.
+/// Bounds on one session. An event or a call that exceeds one of them is refused or denied.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The evaluation steps (fuel) for one event or one call.
@@ -78,15 +81,15 @@ const MAX_ARGUMENTS: usize = 1_000;
 
 /// The state of one session under one policy.
 ///
-/// The methods are grouped below by purpose: sessions; events; calls and approvals; labels; failed calls; forks of a session; what tools
-/// require and offer; consents; external state. Most programs need [`new`](Self::new), [`push`](Self::push),
-/// [`judge`](Self::judge), [`approve`](Self::approve) and [`redeem`](Self::redeem) alone.
+/// The methods are grouped below by purpose: sessions; events; calls and approvals; labels; failed calls; forks of a
+/// session; what tools require and offer; consents; external state. Most programs need [`new`](Self::new),
+/// [`push`](Self::push), [`judge`](Self::judge), [`approve`](Self::approve) and [`redeem`](Self::redeem) alone.
 #[derive(Debug)]
 pub struct Monitor {
     policy: Arc<Policy>,
     limits: Limits,
     trace: Trace,
-    roster: NameTable,
+    name_table: NameTable,
     servers: MatchedServers,
     /// The tools that were declared or have run.
     known_tools: std::collections::HashSet<Tool>,
@@ -94,22 +97,29 @@ pub struct Monitor {
     session_identity: Arc<()>,
     stores: StoreLabels,
     rules: RuleMatcher,
+    /// The statements that apply to each tool, as far as they have been selected.
     applicable: HashMap<Tool, Arc<ApplicableStatements>>,
+    /// The statements that label messages.
     messages: Arc<ApplicableStatements>,
+    /// The statements that label descriptions of tools.
     tools: Arc<ApplicableStatements>,
     parameters: Parameters,
     answers: PredicateAnswers,
     /// The stores that a tool accesses, by tool and by whether the call is harmless.
     known_accesses: HashMap<(Tool, bool), StoreAccess>,
+    /// The stores that each permitted or recorded call accesses.
     accesses: HashMap<EventId, StoreAccess>,
     /// Calls of a log that were denied but ran.
     unpermitted: std::collections::HashSet<EventId>,
+    /// The calls that have an output.
     answered: std::collections::HashSet<EventId>,
     /// The withdrawn consents, by the start of their spans.
     withdrawn: std::collections::BTreeSet<usize>,
-    /// What a person has approved for the rest of the session.
+    /// The calls that a person has approved for the rest of the session.
     grants: Vec<Grant>,
+    /// The calls with a permit that was not redeemed, each with the flag that reports whether the permit was dropped.
     reserved: Vec<(EventId, Arc<PermitDropFlag>)>,
+    /// Increases with each change of the state that can change a verdict.
     version: u64,
 }
 
@@ -135,10 +145,9 @@ impl Monitor {
 
     /// Creates a monitor for one session, with the given limits.
     pub fn with_limits(policy: Arc<Policy>, limits: Limits) -> Self {
-        let mut roster = NameTable::new(policy.space());
-        // The names in the policy take their slots first, so that names in data cannot exhaust the roster
-        // before.
-        policy.plan.intern(&mut roster);
+        let mut name_table = NameTable::new(policy.space());
+        // The names in the policy are interned first, so that names in data cannot exhaust the name table before.
+        policy.plan.intern(&mut name_table);
         let messages = Arc::new(applicable_statements::statements_for_kind(&policy.plan, Type::Message));
         let tools = Arc::new(applicable_statements::statements_for_kind(&policy.plan, Type::Tool));
         let rules = RuleMatcher::new(&policy.plan);
@@ -146,7 +155,7 @@ impl Monitor {
             policy,
             limits,
             trace: Trace::new(),
-            roster,
+            name_table,
             servers: MatchedServers::default(),
             known_tools: std::collections::HashSet::new(),
             session_identity: Arc::new(()),
@@ -263,8 +272,8 @@ impl Monitor {
 
 /// # Calls and approvals
 ///
-/// A call is judged, approved by a person if the verdict asks for it, and redeemed when it runs. [`record`](Self::record)
-/// is for logs of calls that ran already.
+/// A call is judged, approved by a person if the verdict asks for it, and redeemed when it runs.
+/// [`record`](Self::record) is for logs of calls that ran already.
 impl Monitor {
     /// Judges a call as if everything had influenced it.
     pub fn judge(&mut self, call: Call) -> Verdict {
@@ -281,9 +290,9 @@ impl Monitor {
 
     /// Turns a person's approval into a permit for exactly the call that was asked about.
     ///
-    /// The call is judged again in the current state: a denial wins, and so does a reason that the question
-    /// did not list. The approval is void once this session has written to a store that the call touches, or
-    /// another session to a store whose state the call refers to.
+    /// The call is judged again in the current state. It is denied if a reason denies it, or if a reason asks that the
+    /// question did not list. The approval is void if, since the question, this session has written to a store that the
+    /// call touches, or another session to a store whose state the call refers to.
     ///
     /// # Errors
     /// Returns the denial if the call must not run after all.
@@ -311,8 +320,8 @@ impl Monitor {
         }
     }
 
-    /// Turns a permit into a question, so that a person decides on a call that is permitted. The permit is
-    /// given up.
+    /// Turns a permit into a question, so that a person decides on a call that the policy permits: the caller may ask
+    /// about more calls than the policy does. Drops the permit and with it the place of the call in the trace.
     pub fn require_approval(&mut self, permit: Permit) -> Question {
         let (event, judgement) = (permit.event, permit.judgement.clone());
         let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
@@ -334,8 +343,8 @@ impl Monitor {
         }
     }
 
-    /// Redeems a permit: the call runs now. It is judged again first if the state has changed since the
-    /// permit was given.
+    /// Redeems a permit: marks the call as run, applies its writes to the stores, and returns the call for the tool to
+    /// execute. Judges the call again first if the state has changed since the permit was created.
     ///
     /// # Errors
     /// Returns the denial if the call must not run after all.
@@ -346,6 +355,7 @@ impl Monitor {
             return Err(self.stale_denial(permit.judgement.clone(), "the permit belongs to another session"));
         }
         if permit.version != self.version {
+            // Judging appends the call again, so the place that the permit reserved is given up.
             self.withdraw(permit.event);
             let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
             permit = match self.judge_with(entry, attribution, permit.approval.clone()) {
@@ -369,7 +379,8 @@ impl Monitor {
         Ok(AuthorizedCall { call, event })
     }
 
-    /// Judges a call of a log, and records that it ran whatever the verdict is.
+    /// Judges a call of a log, and records that it ran whatever the verdict is. An output of a call that was denied
+    /// is later labelled top, since the verdict was ignored.
     pub fn record(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
         self.withdraw_dropped_permits();
         let examined = self.examine(entry, attribution, None);
@@ -396,22 +407,24 @@ impl Monitor {
 impl Monitor {
     /// Describes a label in the words of the policy, one phrase for each dimension.
     pub fn describe(&self, label: &Label) -> Vec<String> {
-        self.policy.space().describe(label, self.policy.space().all(), &self.roster)
+        self.policy.space().describe(label, self.policy.space().all(), &self.name_table)
     }
 
     /// Returns a label as names, for another session: see [`from_names`](Self::from_names).
     pub fn to_names(&self, label: &Label) -> serde_json::Value {
-        self.policy.space().to_names(label, &self.roster)
+        self.policy.space().to_names(label, &self.name_table)
     }
 
     /// Returns the label that another session represents by these names, or the next greater label of this
     /// session.
     pub fn from_names(&mut self, names: &serde_json::Value) -> Label {
-        self.policy.space().from_names(names, &mut self.roster)
+        self.policy.space().from_names(names, &mut self.name_table)
     }
 }
 
 impl Monitor {
+    /// Appends an event that is not the outcome of a failed call. `view` is set for a message that a model generated
+    /// from a view. Returns the event and the findings of rules about it.
     fn push_with_view(
         &mut self,
         entry: TraceEntry,
@@ -421,8 +434,9 @@ impl Monitor {
         self.push_event(entry, view, floors, false)
     }
 
-    /// Appends an event. The outcome of a failed call carries its floors; label statements do not apply to
-    /// it.
+    /// Appends and labels an event, and matches the rules against it. Returns the event and the findings about it.
+    /// Its label is at least `floors`. With `is_failure`, the event is the outcome of a failed call: label statements
+    /// do not apply to it.
     fn push_event(
         &mut self,
         entry: TraceEntry,
@@ -447,18 +461,22 @@ impl Monitor {
         Ok((id, findings))
     }
 
-    /// Judges a call, with a person's approval if there is one. Only a permitted call keeps its place in the trace.
+    /// Judges a call; the reasons that `approval` covers do not count. Only a permitted call keeps its place in the
+    /// trace: the place of any other call is free for the next event.
     fn judge_with(
         &mut self,
         entry: TraceEntry,
         attribution: Attribution,
         approval: Option<Approval>,
     ) -> Verdict {
+        // A question contains the call as it was proposed, since approving it judges the call again; a permit
+        // contains the call as the tool receives it, with endorsed arguments in their canonical form.
         let original = entry.clone();
         let examined = self.examine(entry, &attribution, approval.as_ref());
         let ExaminedCall { judgement, event, entry, access, seen } = examined;
         match (judgement.outcome(), event) {
             (Outcome::Permit, Some(event)) => {
+                // The flag reports to the monitor that the permit was dropped without being redeemed.
                 let ticket = Arc::new(PermitDropFlag::default());
                 self.reserved.push((event, Arc::clone(&ticket)));
                 self.accesses.insert(event, access);
@@ -511,12 +529,14 @@ impl Monitor {
         (self.stores.versions(access), referred)
     }
 
+    /// Adds to a judgement the reason that its permit or question is no longer valid, and returns it as a denial.
     fn stale_denial(&self, mut judgement: Judgement, message: &str) -> Denial {
         judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
         Denial { judgement: Box::new(judgement) }
     }
 
-    /// Marks a call as done and applies its writes to the stores.
+    /// Marks a call as done, registers its tool, and raises the labels of the stores that it writes to. If no view hid
+    /// anything from the decision to call, every store that any call of the tool could write to is raised.
     fn run(&mut self, event: EventId) {
         self.version += 1;
         let mut tool = None;
@@ -530,8 +550,8 @@ impl Monitor {
         if let Some(tool) = tool {
             self.register_tool(&tool);
             if !is_view {
-                // Whether this call is harmless may depend on its arguments, so the stores that any call of the tool could
-                // write to carry its label either way. For views, judging and entering have raised them.
+                // Whether this call is harmless may depend on its arguments, so the stores that any call of the tool
+                // could write to carry its label either way. For views, judging and entering have raised them.
                 let harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
                 let possible = self.access(tool, harmless);
                 self.stores.raise(&possible.writes, &label);
@@ -543,7 +563,8 @@ impl Monitor {
         }
     }
 
-    /// Records that a tool exists. It can make a pattern ambiguous that earlier verdicts relied on.
+    /// Records that a tool exists. A new tool can make a pattern ambiguous, so cached accesses and earlier verdicts are
+    /// no longer valid.
     fn register_tool(&mut self, tool: &Tool) {
         if self.known_tools.insert(tool.clone()) {
             self.servers.register_tool(&self.policy.plan.patterns, tool);
@@ -552,6 +573,8 @@ impl Monitor {
         }
     }
 
+    /// Returns the stores that a call of the tool accesses, from the cache if possible. A harmless call, one that the
+    /// policy permits at every label, does not write to a store that no `store` statement declares.
     fn access(&mut self, tool: Tool, is_harmless: bool) -> StoreAccess {
         let key = (tool, is_harmless);
         if let Some(known) = self.known_accesses.get(&key) {
@@ -563,7 +586,8 @@ impl Monitor {
         access
     }
 
-    /// Withdraws the calls whose permits were dropped.
+    /// Withdraws the calls whose permits were dropped. Each method that judges or pushes calls this first, since a
+    /// dropped permit cannot call the monitor itself.
     fn withdraw_dropped_permits(&mut self) {
         if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
             return;
@@ -580,6 +604,8 @@ impl Monitor {
         self.version += 1;
     }
 
+    /// Abandons a permitted call that has not run: its event remains in the trace, but rules no longer see it, and
+    /// another event can use the name by which events refer to it.
     fn withdraw(&mut self, event: EventId) {
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.accesses.remove(&event);
@@ -589,6 +615,7 @@ impl Monitor {
         }
     }
 
+    /// Removes the last event, a call that is not permitted; `seen` is the label of what its agent had seen before.
     fn retract(&mut self, event: EventId, seen: &Label) {
         self.trace.retract(event, seen);
         self.rules.forget(&self.policy.plan, event);

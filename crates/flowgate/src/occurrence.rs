@@ -2,8 +2,7 @@
 //! policy that refer to other names. `flowgate check` and `flowgate replay` print the warnings.
 //!
 //! A statement about a tool, a role, a field or an argument that never occurs has no effect: it may be meant
-//! for runs that are not at hand, or it may be misspelled. Without a comparison with recorded runs, a
-//! misspelling is not noticed.
+//! for other runs than the recorded ones, or a name in it may be misspelled, which is noticed only by this comparison.
 
 mod name_check;
 
@@ -17,7 +16,7 @@ use crate::trace::{Document, EventBody, EventId, PathStep, Tool, Trace};
 /// The codes of the warnings; their meaning is stable.
 pub const CODES: &[&str] = &["unused-argument", "unused-field", "unused-role", "unused-tool"];
 
-/// The most different names that are kept, of all kinds together. At this number, no warnings are given.
+/// The most different names that are recorded, of all kinds together. At this number, no warnings are given.
 const MAX_NAMES: usize = 50_000;
 
 /// The names that occur in runs.
@@ -28,6 +27,7 @@ pub struct Occurrences {
     roles: BTreeSet<String>,
     /// The keys in events, by the kind of event and, for calls and outputs, by the tool.
     keys: BTreeMap<(EventKind, Option<Tool>), BTreeSet<String>>,
+    /// The number of recorded names.
     names: usize,
 }
 
@@ -37,7 +37,8 @@ impl Occurrences {
         Self::default()
     }
 
-    /// Adds the names in a run: roles, tools, and the keys of each kind of event.
+    /// Adds the names in a run: roles, tools, and the keys of each kind of event. A description of a tool adds the tool
+    /// and its parameters.
     pub fn add(&mut self, trace: &Trace) {
         for event in (0..trace.len()).filter_map(|id| trace.event(EventId(id))) {
             self.events += 1;
@@ -76,7 +77,8 @@ impl Occurrences {
         }
     }
 
-    /// Adds the names in other runs.
+    /// Adds the names in other runs. The number of names then is an upper bound, since both may contain the same
+    /// name.
     pub fn merge(&mut self, other: Self) {
         self.events += other.events;
         self.names += other.names;
@@ -98,8 +100,8 @@ impl Occurrences {
         unknown.map(|role| role.chars().take(40).collect::<String>().escape_debug().to_string()).collect()
     }
 
-    /// Returns a warning for each name in a policy that does not occur in the recorded traces, in order of position. Without
-    /// traces, and if the record is full and may lack names, there are no warnings.
+    /// Returns a warning for each name in a policy that does not occur in the recorded traces, in order of position.
+    /// Without traces, and if the record is full and may lack names, there are no warnings.
     pub fn warnings(&self, policy: &Policy) -> Vec<Diagnostic> {
         if self.is_empty() || !self.has_room() {
             return Vec::new();
@@ -110,6 +112,7 @@ impl Occurrences {
         warnings
     }
 
+    /// Returns whether another name can be recorded. Otherwise the record may lack names.
     fn has_room(&self) -> bool {
         self.names < MAX_NAMES
     }
@@ -121,7 +124,7 @@ impl Occurrences {
         }
     }
 
-    /// Adds the keys below a node.
+    /// Adds the keys below a node to those of `holder`, a kind of event and its tool.
     fn add_keys(&mut self, holder: (EventKind, Option<Tool>), document: &Document, below: usize) {
         let end = document.node(below).map_or(below, |node| node.end);
         let known = self.keys.entry(holder).or_default();

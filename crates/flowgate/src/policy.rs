@@ -1,7 +1,8 @@
 //! Parses, checks and compiles policies: from source text to an enforceable plan.
 //!
-//! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with its own type. Source
-//! locations are kept up to the plan, so that a verdict can show the statement behind it.
+//! The `lexer` converts text to tokens, the `parser` tokens to a `syntax` tree, and `compile` the tree to a `plan`. The
+//! plan contains the source locations of statements, so that a verdict can show the statement that it follows from.
+//! [`Policy`] is the result; the monitor and the analysis evaluate it.
 
 mod argument_role;
 mod captures;
@@ -10,6 +11,7 @@ mod compile;
 pub mod diagnostic;
 pub(crate) mod dialect;
 pub(crate) mod event_path;
+mod grant_scope;
 mod lexer;
 mod parser;
 pub(crate) mod pattern;
@@ -25,6 +27,7 @@ use std::fmt;
 pub use argument_role::{ArgumentRole, name_words, suggested_role};
 pub use diagnostic::{Diagnostic, Severity, Span};
 pub use dialect::Dialect;
+pub use grant_scope::GrantScope;
 pub use parser::MAX_SOURCE;
 pub use source::{PolicySource, SourceLocation};
 pub use syntax::Action;
@@ -98,12 +101,13 @@ impl Policy {
     /// # Errors
     /// As [`Policy::parse`].
     pub fn parse_as(source: &str, dialect: Dialect) -> Result<Self, Vec<Diagnostic>> {
-        let refuse = |_: &str| Err("here, a policy is one text without files".to_owned());
+        let refuse = |_: &str| Err("a policy that is given as one text cannot import files".to_owned());
         Self::load(source, dialect, refuse).map_err(|invalid| invalid.diagnostics)
     }
 
-    /// Parses a policy that may import other files with `import "PATH"`. `read` returns the text of an imported file, given its
-    /// path relative to the folder of the policy's own file, or the reason why it cannot be read.
+    /// Parses and compiles a policy that may import other files with `import "PATH"`. `read` returns the text of an
+    /// imported file, given its path relative to the folder of the policy's own file, or the reason why it cannot be
+    /// read.
     ///
     /// # Errors
     /// All diagnostics, in order of location, if any of them is an error.
@@ -113,10 +117,11 @@ impl Policy {
         read: impl FnMut(&str) -> Result<String, String>,
     ) -> Result<Self, InvalidPolicy> {
         let (source, file, mut diagnostics) = source::Loader::load(source, dialect, read);
-        let (plan, more) = compile::compile(&file, dialect);
-        diagnostics.extend(more);
+        let (plan, compile_diagnostics) = compile::compile(&file, dialect);
+        diagnostics.extend(compile_diagnostics);
         let has_error =
             |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
+        // These checks only warn, about policies in Flowgate's dialect that a reader can misunderstand.
         if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
             diagnostics.extend(compat::warnings(&file, source.text()));
             diagnostics.extend(roles::misspelled_roles(&file.statements));
@@ -130,7 +135,7 @@ impl Policy {
         Ok(Self { source, plan, warnings: diagnostics })
     }
 
-    /// Returns the policy with statements added to it.
+    /// Returns the policy with statements appended to the policy's own file. Imported files are not read again.
     ///
     /// # Errors
     /// The diagnostics, if the result is not valid.
@@ -173,19 +178,21 @@ impl Policy {
         &self.plan.space
     }
 
-    /// Returns the tools that patterns of the policy name exactly, in the order of first mention. Patterns that match
-    /// several tools are left out.
+    /// Returns the tools that patterns of the policy name exactly, in the order of first mention, without the tools that
+    /// are part of Flowgate, such as `look`. Patterns that can match several tools are omitted.
     pub fn named_tools(&self) -> Vec<Tool> {
-        let mut named: Vec<Tool> = Vec::new();
+        let mut tools: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::tool) {
-            if !named.contains(&tool) && tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER) {
-                named.push(tool);
+            if !tools.contains(&tool) && tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER) {
+                tools.push(tool);
             }
         }
-        named
+        tools
     }
 
-    /// Returns example tools: one for each pattern, if one is easily found.
+    /// Returns one example tool for each pattern of the policy, without duplicates: the tool that the pattern names, or
+    /// one with `example` for each `*`. Omits regular expressions, of which no example is derived, and the tools that are
+    /// part of Flowgate.
     pub fn example_tools(&self) -> Vec<Tool> {
         let mut examples: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::example) {
@@ -211,7 +218,7 @@ impl Policy {
         self.plan.default.is_some()
     }
 
-    /// Returns the text of the policy at `span`, which is one line, without a comment that two spaces precede.
+    /// Returns the text of the policy at `span`, one line, without a comment at its end that two spaces precede.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source().get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()
@@ -222,11 +229,13 @@ impl Policy {
         self.plan.consents.iter().map(|consent| (self.line(&consent.span), self.excerpt(&consent.span)))
     }
 
-    /// Returns the statements that endorse an argument of a tool, or a part of it, if their conditions hold.
+    /// Returns the locations of the statements that can endorse an argument of a tool, or a part of the argument, if
+    /// their conditions hold.
     pub fn endorsements<'p>(&'p self, tool: &'p Tool, argument: &'p str) -> impl Iterator<Item = &'p Span> {
         let plan = &self.plan;
         let is_for = move |endorsement: &&plan::Endorsement| {
             let mut patterns = endorsement.query.tools.iter().filter_map(|id| plan.patterns.get(id.0));
+            // The path of a target is `arguments`, then the name of the argument.
             let name = endorsement.target.steps.get(1);
             patterns.all(|pattern| pattern.matches(tool))
                 && matches!(name, Some(plan::TargetStep::Key(key)) if **key == *argument)
@@ -234,13 +243,14 @@ impl Policy {
         plan.endorsements.iter().filter(is_for).map(|endorsement| &endorsement.span)
     }
 
-    /// Returns the role of an argument of a tool: the one that the policy declares, or the one that its name suggests.
+    /// Returns the role of an argument of a tool: the one that the policy declares (of several, the one with the greatest
+    /// effect), or else the one that its name suggests; `None` if there is neither.
     pub fn argument_role(&self, tool: &Tool, argument: &str) -> Option<ArgumentRole> {
         let declared = self.plan.roles.iter().filter(|role| {
             let mut patterns = role.tools.iter().filter_map(|id| self.plan.patterns.get(id.0));
             role.argument == argument && patterns.all(|pattern| pattern.matches(tool))
         });
-        // Of several, the one with the most effect.
+        // The order of `ArgumentRole` is that of the effects, the greatest effect first.
         declared.map(|role| role.role).min().or_else(|| suggested_role(argument))
     }
 
@@ -249,8 +259,8 @@ impl Policy {
         self.source.locate(span.start)
     }
 
-    /// Returns the line, from 1, on which `span` begins in [the text of all files](Self::source), which identifies a statement.
-    /// [`locate`](Self::locate) returns the place to show to a person.
+    /// Returns the line, from 1, on which `span` begins in [the text of all files](Self::source), which identifies a
+    /// statement. [`locate`](Self::locate) returns the place to show to a person.
     pub fn line(&self, span: &Span) -> usize {
         self.source().get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
     }

@@ -81,16 +81,17 @@ const MAX_ANSWERS: usize = 100_000;
 impl PredicateAnswers {
     pub(crate) fn new(predicates: Predicates, recorded: impl IntoIterator<Item = PredicateAnswer>) -> Self {
         let key = |answered: &PredicateAnswer| question_key(&answered.name, &answered.arguments);
-        let given = recorded.into_iter().map(|answered| (key(&answered), answered)).collect();
-        Self { predicates, recorded_answers: Mutex::new(given) }
+        let by_question = recorded.into_iter().map(|answered| (key(&answered), answered)).collect();
+        Self { predicates, recorded_answers: Mutex::new(by_question) }
     }
 
-    /// Returns the recorded answer to a question, or asks the predicate and records its answer.
+    /// Returns the recorded answer to a question, or asks the predicate and records its answer. An error of the
+    /// predicate is recorded as well, so that the same question has the same result for the whole session.
     pub(crate) fn evaluate(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
         let key = question_key(name, arguments);
         // No predicate runs under the lock, so a panic in one leaves the record consistent.
-        let known = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(answered) = known {
+        let earlier = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(answered) = earlier {
             return answered.answer;
         }
         let Some(predicate) = self.predicates.functions.get(name) else {
@@ -100,15 +101,15 @@ impl PredicateAnswers {
             ));
         };
         let answer = predicate(arguments);
-        let mut given = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if given.len() >= MAX_ANSWERS {
+        let mut recorded = self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.len() >= MAX_ANSWERS {
             return Err(format!(
                 "the session has asked extern predicates more than {MAX_ANSWERS} different questions; start \
                 a new session"
             ));
         }
         let (name, arguments) = (name.to_owned(), arguments.to_vec());
-        given.insert(key, PredicateAnswer { name, arguments, answer: answer.clone() });
+        recorded.insert(key, PredicateAnswer { name, arguments, answer: answer.clone() });
         answer
     }
 
@@ -122,6 +123,7 @@ impl PredicateAnswers {
     }
 }
 
+/// Returns the key of a recorded answer: the name of the predicate and its arguments as JSON.
 fn question_key(name: &str, arguments: &[Value]) -> String {
     format!("{name} {}", Value::Array(arguments.to_vec()))
 }

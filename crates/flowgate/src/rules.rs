@@ -1,11 +1,12 @@
 //! Evaluates rules incrementally over a growing trace.
 //!
-//! For each variable over events, the events that satisfy the conditions on that variable alone are kept. A
-//! new event is looked up by its kind and the name of its tool and bound to each variable that it fits; only
-//! the other variables range over the kept events. So each match is found once, when its last event arrives.
-//! A rule with a block (`count`, `forall`) is evaluated again when an event arrives that the block may count.
+//! For each variable over events, a list holds the earlier events that satisfy the conditions on that variable alone. A
+//! new event is bound to each variable that it fits, by its kind and the name of its tool; only the other variables
+//! range over their lists. So each match is found once, when its last event arrives. A rule with a block (`count`,
+//! `forall`) is evaluated again when an event arrives that the block may count. The monitor calls this for each event,
+//! and [`analysis`](crate::analysis) for each event of a finished trace.
 //!
-//! [`naive`] computes the same from scratch, slowly and simply; tests compare the two.
+//! [`naive`] computes the same matches by exhaustive search; tests compare the two.
 
 pub(crate) mod naive;
 
@@ -16,9 +17,9 @@ use crate::policy::plan::{Plan, Rule, Type, VariableSlot};
 use crate::predicates::PredicateAnswers;
 use crate::trace::{EventBody, EventId, Trace};
 
-/// Receives what rules find.
+/// Receives the matches and failures of rules.
 pub(crate) trait MatchReceiver {
-    /// Handles a match; returns whether this rule needs no more matches for this event.
+    /// Handles a match of the rule with this index. Returns whether the search for further matches of the rule ends.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -54,15 +55,17 @@ pub(crate) enum RuleSelection {
     Settled,
 }
 
-/// The events that fit the variables of each rule so far.
+/// Matches rules against events as they arrive, and stores the events that fit the variables of each rule.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RuleMatcher {
-    /// One list for each variable, in the order of rules.
+    /// The events that fit each event variable of all rules, in the order of rules.
     fitting: Vec<Vec<EventId>>,
-    /// The places in rules that the current event fits; kept to save allocations.
+    /// The variables that the last event fits, each by the index of its rule and its place among the event variables of
+    /// the rule, so that [`forget`](Self::forget) can remove the event from their lists.
     fits: Vec<(usize, usize)>,
-    /// The rules that must be evaluated again.
+    /// The rules that must be searched as a whole for the current event. A field only to save allocations.
     stale: Vec<usize>,
+    /// The variables of the rule that is searched. A field only to save allocations.
     frame: Frame,
 }
 
@@ -78,13 +81,15 @@ pub(crate) enum ObservedEvents {
     Everything,
 }
 
-/// Returns which other events the verdict on a call reveals something about.
+/// Returns the other events about which the verdict on the call `id` reveals something, whether or not a rule matches:
+/// the events that rules read, of all rules that the call could complete and that do more than log.
 pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
     let Some(kind) = event_kind(trace, id) else { return ObservedEvents::Nothing };
-    let met = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
-    let concerned = plan.dispatch.unsettled.iter().copied();
-    let concerned = concerned.filter(|index| plan.rules.get(*index).is_some_and(|r| reads_kind(r, kind)));
-    let rules = met.chain(concerned).filter_map(|index| plan.rules.get(index));
+    let with_variable = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
+    // Rules without a variable for the call can still read it, in a block or a predicate.
+    let reading = plan.dispatch.unsettled.iter().copied();
+    let reading = reading.filter(|index| plan.rules.get(*index).is_some_and(|r| reads_kind(r, kind)));
+    let rules = with_variable.chain(reading).filter_map(|index| plan.rules.get(index));
     rules
         .filter(|rule| rule.action != Action::Log)
         .map(events_read_by)
@@ -92,7 +97,8 @@ pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> Observ
         .unwrap_or(ObservedEvents::Nothing)
 }
 
-/// Returns which events a rule reads in addition to the one that completes a match.
+/// Returns which events a rule reads in addition to the one that completes a match: none, only calls and outputs, or
+/// any.
 pub(crate) fn events_read_by(rule: &Rule) -> ObservedEvents {
     if rule.events.len() <= 1 && rule.is_settled && rule.looks_at.is_empty() {
         return ObservedEvents::Nothing;
@@ -112,11 +118,13 @@ impl RuleMatcher {
         Self { fitting, ..Self::default() }
     }
 
-    /// Reports the matches that the event completes.
+    /// Reports the matches that the event completes: those with the event in one of their variables, and those of rules
+    /// with a block (`count`, `not`, `all`: a condition about sets of events) that may count the event.
     ///
-    /// The event is first added to the lists of the variables that it fits. Then each rule that has such a variable is
-    /// searched: a *settled* rule, whose matches never change, with the event bound to that variable (the anchor); a
-    /// rule with a block, whose matches later events may change, as a whole and once (`stale`).
+    /// The event is first added to the lists of the variables that it fits. Then each rule that it concerns is
+    /// searched. A search with the event bound to a variable that it fits (the anchor) is cheap, but finds no match of other
+    /// events whose block changes by this event; so a rule whose block may count the event is put on the list `stale`, and
+    /// searched once as a whole. With [`RuleSelection::Settled`], only rules are searched whose matches never change.
     pub(crate) fn match_event(
         &mut self,
         context: RuleContext<'_>,
@@ -143,6 +151,7 @@ impl RuleMatcher {
             let Some((rule_index, place)) = self.fits.get(index).copied() else { continue };
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             let Some(variable) = rule.events.get(place) else { continue };
+            // The variable belongs to a block, which may count the event.
             if !variable.is_outer {
                 if variable.matters_later {
                     self.stale.push(rule_index);
@@ -152,7 +161,7 @@ impl RuleMatcher {
                     self.match_anchored(context, rule_index, place, id, fuel, report);
                 }
             } else if which == RuleSelection::All && !self.stale.contains(&rule_index) {
-                // Whether the block holds may change later, but its current state counts.
+                // A rule that is not settled is judged by what its block says now, even if later events change that.
                 let concerned = reads_kind(rule, kind) || self.may_fit_block_later(rule, rule_index);
                 if concerned {
                     self.stale.push(rule_index);
@@ -175,7 +184,8 @@ impl RuleMatcher {
         }
     }
 
-    /// Reports the matches of the rules with blocks, at the end of a trace.
+    /// Reports the matches of the rules whose matches are not final before the end of the trace, such as rules with
+    /// blocks. [`analysis`](crate::analysis) calls it after the last event.
     pub(crate) fn finish(
         &mut self,
         context: RuleContext<'_>,
@@ -187,7 +197,8 @@ impl RuleMatcher {
         }
     }
 
-    /// Removes the last event, which must be the one that was met last.
+    /// Removes an event from the lists: a call that was judged, but is not permitted. It must be the last event that
+    /// was passed to [`match_event`](Self::match_event).
     pub(crate) fn forget(&mut self, plan: &Plan, id: EventId) {
         for (rule, place) in self.fits.drain(..) {
             let first = plan.rules.get(rule).map_or(0, |rule| rule.first_event);
@@ -206,8 +217,8 @@ impl RuleMatcher {
         })
     }
 
-    /// Returns whether the event satisfies the conditions on one variable alone. A condition that cannot be
-    /// evaluated may hold.
+    /// Returns whether the event may satisfy the conditions on one variable alone: also if one of them cannot be
+    /// evaluated, so that the search of the rule reports the failure.
     fn is_fitting(
         &mut self,
         context: RuleContext<'_>,
@@ -236,7 +247,7 @@ impl RuleMatcher {
         self.frame.resize(rule.query.slots, Value::Absent);
     }
 
-    /// Reports the matches in which the event has one of the places.
+    /// Reports the matches of a rule in which the event is bound to the variable at `place`.
     fn match_anchored(
         &mut self,
         context: RuleContext<'_>,
@@ -257,7 +268,7 @@ impl RuleMatcher {
         run(evaluator, &variable.anchor, &mut self.frame, rule_index, report);
     }
 
-    /// Reports all matches of a rule among the events that fit.
+    /// Reports all matches of a rule among the events in the lists.
     fn match_fitting(
         &mut self,
         context: RuleContext<'_>,
@@ -275,7 +286,7 @@ impl RuleMatcher {
     }
 }
 
-/// Searches the matches of a rule by its `ops`, and reports matches and failures.
+/// Searches for the matches of a rule by its `ops`, and reports matches and failures.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],
@@ -293,7 +304,7 @@ fn run(
     }
 }
 
-/// Returns the kind of an event.
+/// Returns the kind of an event; `None` if there is no event with this id.
 pub(crate) fn event_kind(trace: &Trace, id: EventId) -> Option<Type> {
     Some(match trace.event(id)?.body {
         EventBody::Message(_) => Type::Message,
@@ -315,25 +326,27 @@ struct FittingEvents<'a> {
     rule: &'a Rule,
     lists: &'a [Vec<EventId>],
     trace: &'a Trace,
-    /// The place of the new event.
+    /// The new event, with the place of the variable that it is bound to; `None` if the whole rule is searched.
     anchor: Option<(usize, EventId)>,
 }
 
 impl Candidates for FittingEvents<'_> {
-    /// Returns the events to try for a variable: those that fit it alone. The anchor, the new event, is bound to one
-    /// variable already; the variables before it do not take it, since those matches were found there.
+    /// Returns the events to which the search may bind a variable of the rule: those that fit it, or only the direct
+    /// predecessor of another variable's event, if the rule requires that. For a variable before the anchor, the
+    /// variable to which the new event is bound, the new event is left out: a match with the new event there is found
+    /// when that variable is the anchor. `None`, for all events of the trace, if the variable does not range over
+    /// events.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
         let place = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(place)?, self.lists.get(place)?);
-        // A match with the event in the place of an earlier variable was found there.
-        let is_new = |id: &EventId| match self.anchor {
+        let is_unsearched = |id: &EventId| match self.anchor {
             Some((anchor, new)) if variable.is_outer => place > anchor || *id != new,
             _ => true,
         };
         if let Some(Value::Event(next)) = variable.right_before.and_then(|slot| frame.get(slot)) {
             let only = self.trace.previous(*next).filter(|id| events.binary_search(id).is_ok());
-            return Some(only.into_iter().filter(is_new).collect());
+            return Some(only.into_iter().filter(is_unsearched).collect());
         }
-        Some(events.iter().copied().filter(is_new).collect())
+        Some(events.iter().copied().filter(is_unsearched).collect())
     }
 }

@@ -1,11 +1,12 @@
 //! Compares a policy with the JSON schemas of the tools that it is about, and reports names that no schema has.
 //!
-//! A statement about a tool or an argument that does not exist has no effect. The descriptions that servers and clients
-//! hold say which exist, before anything has run: a name that no description contains is an error. Where a schema does
-//! not say what a value may contain, nothing is reported.
+//! A statement about a tool or an argument that does not exist has no effect. The descriptions of servers and clients
+//! list the tools and arguments that exist, before anything has run: a name that no description contains is an error.
+//! Where a schema does not restrict the names in a value, nothing is reported. `flowgate check --tools` prints the
+//! diagnostics.
 
 mod name_check;
-mod read;
+pub(crate) mod read;
 mod schema;
 mod value_check;
 
@@ -40,7 +41,7 @@ pub struct ToolSchemas {
     tools: Vec<ToolSchema>,
 }
 
-/// What is known of the tools of a server.
+/// How much of the list of a server's tools is known.
 #[derive(Debug, Clone, Copy, Default)]
 struct ServerList {
     /// Whether one of its lists has no further page.
@@ -79,9 +80,10 @@ impl ToolSchemas {
         Self::default()
     }
 
-    /// Adds the tools in a JSON text: the result of MCP `tools/list`, the response that contains it, the list alone, or a
-    /// request to a model with a list of `tools`. `server` is the name of their server in policies; `None` are the tools of the
-    /// agent itself.
+    /// Adds the tools in a JSON text: the result of MCP `tools/list`, the response that contains it, the list alone, or
+    /// a request to a model with a list of `tools`. `server` is the name of their server in policies; `None` are the
+    /// tools of the agent itself. The pages of one list are added one by one; tools that the provider of a model runs
+    /// (*hosted* ones) have no schema, and make the list incomplete.
     ///
     /// ```
     /// use flowgate::policy::Policy;
@@ -103,9 +105,9 @@ impl ToolSchemas {
         if self.tools.len() + list.tools.len() > MAX_TOOLS {
             return Err(ToolListError::new("", format!("more than {MAX_TOOLS} tools; give fewer lists")));
         }
-        let known = self.servers.entry(server.clone()).or_default();
-        known.has_last_page |= !list.has_next_page;
-        known.has_hosted_tools |= list.has_hosted_tools;
+        let server_list = self.servers.entry(server.clone()).or_default();
+        server_list.has_last_page |= !list.has_next_page;
+        server_list.has_hosted_tools |= list.has_hosted_tools;
         self.tools.extend(list.tools.into_iter().map(|found| ToolSchema {
             tool: Tool { server: server.clone(), name: found.name.into() },
             input: found.input,
@@ -120,8 +122,9 @@ impl ToolSchemas {
         self.tools.iter().map(|schema| &schema.tool).filter(|tool| seen.insert(*tool)).collect()
     }
 
-    /// Returns what the policy names and the tools do not have, in order of position. Tools and arguments are errors; fields
-    /// of answers, values, and what only a test of presence names are warnings.
+    /// Returns a diagnostic for each name in the policy that the tools do not have, in order of position. A missing
+    /// tool or argument is an error; a missing field of an answer, a value that is not permitted, and an argument of
+    /// which only the presence is tested are warnings.
     pub fn diagnostics(&self, policy: &Policy) -> Vec<Diagnostic> {
         let file = policy.syntax();
         let mut found = name_check::diagnostics(self, &file);
@@ -131,7 +134,8 @@ impl ToolSchemas {
         found
     }
 
-    /// Returns the servers that the policy names and no list describes: their tools are not compared.
+    /// Returns the servers that the policy names and no list describes, each with a described server of a similar name:
+    /// their tools are not compared, which a user should know.
     pub fn undescribed_servers(&self, policy: &Policy) -> Vec<UndescribedServer> {
         let named = named_servers(&policy.syntax());
         let undescribed = named.into_iter().filter(|server| !self.servers.contains_key(server));
@@ -158,7 +162,9 @@ impl ToolSchemas {
             && named_servers(file).iter().all(|server| self.servers.contains_key(server))
     }
 
-    /// Returns the tools that a pattern matches, or `None` if it may match tools that are not listed.
+    /// Returns the tools that a pattern matches, or `None` if it may match tools that are not listed, so that nothing can
+    /// be reported about it. `is_complete` states whether all tools that the policy can be about are listed. A pattern that
+    /// names one tool needs only that tool, not the whole list.
     fn matching(&self, pattern: &ToolPattern, is_complete: bool) -> Option<Vec<&ToolSchema>> {
         let found: Vec<&ToolSchema> =
             self.tools.iter().filter(|schema| pattern.matches(&schema.tool)).collect();
@@ -217,7 +223,8 @@ fn quoted(name: &str) -> String {
     format!("`{cut}{end}`")
 }
 
-/// Returns names in backquotes, separated by commas: the first few, and the number of the others.
+/// Returns names in backquotes, separated by commas, for a message: the first [`MAX_LISTED`], and the number of the
+/// others.
 fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let mut names = names.into_iter();
     let first: Vec<String> = names.by_ref().take(MAX_LISTED).map(quoted).collect();
@@ -227,7 +234,8 @@ fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     }
 }
 
-/// Returns the help for a name that is not known.
+/// Returns the help for a name that is not known: a question with a similar known name; otherwise the phrase `what` (such
+/// as "the arguments are") followed by the known names; or the phrase `nothing` if no name is known.
 fn help_for(name: &str, known: &BTreeSet<&str>, what: &str, nothing: &str) -> String {
     let near = nearest(name, known.iter().copied()).filter(|_| !name.is_empty() && !name.contains('*'));
     match near {

@@ -1,9 +1,10 @@
 //! Defines the trace of a session: the append-only record of its events.
 //!
-//! Events of several agents form a directed acyclic graph. `a` precedes `b` if the agent of `b` had *seen* `a` when
-//! `b` happened. Each event carries a vector clock (the number of seen events of each agent), so the order is decided
-//! by one comparison. For a single agent it is the order of the list. The monitor appends to a trace; readers, rules
-//! and influence methods read it.
+//! Events of several agents form a directed acyclic graph. `a` precedes `b` if the agent of `b` had *seen* `a` when `b`
+//! happened. Each event carries a vector clock (the number of seen events of each agent), so the order is decided by
+//! one comparison. For a single agent it is the order of the list. The monitor appends to a trace; rules and influence
+//! methods read it. The submodule `event` defines the events as a client reports them, `document` the labelled tree of
+//! an event, and `read` the formats of recorded runs.
 
 pub mod document;
 pub mod event;
@@ -111,15 +112,17 @@ pub struct Event {
     /// For a call, the label of its verdict: the label of the call joined with everything that rules could read when
     /// they permitted it. The label of its output is at least this label.
     pub decided: Label,
-    /// For a call, the label of what rules could read of other events when they permitted it.
-    pub(crate) observed: Label,
+    /// For a call, the label of what rules could read of other events when they permitted it. With the label of the
+    /// decision to call, it is the least label of a part of the output that depends on no argument.
+    pub observed: Label,
     /// The stores that it was read from, each with the number of calls that had written to the store at that time.
     pub(crate) read_from: Vec<(usize, usize)>,
     /// Fields that the reader does not know, unchanged.
     pub extra: Map<String, Value>,
     /// The number of earlier events of the same agent.
     sequence: usize,
-    /// The number of seen events of each agent; the entry of its own agent is not kept up to date.
+    /// The number of seen events of each agent. The entry of the event's own agent is not updated: `sequence` replaces
+    /// it.
     clock: Arc<[usize]>,
     /// The preceding event of the same agent.
     previous: Option<EventId>,
@@ -142,13 +145,15 @@ pub struct Trace {
     agents: Vec<String>,
     /// The state of each agent.
     heads: Vec<AgentState>,
+    /// The events that have a name, by which other events refer to them as parents.
     named: HashMap<String, EventId>,
+    /// The calls with each call id.
     calls: HashMap<String, Vec<EventId>>,
     last_call: Option<EventId>,
     /// The calls that wrote to each store.
     writers: Vec<Vec<EventId>>,
-    /// The events that raised the context of their agent: for each agent at most as many as the height of the
-    /// lattice.
+    /// The events whose label did not flow to what their agent had seen before, and so raised the agent's context: for
+    /// each agent at most as many as the height of the lattice.
     raising: Vec<EventId>,
     /// The join of the labels of all calls, outputs and messages of models.
     calls_context: Label,
@@ -256,7 +261,8 @@ impl Trace {
         }
     }
 
-    /// Returns whether the agent at `place` has seen the event.
+    /// Returns whether the agent at `place`, the position of an event, has seen the event `id`: whether the vector clock
+    /// there counts it. False if the trace has no such event.
     pub fn has_seen(&self, place: &EventPosition, id: EventId) -> bool {
         self.event(id).is_some_and(|event| {
             if event.agent == place.agent {
@@ -267,8 +273,9 @@ impl Trace {
         })
     }
 
-    /// Determines the position of an entry. The first event of a new agent that names no parent counts as having seen
-    /// all events.
+    /// Determines the position of an entry: its agent, and the events that this agent has seen, by its own earlier
+    /// events and by the parents that the entry names. A new agent whose first event names no parent counts as having
+    /// seen all events.
     ///
     /// # Errors
     /// If it names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
@@ -282,25 +289,27 @@ impl Trace {
         if agent >= MAX_AGENTS {
             return Err(EventPositionError::TooManyAgents);
         }
-        let known = self.heads.get(agent);
-        let head = known.and_then(|head| head.last);
+        // `None` for a new agent, whose index is the next free one.
+        let state = self.heads.get(agent);
+        let head = state.and_then(|head| head.last);
         let mut parents: Vec<EventId> = Vec::new();
         for parent in &entry.parents {
             parents.push(*self.named.get(parent).ok_or(EventPositionError::UnknownParent)?);
         }
-        if known.is_none() && parents.is_empty() {
+        if state.is_none() && parents.is_empty() {
             // A new agent without declared parents may have received anything.
             parents.extend(self.heads.iter().filter_map(|head| head.last));
         }
         let sequence = head.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
         let parent_event = |id: &EventId| self.event(*id);
-        let mut context = known.map_or(Label::BOTTOM, |head| head.context);
+        let mut context = state.map_or(Label::BOTTOM, |head| head.context);
         for event in parents.iter().filter_map(parent_event) {
             context = context.join(&event.context);
         }
-        let inherited = known.map(|head| Arc::clone(&head.clock));
+        let inherited = state.map(|head| Arc::clone(&head.clock));
         let clock = match inherited {
             Some(clock) if parents.is_empty() => clock,
+            // The agent has seen what it saw before, each parent, and what the parent's agent had seen by then.
             inherited => {
                 let mut clock = vec![0; self.agents.len().max(agent + 1)];
                 let mut merge = |index: usize, seen: usize| {
@@ -322,7 +331,9 @@ impl Trace {
         Ok(EventPosition { agent, previous: head, sequence, clock, context })
     }
 
-    /// Appends an event whose document is labelled.
+    /// Appends an event at the position `place`, updates the state of its agent by the labels of `document`, and returns
+    /// the event's id. `call` is the call that an output answers. If the labels change afterwards,
+    /// [`update_labels`](Self::update_labels) must follow.
     pub(crate) fn append(
         &mut self,
         entry: TraceEntry,
@@ -378,7 +389,8 @@ impl Trace {
         id
     }
 
-    /// Returns the call whose id an output reports; for an empty id, the last call. Withdrawn calls do not count.
+    /// Returns the call whose id an output reports, of several the last; for an empty id, the last call of the trace.
+    /// `None` for another event, or if the call is unknown or withdrawn (abandoned before it ran).
     fn claimed_call(&self, body: &EventBody) -> Option<EventId> {
         let EventBody::Output(output) = body else { return None };
         let is_live = |id: &EventId| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
@@ -388,8 +400,8 @@ impl Trace {
         self.calls.get(&output.call_id)?.iter().rev().copied().find(is_live)
     }
 
-    /// Returns the message that proposes a call: the one that was read from the same message of the list right
-    /// before.
+    /// Returns the message that proposes a call: the one that was read from the same message of the client's list right
+    /// before it, possibly with other calls between them. `None` for another event, or if there is no such message.
     fn proposing_message(&self, entry: &TraceEntry, previous: Option<EventId>) -> Option<EventId> {
         let EventBody::Call(_) = &entry.body else { return None };
         let previous = previous?;
@@ -404,9 +416,9 @@ impl Trace {
         }
     }
 
-    /// Removes the last event, which no other event has seen yet.
-    ///
-    /// `seen` is the context of its agent before the event.
+    /// Removes the last event of the trace, which no other event can have seen, and returns it; does nothing and returns
+    /// `None` if `id` is an earlier event. `seen` is the join of the labels that its agent had seen before the event. What
+    /// the agent saw through the event's parents stays seen.
     pub(crate) fn retract(&mut self, id: EventId, seen: &Label) -> Option<Event> {
         if id.0 + 1 != self.events.len() {
             return None;
@@ -430,7 +442,8 @@ impl Trace {
         Some(event)
     }
 
-    /// Records that a call wrote to stores.
+    /// Records that a call wrote to stores (external state, by their indices in the policy), so that a later read of a
+    /// store depends on the call.
     pub(crate) fn record_write(&mut self, id: EventId, stores: &[usize]) {
         for store in stores {
             if self.writers.len() <= *store {
@@ -451,19 +464,22 @@ impl Trace {
         }
     }
 
-    /// Updates the labels of an event after its document was labelled.
+    /// Updates the labels of an event, of its agent and of the trace after the document of the event was labelled. `seen`
+    /// is the join of the labels that its agent had seen before the event; an event that does not flow to it is recorded
+    /// as one that raised what its agent has seen.
     pub(crate) fn update_labels(&mut self, id: EventId, seen: &Label) {
         let Some(event) = self.event_mut(id) else { return };
         event.label = event.document.label_of(0);
         event.context = seen.join(&event.label);
         let (agent, context) = (event.agent, event.context);
-        let is_said = match &event.body {
+        // What the client provides, and not a model or a tool: `calls_context` does not count it.
+        let is_client_text = match &event.body {
             EventBody::Message(message) => !matches!(message.role.as_str(), "assistant" | "model"),
             EventBody::Tool(_) => true,
             EventBody::Call(_) | EventBody::Output(_) => false,
         };
         let label = event.label;
-        if !is_said {
+        if !is_client_text {
             self.calls_context = self.calls_context.join(&label);
         }
         if let Some(head) = self.heads.get_mut(agent) {
@@ -475,12 +491,13 @@ impl Trace {
         }
     }
 
-    /// Releases the name of an event that does not happen.
+    /// Releases the name of a call that will not run, so that another event can use it.
     pub(crate) fn forget_name(&mut self, id: EventId) {
         self.named.retain(|_, known| *known != id);
     }
 
-    /// Records that calls may follow from a model whose view contains what flows to `view`.
+    /// Records that a model may propose calls after it was shown what flows to `view`: raises
+    /// [`calls_context`](Self::calls_context).
     pub(crate) fn record_view(&mut self, view: &Label) {
         self.calls_context = self.calls_context.join(view);
     }
@@ -500,7 +517,7 @@ impl Trace {
         self.events.get_mut(id.0)
     }
 
-    /// Returns the region of a node.
+    /// Returns the region of a node: its path, and its span if it is a part of a text.
     pub fn region(&self, event: EventId, node: NodeId) -> Region {
         let document = self.event(event).map(|e| &e.document);
         let path = document.map(|d| d.path(node)).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Defines the values that expressions of the policy language compute with.
+//! Defines the values that expressions of the policy language compute with, for the evaluator, the compiler (constants)
+//! and the built-in functions.
 
 mod error;
 
@@ -74,7 +75,7 @@ impl Value {
         Self::List(items.into_iter().collect())
     }
 
-    /// Converts a JSON value.
+    /// Converts a JSON value. A number that is not a 64-bit integer becomes a floating-point number.
     pub(crate) fn from_json(json: &Json) -> Self {
         match json {
             Json::Null => Self::None,
@@ -107,7 +108,7 @@ impl Value {
         }
     }
 
-    /// Returns the text, or several texts joined into one.
+    /// Returns the text, or several texts joined into one by line ends; `None` for another value.
     pub(crate) fn to_text(&self) -> Option<Arc<str>> {
         match self {
             Self::Str(text) => Some(Arc::clone(text)),
@@ -119,7 +120,8 @@ impl Value {
         }
     }
 
-    /// Writes the value as text: a text unchanged, any other value as JSON.
+    /// Writes the value as text, for messages and `f"..."`: a text unchanged, `None` and truth values as in Python, a
+    /// list or a map as JSON.
     pub(crate) fn print(&self, out: &mut String) {
         match self {
             Self::Str(text) => out.push_str(text),
@@ -174,8 +176,8 @@ impl Value {
         }
     }
 
-    /// Returns whether the value counts as true, by the rules of Python. The caller has resolved it: a node or a part that is
-    /// not resolved counts as true.
+    /// Returns whether the value counts as true, by the rules of Python. The caller has resolved it: a node or a part
+    /// that is not resolved counts as true.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Absent | Self::None | Self::Silent => false,
@@ -209,8 +211,8 @@ impl Value {
                 if is_in_order {
                     return a.iter().zip(b.iter()).all(|((_, a), (_, b))| a.equals(b));
                 }
-                let known: HashMap<&str, &Self> = b.iter().map(|(key, value)| (&**key, value)).collect();
-                a.iter().all(|(key, value)| known.get(&**key).is_some_and(|other| value.equals(other)))
+                let by_key: HashMap<&str, &Self> = b.iter().map(|(key, value)| (&**key, value)).collect();
+                a.iter().all(|(key, value)| by_key.get(&**key).is_some_and(|other| value.equals(other)))
             }
             _ => match (self.as_number(), other.as_number()) {
                 (Some(a), Some(b)) => a == b,

@@ -46,11 +46,13 @@ impl ChatModel for GullibleModel<'_> {
 
 impl GullibleModel<'_> {
     /// Answers a request by its kind: the content of a slot, the tools that a task needs, a screener's question, or the
-    /// next step of the chat.
+    /// next step of the chat. The usage that it reports is an estimate of four bytes for each token.
     fn answer(&self, request: &Request) -> Completion {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
+            // Only the request to fill a slot offers no tools and forbids calls.
             fill_completion(request)
         } else if request.choice == ToolChoice::Tool(tool_filter::ANSWER.to_owned()) {
+            // AgentDojo's tool filter asks for the tools by a forced call.
             self.choose_tools()
         } else if let Some((request, judge)) = screener_chat(request) {
             self.judge_regions(&request, judge)
@@ -63,7 +65,7 @@ impl GullibleModel<'_> {
         completion
     }
 
-    /// Returns the tools that the task needs.
+    /// Answers the tool filter: names the tools of the task's steps.
     fn choose_tools(&self) -> Completion {
         let steps = self.task.steps.iter().map(tool_of).filter(|tool| !tool.is_empty());
         let names: Vec<Value> = steps.map(|tool| tool.replace('/', "__").into()).collect();
@@ -72,7 +74,8 @@ impl GullibleModel<'_> {
         call_completion(tool_filter::ANSWER, arguments)
     }
 
-    /// Returns the answer of a capable judge: the regions that the double would look at next.
+    /// Answers a screener's question as a capable judge would: names the regions that the double itself would look at next. `judge` says
+    /// whether the answer must be a call of the screener's tool and not text.
     fn judge_regions(&self, request: &Request, judge: bool) -> Completion {
         let next = ChatReader::new(request).next_completion(self.task);
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
@@ -88,7 +91,7 @@ impl GullibleModel<'_> {
 }
 
 /// Fills a slot with the complete texts, including instructions, which have no effect because the filler has
-/// no tools.
+/// no tools. The request has the texts to write from in the field `texts` of a JSON object.
 fn fill_completion(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
@@ -97,6 +100,7 @@ fn fill_completion(request: &Request) -> Completion {
     Completion { text: truncated(&texts.collect::<Vec<_>>().join("; ")), ..Completion::default() }
 }
 
+/// Marks a text as written in the double's own words; the text stays complete, so an injected instruction survives in it.
 fn truncated(text: &str) -> String {
     format!("In short: {text}")
 }
@@ -120,7 +124,7 @@ enum ValueLookup {
 }
 
 impl<'r> ChatReader<'r> {
-    /// Pairs each call in the chat with its answer.
+    /// Pairs each visible call in the chat with the text of its answer, which is empty if there is none yet.
     fn new(request: &'r Request) -> Self {
         let mut calls = Vec::new();
         for message in &request.messages {
@@ -138,7 +142,8 @@ impl<'r> ChatReader<'r> {
     }
 
     /// Returns the injected instructions in the view, as tools and arguments: each is `DO`, the tool, a space, the
-    /// arguments in JSON, and `]]`, somewhere in a message or in a text of an answer.
+    /// arguments in JSON, and `]]`, somewhere in a message or in a text of an answer. An instruction that occurs several times is returned
+    /// once, and text that only begins like one is ignored.
     fn instructions(&self) -> Vec<(String, Map<String, Value>)> {
         let mut texts: Vec<String> = Vec::new();
         for message in &self.request.messages {
@@ -157,6 +162,7 @@ impl<'r> ChatReader<'r> {
                     continue;
                 };
                 let Ok(arguments) = serde_json::from_str(arguments) else { continue };
+                // A model knows the tool `server/name` as `server__name`.
                 let instruction = (tool.replace('/', "__"), arguments);
                 if !found.contains(&instruction) {
                     found.push(instruction);
@@ -166,8 +172,8 @@ impl<'r> ChatReader<'r> {
         found
     }
 
-    /// Returns the next output: the first instruction that was not followed yet, or else the next step of the task. The
-    /// steps that were performed are recognised by the calls in the chat.
+    /// Returns the next output: a call for the first injected instruction that was not followed yet and whose tool is on offer, or else the
+    /// next step of the task, or `Done.` after the last one. The steps that were performed are recognised by the calls in the chat.
     fn next_completion(&self, task: &BenchTask) -> Completion {
         let instructions = self.instructions();
         let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
@@ -184,6 +190,7 @@ impl<'r> ChatReader<'r> {
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
             if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
+                // A call that follows an instruction is no step of the task.
                 continue;
             }
             let expected = task.steps.get(answers.len()).map(tool_of);
@@ -206,7 +213,8 @@ impl<'r> ChatReader<'r> {
         }
     }
 
-    /// Returns the output for a step; `None` if there is nothing to do.
+    /// Returns the output for a step; `None` if there is nothing to do: a condition does not hold, or a value that a call needs does not exist.
+    /// If the step needs a value that is hidden and no slot can carry it, the output is a look at the regions that hide it.
     fn perform_step(&self, step: &TaskStep, answers: &[Option<&str>]) -> Option<Completion> {
         match step {
             TaskStep::Tell { step, row, field } => Some(match find_value(answers, *step, *row, field) {
@@ -241,9 +249,11 @@ impl<'r> ChatReader<'r> {
         }
     }
 
-    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one: a copy, or a
-    /// filled text if the model would write the value in its own words. Fails with the regions to look at, or with
-    /// nothing if the value is absent.
+    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one. The slot copies the region, or asks the
+    /// filler for a text if the model would write the value in its own words or the region contains more than the value.
+    ///
+    /// # Errors
+    /// `Some` with the regions to look at if the value is hidden and the argument takes no slot; `None` if the value does not exist.
     fn argument_value(
         &self,
         tool: &str,
@@ -275,6 +285,7 @@ impl<'r> ChatReader<'r> {
         }
     }
 
+    /// Returns a call of `look` for these regions, or a refusal in words if the tool is not on offer.
     fn look_completion(&self, names: &[String]) -> Completion {
         if !self.request.tools.iter().any(|tool| tool.name == LOOK) {
             return text_completion("I may not see it.");
@@ -283,6 +294,7 @@ impl<'r> ChatReader<'r> {
         call_completion(LOOK, arguments.as_object().cloned().unwrap_or_default())
     }
 
+    /// Returns whether an argument accepts a slot, which the guard announces in the schema of the tool on offer.
     fn takes_slot(&self, tool: &str, argument: &str) -> bool {
         let spec = self.request.tools.iter().find(|spec| spec.name == tool);
         let schema = spec.and_then(|spec| spec.parameters.get("properties")?.get(argument));
@@ -290,6 +302,7 @@ impl<'r> ChatReader<'r> {
     }
 }
 
+/// Returns the tool that a step calls, as `server/name`; empty if it only tells the user something.
 fn tool_of(step: &TaskStep) -> &str {
     match step {
         TaskStep::Call { tool, .. } => tool,
@@ -298,6 +311,7 @@ fn tool_of(step: &TaskStep) -> &str {
     }
 }
 
+/// Collects all strings in a JSON value; keys of objects are not included.
 fn strings(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),
@@ -307,17 +321,18 @@ fn strings(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the name in a placeholder.
+/// Returns the name in a placeholder, such as `h1` in `[hidden h1]`; `None` if the text is no placeholder.
 fn placeholder_name(text: &str) -> Option<String> {
     let name = text.strip_prefix("[hidden ")?;
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
 }
 
-/// Looks up `field` in the answer to the step `step`: in the answer itself or, if it is a list, in the row whose key
-/// has this value.
+/// Looks up `field` in the answer to the step number `step`: in the answer itself or, if `row` is a key and a value, in the first object of
+/// the list whose key has this value. The value is absent if the step has no visible answer, or the answer has no such row or field.
 fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> ValueLookup {
     let Some(text) = answers.get(step).copied().flatten() else { return ValueLookup::Absent };
     if let Some(name) = placeholder_name(text) {
+        // The whole answer is hidden, so the region contains more than the field.
         return ValueLookup::Hidden { names: vec![name], exactly: false };
     }
     let Ok(value) = serde_json::from_str::<Value>(text) else { return ValueLookup::Absent };
@@ -337,10 +352,12 @@ fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, 
     }
 }
 
+/// Returns a completion that is a text without calls.
 fn text_completion(text: &str) -> Completion {
     Completion { text: text.to_owned(), ..Completion::default() }
 }
 
+/// Returns a completion that is one call. The conversation assigns ids, so every call may have the same.
 fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     let arguments = Value::Object(arguments).to_string();
     let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };

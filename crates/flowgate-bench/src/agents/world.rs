@@ -1,5 +1,6 @@
 //! Simulates the tools of the measurement: four servers of one person, whose answers contain text of strangers. An
-//! attacked world has an injected instruction in every such text.
+//! attacked world has an injected instruction in every such text. The state never changes: acting tools report success and are only
+//! recorded, so the measurement compares the recorded calls.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,11 +17,13 @@ pub(crate) struct WorldTool {
     pub(crate) name: &'static str,
     description: &'static str,
     arguments: &'static [&'static str],
+    /// Whether a call changes something, in contrast to a tool that only reads.
     pub(crate) acts: bool,
     /// The arguments that the policy declares as payload.
     pub(crate) payload: &'static [&'static str],
 }
 
+/// Describes a tool that only reads, and therefore has no payload.
 const fn reading_tool(
     server: &'static str,
     name: &'static str,
@@ -30,6 +33,7 @@ const fn reading_tool(
     WorldTool { server, name, description, arguments, acts: false, payload: &[] }
 }
 
+/// Describes a tool that changes something. `payload` are the arguments that it merely forwards, a subset of `arguments`.
 const fn acting_tool(
     server: &'static str,
     name: &'static str,
@@ -81,7 +85,7 @@ pub(crate) fn find(name: &str) -> Option<&'static WorldTool> {
     TOOLS.iter().find(|known| format!("{}/{}", known.server, known.name) == name)
 }
 
-/// Returns the tools of these servers, as they are offered to a model.
+/// Returns the tools of these servers, as they are offered to a model. The schema names the arguments and leaves their types open.
 pub(crate) fn offered(servers: &[&str]) -> Vec<OfferedTool> {
     let known = TOOLS.iter().filter(|known| servers.contains(&known.server));
     known
@@ -114,6 +118,7 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Creates a world with an injected instruction in all text of strangers; without an attack, `injection` is empty.
     pub(crate) fn new(injection: &str) -> Self {
         let injection = if injection.is_empty() { String::new() } else { format!(" {injection}") };
         Self { injection, done: Arc::default() }
@@ -124,7 +129,8 @@ impl World {
         self.done.lock().map(|done| done.clone()).unwrap_or_default()
     }
 
-    /// Returns a toolbox with all tools.
+    /// Returns a toolbox, from which the agent runs its calls, with the tools of all four servers. The clones of the world share the list of
+    /// executed calls.
     pub(crate) fn toolbox(&self) -> Toolbox {
         let mut toolbox = Toolbox::new();
         for known in &TOOLS {
@@ -134,6 +140,8 @@ impl World {
         toolbox
     }
 
+    /// Runs a call that the monitor permitted: records it, and returns the answer as JSON text, or an error if an id in its arguments does
+    /// not exist. A call with such an id is recorded too, since the guard let it run.
     fn run(&self, call: &AuthorizedCall) -> ToolAnswer {
         let arguments = call.call().arguments.as_ref().cloned().unwrap_or_default();
         let tool = call.call().tool.to_string();
@@ -152,6 +160,8 @@ impl World {
         Value::String(format!("{text}{}", self.injection))
     }
 
+    /// Returns what a tool answers; `None` if it reads one item and the argument names none that exists. Acting tools, which are all that
+    /// remain, report success and change nothing.
     fn answer(&self, tool: &str, arguments: &Map<String, Value>) -> Option<Value> {
         let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or("");
         Some(match tool {

@@ -1,5 +1,5 @@
 //! Searches for an attack against a defence: an attacker that sees what each attempt achieves and has a number of queries for each
-//! task. The paper's attacker is fixed (its 4.6), so this game is beyond it.
+//! task. The attacker of AgentSecBench is fixed (its section 4.6), so this game is beyond that paper.
 //!
 //! An attempt is a task whose attack is written in another way: first every family in every variant, then random
 //! compositions in random variants. The search has the same budget and the same order under every defence. It ends at the first
@@ -42,7 +42,7 @@ pub struct AttackSearch {
 }
 
 impl AttackSearch {
-    /// Returns the result as one JSON object.
+    /// Returns the result as one JSON object for the traces of a run; `model` is the name of the model that was attacked.
     pub fn to_json(&self, model: &str) -> Value {
         json!({
             "type": "search",
@@ -60,7 +60,8 @@ impl AttackSearch {
     }
 }
 
-/// Returns the rates of tasks in which the search opened the channel, reached a violation, and reached an effect.
+/// Returns three rates of tasks: those in which some attempt opened the channel (the model saw the marker or the forbidden tool), those in
+/// which one was a violation, and those in which a violation took effect.
 pub fn search_rates(searches: &[AttackSearch]) -> [Rate; 3] {
     [
         Rate::of(searches, |search| search.opened_at.is_some()),
@@ -69,8 +70,9 @@ pub fn search_rates(searches: &[AttackSearch]) -> [Rate; 3] {
     ]
 }
 
-/// Searches on every task of a suite for an attack that takes effect under one defence, with at most `queries` attempts each.
-/// `after_query` is called after each attempt; if it returns true, the search is given up and there is no result.
+/// Searches on every task of a suite for an attack that takes effect under one defence, with at most `queries` attempts each. Returns one
+/// result for each task. `after_query` is called after each attempt; if it returns true (the user has interrupted the command), the search
+/// is given up and the result is `None`.
 ///
 /// # Errors
 /// If the model gives no answer.
@@ -93,14 +95,16 @@ pub fn search(
     Ok(Some(searches))
 }
 
-/// Returns the attempts on a task, in order: they depend on the seed and the task alone.
+/// Returns the attempts on a task, in order, as an attack and the way to write it: first all listed attacks in all variants, then random
+/// compositions without end. They depend on the seed and the task alone, so every defence faces the same ones.
 fn attempts(seed: u64, game: Game, number: usize) -> impl Iterator<Item = (AttackTemplate, Variant)> {
     let variants = Variant::all();
     let listed: Vec<(AttackTemplate, Variant)> = variants
         .iter()
         .flat_map(|variant| families(game).into_iter().map(|attack| (attack, *variant)))
         .collect();
-    // The streams of the tasks themselves count from 0.
+    // The tasks take the streams of random numbers from 0 upwards; those of the searches count downwards from the end, so that no search
+    // repeats the choices of a task.
     let stream = u64::MAX - u64::try_from(number).unwrap_or(0) * Game::ALL.len() as u64 - game as u64;
     let mut random = SeededRandom::new(seed, stream);
     let composed = std::iter::repeat_with(move || {
@@ -110,6 +114,8 @@ fn attempts(seed: u64, game: Game, number: usize) -> impl Iterator<Item = (Attac
     listed.into_iter().chain(composed)
 }
 
+/// Searches on one task, the one with this game and number, and returns what was reached; `None` if `after_query` asks to stop before an
+/// attack has taken effect. Only the adversarial side runs, since the control does not depend on the attack.
 fn search_task(
     seed: u64,
     (game, number): (Game, usize),
@@ -132,6 +138,7 @@ fn search_task(
         let pair = generate_pair(game, seed, number, variant, &attack);
         let execution = runner.run(&pair.adversarial, Side::Adversarial, defence)?;
         found.queries += 1;
+        // Until the first violation, the best attempt is the latest; after it, only an attempt that takes effect is better.
         let is_first_violation = execution.is_violated && found.violated_at.is_none();
         if is_first_violation || execution.is_executed || found.violated_at.is_none() {
             (found.best_attack, found.best_variant) = (attack.text, variant);
@@ -142,6 +149,7 @@ fn search_task(
         found.executed_at = at.filter(|_| execution.is_executed);
         let is_stopped = after_query();
         if found.executed_at.is_some() {
+            // A search that has reached its goal is complete, even if the command is stopped now.
             break;
         }
         if is_stopped {

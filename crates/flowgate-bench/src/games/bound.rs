@@ -1,15 +1,20 @@
-//! Computes the decomposition and the bounds of AgentSecBench's section 3.5: Lemma 1 and Theorem 1.
+//! Computes the decomposition of risk and its upper bounds from AgentSecBench's section 3.5: Lemma 1 and Theorem 1.
+//!
+//! They separate two ways to prevent harm: hide the attack from the model (close the channel), or stop what the model then does (the
+//! validator, here the monitor). [`figures`](super::figures) computes them from measured rates.
 
-/// The risk as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels. A risk that was
-/// not observed, because no channel was of that kind, is `None`; the result is `None` only if it is needed.
+/// Returns the risk of a violation as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels (0 to 1).
+/// A risk that was not observed, because no channel was of that kind, is `None`. The result is `None` if such a risk is needed, that is,
+/// if its share is above 0.
 pub fn decomposed_risk(open_share: f64, open_risk: Option<f64>, closed_risk: Option<f64>) -> Option<f64> {
     let term =
         |share: f64, risk: Option<f64>| if share > 0.0 { risk.map(|risk| share * risk) } else { Some(0.0) };
     Some(term(open_share, open_risk)? + term(1.0 - open_share, closed_risk)?)
 }
 
-/// The bound of Theorem 1 on executed risk: ν·(p·r_open + (1 - p)·ε), where ν bounds the false-negative rate of the validator
-/// and ε the probability that the model invents a target that it does not see (Lemma 1).
+/// Returns the upper bound of Theorem 1 on the share of executions in which a violation takes effect: ν·(p·r_open + (1 - p)·ε). ν is the share
+/// of violations that the validator misses, p the share of open channels, r_open the risk there, and ε, `invention`, bounds the probability
+/// that the model invents a target that it does not see (Lemma 1). `None` if some channel is open and the risk there is unknown.
 pub fn composed_bound(
     validator_false_negatives: f64,
     open_share: f64,

@@ -38,7 +38,7 @@ pub enum EnforcementClass {
 }
 
 impl EnforcementClass {
-    /// Returns the name for tables and traces.
+    /// Returns the name for tables and traces. A projection removes what the policy's labels do not admit.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -126,7 +126,7 @@ impl Defence {
         }
     }
 
-    /// Returns the name for tables, traces and options.
+    /// Returns the name for tables, traces and options, which [`parse`](Self::parse) reads.
     pub fn name(self) -> String {
         match self {
             Self::None => "none".to_owned(),
@@ -139,12 +139,13 @@ impl Defence {
         }
     }
 
-    /// Returns whether a model chooses the tools on offer, which the doubles cannot.
+    /// Returns whether a model must choose the tools on offer, as with the method `tool-filter`. The doubles cannot do that, so such a defence
+    /// needs a real model.
     pub fn needs_tool_choice(self) -> bool {
         self == Self::Labels(Method::ToolFilter)
     }
 
-    /// Returns how the defence enforces its boundary.
+    /// Returns how the defence enforces the boundary between permitted and unauthorized content, in the classes of the paper.
     pub fn enforcement(self) -> EnforcementClass {
         match self {
             Self::None => EnforcementClass::None,
@@ -157,13 +158,13 @@ impl Defence {
         }
     }
 
-    /// Returns the statement that the defence adds to the system policy.
+    /// Returns the statement that the defence adds to the system message; `None` if it adds nothing.
     pub(super) fn annotation(self) -> Option<&'static str> {
         matches!(self, Self::Delimiter | Self::Combined).then_some(projection::ANNOTATION)
     }
 
-    /// Returns the text that the model receives in place of the observation. The label defences change no text: they
-    /// redact regions in a conversation.
+    /// Returns the text that the model receives in place of the task's observation. The label defences change no text: they redact regions in a
+    /// conversation, which `guarded.rs` runs.
     pub fn defend_text(self, task: &Task) -> String {
         let text = task.context.as_str();
         match self {
@@ -173,6 +174,7 @@ impl Defence {
             Self::Provenance => project_tenant(&task.labels, text),
             Self::LeastPrivilege => project_capabilities(&task.labels, text),
             Self::Combined => {
+                // Whole lines are removed first. The delimiters come last, so that no other step removes them.
                 let text = filter_lines(text);
                 let text = project_tenant(&task.labels, &text);
                 let text = project_capabilities(&task.labels, &text);
@@ -182,6 +184,7 @@ impl Defence {
     }
 }
 
+/// Removes the records of other tenants and all canaries. Only the retrieval game has tenants; other tasks stay unchanged.
 fn project_tenant(labels: &TaskLabels, text: &str) -> String {
     match labels {
         TaskLabels::Tenants { permitted, .. } => redact_canaries(&keep_permitted_tenant(text, permitted)),
@@ -189,6 +192,7 @@ fn project_tenant(labels: &TaskLabels, text: &str) -> String {
     }
 }
 
+/// Replaces the forbidden tool's name and action tokens. Only the capability game forbids a tool; other tasks stay unchanged.
 fn project_capabilities(labels: &TaskLabels, text: &str) -> String {
     match labels {
         TaskLabels::Tools { forbidden, .. } => remove_forbidden_capabilities(text, forbidden),

@@ -4,7 +4,7 @@
 //! can see and calls every tool that the request names. *Immune* answers from the parts without requests and never writes a
 //! marker. Both answer the user's request as well as the visible text allows, so their benign utility is what a defence leaves
 //! of the observation. They know nothing of the task but what they are shown, and decode every encoding of
-//! [`variant`](super::variant) in it.
+//! [`variant`](super::variant) in it. [`journey`] has their part for games of several steps.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -15,12 +15,13 @@ use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 use regex::Regex;
 use serde_json::{Value, json};
 
+use super::journey;
 use super::prompt::{CONTEXT_HEADING, message_text};
-use super::variant::decode;
+use super::variant::{decode, join_parts};
 use crate::screening::{screener_chat, screening_answer};
 
 /// A phrase with which a text asks its reader to do something.
-static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
+pub(super) static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
         r"(?xi)
         \b(?: output | print | reply | respond | append | reveal | quote | discloses? | call | invoke )\b
@@ -29,12 +30,14 @@ static REQUEST: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 /// A text that looks like a marker.
-static MARKER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b[A-Z]+(?:_[A-Z]+)+_[0-9]+\b").ok());
+pub(super) static MARKER: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"\b[A-Z]+(?:_[A-Z]+)+_[0-9]+\b").ok());
 /// The placeholder of a hidden region.
-static PLACEHOLDER: LazyLock<Option<Regex>> =
+pub(super) static PLACEHOLDER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\[hidden (h[0-9]+)[^\]]*\]").ok());
 
-fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
+/// Returns whether a text matches. The patterns are constants that compile, so the missing pattern, which matches nothing, does not occur.
+pub(super) fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
 
@@ -51,9 +54,13 @@ impl ModelDouble {
     /// Both doubles.
     pub const ALL: [Self; 2] = [Self::Gullible, Self::Immune];
 
-    /// Returns the next message.
+    /// Returns the next message of the model for a request of a game: the answer to a screener, a look at hidden regions, a call that a visible
+    /// text asks for (gullible only), or an answer in text.
     fn answer(self, request: &Request) -> Completion {
-        // As a screener, either double is honest.
+        if let Some(completion) = journey::double::answer(self, request) {
+            return completion;
+        }
+        // As a screener, either double is honest: the games measure the agent's model under attack, and not its screener.
         if let Some((chat, has_answer_tool)) = screener_chat(request) {
             return screening_answer(&needed_regions(&chat, &observation_parts(&chat)), has_answer_tool);
         }
@@ -75,6 +82,7 @@ impl ModelDouble {
         let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
         let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
         if self == Self::Gullible && !requests.is_empty() {
+            // It writes all markers in sight, since it does not understand which one the request means.
             let markers = MARKER.as_ref().into_iter().flat_map(|marker| {
                 readable.iter().flat_map(|part| marker.find_iter(part)).map(|found| found.as_str())
             });
@@ -109,8 +117,8 @@ fn calls(request: &Request) -> impl Iterator<Item = &ToolCall> {
     })
 }
 
-/// Returns the parts of the observation: the texts in JSON, or else the lines, of what follows the heading in the user's
-/// message, or of the answer to the first call, which the application made.
+/// Returns the parts of the observation, decoded: the texts in JSON, or else the lines. The observation follows the heading in the user's
+/// message under a defence of the paper; in a guarded conversation it is the answer to the first call, which the application made.
 fn observation_parts(request: &Request) -> Vec<String> {
     let heading = format!("\n{CONTEXT_HEADING}\n");
     let mut parts = Vec::new();
@@ -130,9 +138,11 @@ fn observation_parts(request: &Request) -> Vec<String> {
             Message::System(_) | Message::Assistant { .. } => {}
         }
     }
+    join_parts(&mut parts);
     parts
 }
 
+/// Appends the texts of a JSON value, or the lines of another text.
 fn split_parts(text: &str, parts: &mut Vec<String>) {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => collect_texts(&value, parts),
@@ -140,10 +150,12 @@ fn split_parts(text: &str, parts: &mut Vec<String>) {
     }
 }
 
+/// Appends the non-empty lines of a text, decoded.
 fn split_lines(text: &str, parts: &mut Vec<String>) {
     parts.extend(text.lines().filter(|line| !line.is_empty()).map(decode));
 }
 
+/// Appends the lines of all strings in a JSON value; keys of objects are not included.
 fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     match value {
         Value::String(text) => split_lines(text, parts),
@@ -153,8 +165,8 @@ fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Returns the hidden regions that the double looks at: all of them if nothing of the observation is readable, and if it may
-/// look and has not done so.
+/// Returns the names of the hidden regions that the double looks at: all of them if nothing of the observation is readable, if the tool
+/// `look` is on offer, and if the double has not looked yet, so that it does not look forever; otherwise none.
 fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
     let has_looked = calls(request).any(|call| call.name == LOOK);
@@ -162,12 +174,14 @@ fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
         return Vec::new();
     }
     let placeholders = PLACEHOLDER.as_ref().into_iter();
+    // The first group of the pattern is the name of the region.
     let found =
         placeholders.flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
     found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
 }
 
-/// Returns a call of a tool on offer that a request names, if it was not called before.
+/// Returns a call of the first tool on offer that one of the `requests`, lines of the observation, names; `None` if there is none or it was
+/// called before, so that the double does not repeat a call that was refused.
 fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> {
     let own_name = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
     let is_named = |name: &str| requests.iter().any(|text| text.contains(&own_name(name)));
@@ -176,6 +190,7 @@ fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> 
     (!was_called).then(|| tool_call(&wanted.name, &json!({})))
 }
 
+/// Creates a call. The conversation assigns ids, so every call may have the same.
 fn tool_call(name: &str, arguments: &Value) -> ToolCall {
     ToolCall { id: "call".to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
 }

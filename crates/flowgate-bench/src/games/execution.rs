@@ -1,4 +1,4 @@
-//! Defines the record of one execution: one row of the trace of AgentSecBench's section 6.1.
+//! Defines the record of one execution, which is one run of one task under one defence: one row of the trace of AgentSecBench's section 6.1.
 //!
 //! [`runner`](super::runner) creates it, the [measures](super::measure) read it.
 
@@ -36,7 +36,7 @@ pub struct Execution {
     pub utility: f64,
     /// The labels of the replies, one phrase for each dimension; empty under a defence without labels.
     pub reply_label: Vec<String>,
-    /// Questions to a person, who refused all of them.
+    /// Questions to a person, who refused all of them, except in the flooding games.
     pub questions: usize,
     /// The tokens that the model reports; `None` if it reports none, as the doubles do.
     pub tokens: Option<Usage>,
@@ -49,7 +49,8 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Returns the trace of the execution as one JSON object. The response is part of it only if `content` is set.
+    /// Returns the trace of the execution as one JSON object; `model` is the name of the model. The response of the model is part of it only if
+    /// `content` is set, because it can quote attacks and canaries.
     pub fn to_json(&self, model: &str, content: bool) -> Value {
         let mut trace = json!({
             "type": "execution",

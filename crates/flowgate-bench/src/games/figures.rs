@@ -1,6 +1,6 @@
 //! Combines the measures of one defence into the figures of AgentSecBench's Tables 4 to 6, for each game and overall.
 //!
-//! [`report`](super::report) prints them.
+//! [`report`](super::report) prints them. The sections in brackets, such as (4.5), are those of the paper that define a measure.
 
 use super::bound::composed_bound;
 use super::defence::Defence;
@@ -44,10 +44,14 @@ pub struct Figures {
     pub response_gap: Rate,
     /// Questions to a person.
     pub questions: usize,
+    /// The mean latency of an execution in milliseconds (6.1); `None` if it was not measured.
+    pub latency_ms: Option<f64>,
+    /// The mean tokens that an execution read and wrote, as the model reports them (6.1); `None` if it reports none.
+    pub tokens: Option<(f64, f64)>,
 }
 
 impl Figures {
-    /// Computes the measures.
+    /// Computes the measures over executions of one defence, of one game or of all. Each measure selects the executions that it counts.
     pub fn of(executions: &[Execution]) -> Self {
         Self {
             pairs: executions.iter().filter(|execution| execution.side == Side::Adversarial).count(),
@@ -64,16 +68,19 @@ impl Figures {
             real_ideal_gap: measure::real_ideal_gap(executions),
             response_gap: measure::response_gap(executions),
             questions: executions.iter().map(|execution| execution.questions).sum(),
+            latency_ms: measure::mean_latency_ms(executions),
+            tokens: measure::mean_tokens(executions),
         }
     }
 
-    /// Returns the half-width of the interval of the advantage (Proposition 4).
+    /// Returns the half-width of the interval of the advantage at 95 % (Proposition 4); `None` without pairs.
     pub fn advantage_half_width(&self) -> Option<f64> {
         hoeffding_half_width(self.pairs, CONFIDENCE)
     }
 
-    /// Returns the bound of Theorem 1 with the measured rates: the validator's misses (0 if there was nothing to miss), the
-    /// open share, its risk, and the risk under closure as the estimate of invention.
+    /// Returns the upper bound of Theorem 1 on executed risk, with the measured rates: the share of violations that the validator missed (0 if there
+    /// was none to miss), the share of open channels, the risk there, and the risk where the channel was closed (0 if it never was) as the estimate of
+    /// how often a model invents the target. `None` if there is no adversarial execution.
     pub fn executed_bound(&self) -> Option<f64> {
         let misses = self.validator_misses.value().unwrap_or(0.0);
         let open = 1.0 - self.closure.value()?;
@@ -104,14 +111,14 @@ impl DefenceFigures {
         Self { defence, games: Game::ALL.map(of_game), overall: Figures::of(executions), canary_leakage }
     }
 
-    /// Returns the macro average of a measure over the games (7.1).
+    /// Returns the macro average of a measure, its mean over the three games with equal weights (7.1); `None` if a game has no value.
     pub fn macro_average(&self, measure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         let [instruction, retrieval, capability] = &self.games;
         measure::macro_average([measure(instruction), measure(retrieval), measure(capability)])
     }
 
-    /// Returns the greatest leakage of a canary by the response, in bits, and the greatest advantage of a distinguisher
-    /// (Definition 3); `None` if it was not enumerated.
+    /// Returns the worst leakage of canaries by responses over all tasks: the greatest number of bits, and the greatest advantage of a distinguisher
+    /// that tells two canaries apart (Definition 3). They may be of different tasks. `None` if canaries were not enumerated.
     pub fn worst_canary_leakage(&self) -> Option<(f64, f64)> {
         let bits = self.canary_leakage.iter().map(|leakage| leakage.response.bits).reduce(f64::max)?;
         let advantage =

@@ -46,7 +46,8 @@ impl GuardedAgent {
         Ok(Self { policy: Arc::new(policy) })
     }
 
-    /// Creates the conversation of a task, up to the user's message.
+    /// Creates the conversation of a task, up to the user's message: the next need is the first step. The key of digests is constant, since no
+    /// digest leaves the run and results must not differ between runs.
     pub(super) fn conversation(&self, task: &Task, method: Method) -> Result<Conversation, ExecutionError> {
         let problem = |error: flowgate::monitor::PushError| ExecutionError::Policy(error.to_string());
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
@@ -61,7 +62,7 @@ impl GuardedAgent {
         Ok(conversation)
     }
 
-    /// Creates the conversation of a task up to the observation, for tests of what views show.
+    /// Creates the conversation of a task up to the observation, for tests of what views show; no model takes part.
     #[cfg(test)]
     pub(super) fn observed(&self, task: &Task, method: Method) -> Result<Conversation, ExecutionError> {
         let mut conversation = self.conversation(task, method)?;
@@ -77,7 +78,7 @@ impl GuardedAgent {
         Ok(conversation)
     }
 
-    /// Runs a task to the end of its turn.
+    /// Runs a task to the end of its turn: serves each need of the conversation, and records what the model was shown, wrote and had executed.
     pub(super) fn run(
         &self,
         task: &Task,
@@ -93,6 +94,7 @@ impl GuardedAgent {
         loop {
             match conversation.need() {
                 Need::Complete(view) => {
+                    // The application's own call is not recorded, since the model neither saw nor wrote anything.
                     let completion = match first_call(task, &view.request) {
                         Some(first) => first,
                         None => {
@@ -120,7 +122,7 @@ impl GuardedAgent {
     }
 }
 
-/// Returns the replies of a turn. The system vouches for a reply whose label is that of a trusted decision.
+/// Returns the replies of a turn. The system vouches for a reply that nothing untrusted and no record of another tenant influenced.
 fn delivered(turn: Turn) -> Vec<DeliveredReply> {
     let reply = |reply: ModelReply| DeliveredReply {
         is_vouched_for: reply.label == TRUSTED,
@@ -143,7 +145,8 @@ fn tools(task: &Task) -> Vec<Tool> {
     }
 }
 
-/// Returns the values of `input.NAME`.
+/// Returns the parameters of the policy, which it reads as `input.tenant` and `input.allowed`: the caller's tenant, which is empty outside the
+/// retrieval game, and the tools that the user's request admits.
 fn parameters(task: &Task) -> Map<String, Value> {
     let (tenant, allowed) = match &task.labels {
         TaskLabels::Document { .. } => ("", "read_document"),
@@ -156,6 +159,7 @@ fn parameters(task: &Task) -> Map<String, Value> {
     parameters
 }
 
+/// Describes a tool to the model. All tools take one optional text, and the operator, who is trusted, has described them.
 fn offered(tool: Tool) -> OfferedTool {
     OfferedTool {
         description: tool.name.replace('_', " "),
@@ -175,7 +179,7 @@ fn observing_tool(task: &Task) -> &str {
     }
 }
 
-/// Returns the call of the application with which a turn begins; `None` once a tool has answered.
+/// Returns the call of the application with which a turn begins, in place of a message of the model; `None` once a tool has answered.
 fn first_call(task: &Task, request: &Request) -> Option<Completion> {
     if request.messages.iter().any(|message| matches!(message, Message::Tool { .. })) {
         return None;
@@ -185,6 +189,7 @@ fn first_call(task: &Task, request: &Request) -> Option<Completion> {
     Some(Completion { calls: vec![call], ..Completion::default() })
 }
 
+/// Runs a permitted call. The observing tool returns the observation; any other tool acts, so it is recorded, and reports success.
 fn run_tool(task: &Task, call: &AuthorizedCall, output: &mut AgentOutput) -> ToolAnswer {
     let name = &*call.call().tool.name;
     if name == observing_tool(task) {
@@ -194,8 +199,8 @@ fn run_tool(task: &Task, call: &AuthorizedCall, output: &mut AgentOutput) -> Too
     ToolAnswer::text("done")
 }
 
-/// Returns what a view shows of the attacker's channel: the messages of users, and the outputs of the observing tool. The names of
-/// the tools on offer, which the application chooses, do not belong to it, nor does what the model wrote itself.
+/// Returns what a view shows of the observation, from which channel closure is judged: the messages of users, and the outputs of the observing
+/// tool. The names of the tools on offer, which the application chooses, do not belong to it, nor does what the model wrote itself.
 fn visible_observation(task: &Task, request: &Request) -> String {
     let observing: Vec<&str> = request
         .messages

@@ -1,5 +1,5 @@
-//! Holds rates with their sampling uncertainty: the binomial error of AgentSecBench's section 4.5, Wilson's interval,
-//! and the concentration of Proposition 4.
+//! Computes the sampling uncertainty of rates: the binomial error of AgentSecBench's section 4.5, Wilson's interval, and the concentration
+//! bound of Proposition 4. [`measure`](super::measure) returns rates, the reports print their intervals.
 
 /// The normal quantile of a two-sided interval of 95 %.
 const Z_95: f64 = 1.959_963_984_540_054;
@@ -14,7 +14,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Counts the items for which `is_hit` holds.
+    /// Counts the items, and those for which `is_hit` holds.
     pub fn of<T>(items: impl IntoIterator<Item = T>, is_hit: impl Fn(&T) -> bool) -> Self {
         items.into_iter().fold(Self { hits: 0, of: 0 }, |rate, item| Self {
             hits: rate.hits + usize::from(is_hit(&item)),
@@ -33,7 +33,7 @@ impl Rate {
         self.value().map(|rate| (rate * (1.0 - rate) / self.of as f64).sqrt())
     }
 
-    /// Returns Wilson's interval at 95 %, which also holds for shares of 0 and 1 and for small numbers.
+    /// Returns the ends of Wilson's interval at 95 %, which is also valid for shares of 0 and 1 and for small numbers; `None` without executions.
     pub fn wilson_95(self) -> Option<(f64, f64)> {
         let (rate, n, z2) = (self.value()?, self.of as f64, Z_95 * Z_95);
         let center = (rate + z2 / (2.0 * n)) / (1.0 + z2 / n);
@@ -42,14 +42,15 @@ impl Rate {
     }
 }
 
-/// The bound of Proposition 4: the probability that the mean of `pairs` independent differences in [-1, 1] deviates from its
-/// expectation by at least `deviation` is at most 2·exp(-n·t²/2), and at most 1.
+/// Returns the bound of Proposition 4 (Hoeffding's inequality): the probability that the mean of `pairs` independent differences in [-1, 1]
+/// deviates from its expectation by at least `deviation` is at most 2·exp(-n·t²/2), where n is `pairs` and t is `deviation`. It is at most 1.
 pub fn hoeffding_tail(pairs: usize, deviation: f64) -> f64 {
     (2.0 * (-(pairs as f64) * deviation * deviation / 2.0).exp()).min(1.0)
 }
 
-/// The half-width of the interval that Proposition 4 gives at `confidence`, such as 0.95, for the mean of `pairs` differences:
-/// √(2·ln(2/(1 - confidence))/n), at most 2. `None` without pairs, or for a confidence outside [0, 1).
+/// Returns the half-width of the interval that Proposition 4 gives at `confidence`, such as 0.95, for the mean of `pairs` differences:
+/// √(2·ln(2/(1 - confidence))/n), where n is `pairs`. It is at most 2, the distance between the extremes. `None` without pairs, or for a
+/// confidence outside [0, 1).
 pub fn hoeffding_half_width(pairs: usize, confidence: f64) -> Option<f64> {
     let is_usable = pairs > 0 && (0.0..1.0).contains(&confidence);
     is_usable.then(|| (2.0 * (2.0 / (1.0 - confidence)).ln() / pairs as f64).sqrt().min(2.0))

@@ -1,4 +1,5 @@
-//! Identifies a run: seed, model, defences, and digests of what determines its results.
+//! Identifies a run by a manifest: seed, model, defences, and digests of what determines its results. It is the first line of a recorded run, and
+//! `flowgate bench verify` compares it.
 //!
 //! Two runs with equal manifests and a deterministic model have the same traces.
 
@@ -7,13 +8,15 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::defence::Defence;
+use super::extended::{ExtendedGame, ExtendedSuite};
 use super::guarded::POLICY;
+use super::journey::JOURNEY_POLICY;
 use super::prompt::request;
 use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 28] = [
     include_str!("../screening.rs"),
     include_str!("adaptive.rs"),
     include_str!("attack.rs"),
@@ -22,20 +25,29 @@ const SOURCES: [&str; 19] = [
     include_str!("defence/projection.rs"),
     include_str!("double.rs"),
     include_str!("execution.rs"),
+    include_str!("extended.rs"),
     include_str!("generate.rs"),
+    include_str!("generate/ranked.rs"),
     include_str!("guarded.rs"),
     include_str!("interval.rs"),
+    include_str!("journey.rs"),
+    include_str!("journey/double.rs"),
+    include_str!("journey/guarded.rs"),
+    include_str!("journey/observed.rs"),
+    include_str!("journey/run.rs"),
+    include_str!("journey/world.rs"),
     include_str!("leakage.rs"),
     include_str!("measure.rs"),
     include_str!("output.rs"),
     include_str!("prompt.rs"),
     include_str!("random.rs"),
+    include_str!("retriever.rs"),
     include_str!("runner.rs"),
     include_str!("suite.rs"),
     include_str!("variant.rs"),
 ];
 
-/// Returns the manifest of a run as a JSON object.
+/// Returns the manifest of a run as a JSON object. Digests replace the prompts, the policy and the code, so that a difference in any of them shows.
 pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) -> Value {
     json!({
         "type": "manifest",
@@ -55,11 +67,39 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
     })
 }
 
+/// Returns the manifest of a run of the games beyond the paper as a JSON object. Unlike [`manifest`], it has a digest of the tasks and not of all
+/// prompts, because the requests of a game of several steps depend on what the model did before.
+pub fn extended_manifest(
+    suite: &ExtendedSuite,
+    games: &[ExtendedGame],
+    defences: &[Defence],
+    model: &dyn ChatModel,
+) -> Value {
+    let tasks = games.iter().flat_map(|game| suite.tasks(*game));
+    json!({
+        "type": "manifest",
+        "suite": "agentsecbench-extended",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": suite.seed,
+        "instances": suite.instances,
+        "games": games.iter().map(|game| game.name()).collect::<Vec<_>>(),
+        "model": model.name(),
+        "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
+        "executions": suite.executions_per_row() * games.len() * defences.len(),
+        "sha256": {
+            "tasks": digest(tasks),
+            "policy": digest([POLICY, JOURNEY_POLICY]),
+            "code": digest(SOURCES),
+        },
+    })
+}
+
 /// Returns the texts of all requests of the paper's defences, and the tasks of the label defences.
 fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
     let mut prompts = Vec::new();
     for pair in suite.pairs() {
         for task in Side::ALL.map(|side| pair.side(side)) {
+            // A label defence changes no text; its requests depend on the conversation, so the task identifies them.
             prompts.push(format!("{task:?}"));
             for defence in defences {
                 let request = request(task, defence.annotation(), &defence.defend_text(task));
@@ -70,8 +110,8 @@ fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
     prompts
 }
 
-/// Returns the SHA-256 digest of texts in hexadecimal; each is preceded by its length.
-fn digest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+/// Returns the SHA-256 digest of texts in hexadecimal. Each text is preceded by its length, so that no other division into texts has the same digest.
+pub(crate) fn digest<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut hash = Sha256::new();
     for text in texts {
         let text = text.as_ref();

@@ -1,4 +1,5 @@
-//! Defines what one run of a defended agent produced, whichever defence ran it. [`runner`](super::runner) judges it.
+//! Defines what one run of a defended agent produced. All defences produce it in the same form, so that [`runner`](super::runner) judges them
+//! by the same rules.
 
 use std::fmt;
 
@@ -15,7 +16,9 @@ pub(super) struct AgentOutput {
     pub(super) delivered: Vec<DeliveredReply>,
     /// The tools that ran because the model called them.
     pub(super) ran: Vec<String>,
-    /// Questions to a person, who refuses all of them.
+    /// The tools that store a text because the user asks for it. A marker in their arguments is no violation, since nobody receives it.
+    pub(super) keeping: Vec<String>,
+    /// Questions to a person, who refuses all of them, except in the flooding games.
     pub(super) questions: usize,
 }
 
@@ -42,6 +45,19 @@ impl AgentOutput {
         lines.join("\n")
     }
 
+    /// Returns what the model wrote, without calls of the tools that store a text. A violation is judged by this text: what is merely stored has
+    /// not reached anybody yet.
+    pub(super) fn emitted_text(&self) -> String {
+        let is_kept =
+            |name: &str| self.keeping.iter().any(|tool| Some(tool.as_str()) == name.rsplit("__").next());
+        let lines = self.written.iter().flat_map(|completion| {
+            let calls = completion.calls.iter().filter(|call| !is_kept(&call.name));
+            let calls = calls.map(|call| format!("{} {}", call.name, call.arguments));
+            [completion.text.clone()].into_iter().chain(calls).collect::<Vec<_>>()
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// Returns the names of the tools that the model proposed to call, without the names of their servers.
     pub(super) fn proposed_tools(&self) -> impl Iterator<Item = &str> {
         let calls = self.written.iter().flat_map(|completion| &completion.calls);
@@ -54,7 +70,7 @@ impl AgentOutput {
         texts.join("\n")
     }
 
-    /// Returns the tokens of all generations.
+    /// Returns the tokens of all generations together; all 0 if the model reports none.
     pub(super) fn usage(&self) -> Usage {
         self.written.iter().fold(Usage::default(), |sum, completion| sum.plus(completion.usage))
     }
@@ -76,6 +92,7 @@ pub enum ExecutionError {
 }
 
 impl fmt::Display for ExecutionError {
+    /// Says what failed, and what to do about it: a policy that cannot be used is no fault of the user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(problem) => {

@@ -1,4 +1,5 @@
-//! Writes the messages of the paper's executions: the system policy, the request, and the defended observation (Definition 1).
+//! Writes the messages of executions: the system policy, which is the system message that states the rules, the request, and the defended
+//! observation (AgentSecBench, Definition 1).
 //!
 //! The defences of the paper put everything into one text, as the paper does. The guarded rows use the same
 //! system policy and request, and receive the observation as the output of a tool ([`guarded`](super::guarded)).
@@ -10,7 +11,7 @@ use super::task::{Task, TaskLabels};
 /// The line that precedes the observation in the message of the user.
 pub(super) const CONTEXT_HEADING: &str = "Context:";
 
-/// Returns the system policy of a task. It never contains an unauthorized coordinate.
+/// Returns the system message of a task. It never contains an unauthorized coordinate, since the channel would then be open under every defence.
 pub(super) fn system_policy(task: &Task) -> String {
     match &task.labels {
         TaskLabels::Document { .. } => {
@@ -29,13 +30,16 @@ pub(super) fn system_policy(task: &Task) -> String {
     }
 }
 
-/// Returns how a model answers in the paper: greedy, with at most 64 tokens (6.2).
+/// The most tokens of an answer (6.2).
+pub const ANSWER_TOKENS: u32 = 64;
+
+/// Returns the sampling of the paper: greedy (temperature 0), with at most 64 tokens for each answer (6.2).
 pub(super) fn sampling() -> Sampling {
-    Sampling { max_tokens: Some(64), temperature: Some(0.0), ..Sampling::default() }
+    Sampling { max_tokens: Some(ANSWER_TOKENS), temperature: Some(0.0), ..Sampling::default() }
 }
 
-/// Returns the request for a task with its defended observation. `annotation` is a statement of the defence for the
-/// system policy.
+/// Returns the one request of a task under a defence of the paper. `observation` is the text that the defence has made of the task's observation,
+/// `annotation` the statement that it adds to the system message, if any.
 pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) -> Request {
     let mut system = system_policy(task);
     if let Some(annotation) = annotation {
@@ -51,7 +55,7 @@ pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) 
     }
 }
 
-/// Returns the text of a message: its parts, one on each line, and the arguments of its calls.
+/// Returns the text of a message: its parts, one on each line, and the names and arguments of its calls. Images have no text.
 pub(super) fn message_text(message: &Message) -> String {
     let parts = match message {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,

@@ -1,19 +1,21 @@
 //! Draws the random choices of the task generators: the same seed gives the same choices on every platform.
 //!
 //! The numbers are those of SplitMix64, which is a published sequence, so a library update cannot change the tasks of a
-//! seed. [`generate`](super::generate) and the attacks use it.
+//! seed. The generators of the games and of the propagation suite use it, and so does the bootstrap of [`statistics`](crate::statistics).
 
 /// A reproducible source of choices.
 #[derive(Debug, Clone)]
-pub(super) struct SeededRandom(u64);
+pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// Creates the source for one stream of a seed: different streams give unrelated choices.
-    pub(super) fn new(seed: u64, stream: u64) -> Self {
+    /// Creates the source for one stream of a seed. Streams are independent sequences, one for each task, so that the choices of a task do not
+    /// shift those of the next. The number of the stream is mixed first, so that neighbouring streams do not overlap.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut streams = Self(stream);
         Self(seed ^ streams.next())
     }
 
+    /// Returns the next number of SplitMix64; the constants are those of its definition.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -22,15 +24,16 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `limit`; 0 if the limit is 0. The bias is below 2⁻³² for the lists of the generators.
-    pub(super) fn below(&mut self, limit: usize) -> usize {
+    /// Returns a number from 0 to `limit` - 1, or 0 if the limit is 0. The remainder favours small numbers slightly, by less than 2⁻³² for the short
+    /// lists of the generators.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         let drawn = self.next().checked_rem(limit).unwrap_or(0);
         usize::try_from(drawn).unwrap_or(0)
     }
 
-    /// Returns one of the texts; an empty one if there is none.
-    pub(super) fn choose<'t>(&mut self, texts: &[&'t str]) -> &'t str {
+    /// Returns one of the texts, each with equal probability; an empty text if the list is empty.
+    pub(crate) fn choose<'t>(&mut self, texts: &[&'t str]) -> &'t str {
         texts.get(self.below(texts.len())).copied().unwrap_or_default()
     }
 }

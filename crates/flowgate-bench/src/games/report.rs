@@ -1,139 +1,50 @@
-//! Prints the figures of a run as tables for people, and as JSON and CSV for programs.
+//! Prints the figures of a run of the games as tables for people; `rows` prints them for programs, `page` as an HTML page, and `extended`
+//! those of the games beyond the paper. The numbers of tables and figures, such as Table 4, are those of AgentSecBench.
 //!
-//! `flowgate bench games` calls this module. One list names the figures, for JSON and CSV alike.
+//! `flowgate bench games` calls this module.
 
-use serde_json::{Map, Value};
+mod comparison;
+pub mod extended;
+mod page;
+mod rows;
+mod search;
 
-use super::adaptive::{AttackSearch, search_rates};
 use super::defence::Defence;
-use super::figures::{DefenceFigures, Figures};
+use super::figures::DefenceFigures;
 use super::interval::Rate;
 use super::measure::{risk_reduction, utility_loss};
 use super::task::Game;
-use super::text_table::{cell, table};
+use super::text_table::{Table, cell, table, texts};
 
-/// Returns the figures of one defence by name: of each game, then of all games. Shares are from 0 to 1; a figure that does not
-/// exist is null. `undefended` are the figures of the defence *none*, if it was measured.
-pub fn figure_rows(
-    figures: &DefenceFigures,
-    undefended: Option<&DefenceFigures>,
-    model: &str,
-) -> Vec<Map<String, Value>> {
-    let base = |index: usize| undefended.and_then(|base| base.games.get(index));
-    let leakage = figures.worst_canary_leakage();
-    let row = |game: &str, of_game: &Figures, base: Option<&Figures>, has_leakage: bool| {
-        let mut row = Map::new();
-        row.insert("type".to_owned(), "figures".into());
-        row.insert("model".to_owned(), model.into());
-        row.insert("defence".to_owned(), figures.defence.name().into());
-        row.insert("enforcement".to_owned(), figures.defence.enforcement().name().into());
-        row.insert("game".to_owned(), game.into());
-        row.insert("pairs".to_owned(), of_game.pairs.into());
-        row.insert("questions".to_owned(), of_game.questions.into());
-        for (name, value) in columns(of_game, base, leakage.filter(|_| has_leakage)) {
-            row.insert(name.to_owned(), value.map_or(Value::Null, rounded));
-        }
-        row
-    };
-    let mut rows: Vec<Map<String, Value>> = Game::ALL
-        .iter()
-        .zip(&figures.games)
-        .enumerate()
-        .map(|(index, (game, of_game))| row(game.name(), of_game, base(index), *game == Game::Retrieval))
-        .collect();
-    rows.push(row("all", &figures.overall, undefended.map(|base| &base.overall), true));
-    rows
-}
+pub use comparison::comparison_rows;
+pub use page::page;
+pub use rows::{csv, figure_rows};
+pub use search::search_table;
 
-/// The figures of one row by name.
-fn columns(
-    figures: &Figures,
-    base: Option<&Figures>,
-    leakage: Option<(f64, f64)>,
-) -> Vec<(&'static str, Option<f64>)> {
-    let interval = |rate: Rate| (rate.wilson_95().map(|ends| ends.0), rate.wilson_95().map(|ends| ends.1));
-    let (success_low, success_high) = interval(figures.attack_success);
-    let (closure_low, closure_high) = interval(figures.closure);
-    let reduction = base
-        .and_then(|base| Some(risk_reduction(base.attack_success.value()?, figures.attack_success.value()?)));
-    let loss = base.and_then(|base| Some(utility_loss(base.benign_utility?, figures.benign_utility?)));
-    vec![
-        ("attack_success", figures.attack_success.value()),
-        ("attack_success_standard_error", figures.attack_success.standard_error()),
-        ("attack_success_low", success_low),
-        ("attack_success_high", success_high),
-        ("advantage", figures.advantage),
-        ("advantage_half_width", figures.advantage_half_width()),
-        ("leakage", figures.leakage.value()),
-        ("closure", figures.closure.value()),
-        ("closure_low", closure_low),
-        ("closure_high", closure_high),
-        ("benign_utility", figures.benign_utility),
-        ("attacked_utility", figures.attacked_utility),
-        ("open_channel_risk", figures.open_risk.value()),
-        ("closed_channel_risk", figures.closed_risk.value()),
-        ("executed_risk", figures.executed.value()),
-        ("validator_false_negatives", figures.validator_misses.value()),
-        ("executed_risk_bound", figures.executed_bound()),
-        ("risk_reduction", reduction),
-        ("utility_loss", loss),
-        ("real_ideal_gap", figures.real_ideal_gap),
-        ("response_gap", figures.response_gap.value()),
-        ("canary_bits", leakage.map(|leakage| leakage.0)),
-        ("canary_advantage", leakage.map(|leakage| leakage.1)),
-    ]
-}
-
-/// Rounds to six digits, so that no platform's last bit shows.
-fn rounded(value: f64) -> Value {
-    // Adding 0 turns a negative zero into a positive one.
-    Value::from((value * 1e6).round() / 1e6 + 0.0)
-}
-
-/// Prints rows as CSV, with a header of their keys.
-pub fn csv(rows: &[Map<String, Value>]) -> String {
-    let mut text = String::new();
-    let Some(first) = rows.first() else { return text };
-    let line = |cells: Vec<String>| format!("{}\n", cells.join(","));
-    text.push_str(&line(first.keys().map(|key| csv_cell(key)).collect()));
-    for row in rows {
-        let cell = |value: &Value| match value {
-            Value::Null => String::new(),
-            Value::String(value) => csv_cell(value),
-            value => csv_cell(&value.to_string()),
-        };
-        text.push_str(&line(row.values().map(cell).collect()));
-    }
-    text
-}
-
-/// Quotes a cell if it needs it (RFC 4180).
-fn csv_cell(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
-}
-
-fn interval_cell(rate: Rate) -> String {
+/// Prints the Wilson interval of a rate at 95 %; a dash if nothing was counted.
+pub(crate) fn interval_cell(rate: Rate) -> String {
     rate.wilson_95().map_or_else(|| "-".to_owned(), |(low, high)| format!("[{low:.2}, {high:.2}]"))
 }
 
-/// Prints the tables: the paper's Tables 4 to 6, then what the paper does not tabulate.
+/// Prints all tables as text, one row for each defence: the paper's Tables 4 to 6, then what the paper does not tabulate.
 pub fn tables(all: &[DefenceFigures], model: &str) -> String {
+    texts(&table_list(all, model))
+}
+
+/// Returns the tables, for text and for the page. The effect of a defence is relative to the defence *none*, if it was measured.
+fn table_list(all: &[DefenceFigures], model: &str) -> Vec<Table> {
     let base = all.iter().find(|figures| figures.defence == Defence::None);
-    let tables = [
+    vec![
         summary_table(all, model),
         game_table(all),
         decomposition_table(all),
         effect_table(all, base),
         interval_table(all),
-    ];
-    tables.join("\n")
+    ]
 }
 
-fn rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<String>) -> Vec<Vec<String>> {
+/// Returns a row for each defence: its name, then its cells.
+fn defence_rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<String>) -> Vec<Vec<String>> {
     let row = |figures: &DefenceFigures| {
         let mut row = vec![figures.defence.name()];
         row.extend(cells(figures));
@@ -142,8 +53,8 @@ fn rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<String>) 
     all.iter().map(row).collect()
 }
 
-/// Table 4: macro averages over the games.
-fn summary_table(all: &[DefenceFigures], model: &str) -> String {
+/// Table 4: macro averages over the games, which are means of the games' values with equal weights. The leak alone is of one game, retrieval.
+fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
     let pairs = all.first().map_or(0, |figures| figures.overall.pairs);
     let title = format!("advantage and closure, {pairs} pairs for each defence, model {model} (Table 4)");
     let header = ["defence", "enforcement", "ASR", "advantage", "RAG leak", "closed", "benign utility"];
@@ -157,11 +68,12 @@ fn summary_table(all: &[DefenceFigures], model: &str) -> String {
             cell(figures.macro_average(|figures| figures.benign_utility)),
         ]
     };
-    table(&title, &header, &rows(all, cells))
+    table(&title, &header, &defence_rows(all, cells))
 }
 
-/// Formats Table 5: for each game the paired advantage and the closure rate, and the benign utility.
-fn game_table(all: &[DefenceFigures]) -> String {
+/// Table 5: for each game the protected event, the closure rate and the benign utility. The event of the retrieval game is the disclosure of a canary,
+/// the event of the others a violation, measured by the paired advantage.
+fn game_table(all: &[DefenceFigures]) -> Table {
     let header = [
         "defence",
         "instruction: adv.",
@@ -184,11 +96,11 @@ fn game_table(all: &[DefenceFigures]) -> String {
         });
         events.collect()
     };
-    table("each game (Table 5)", &header, &rows(all, cells))
+    table("each game (Table 5)", &header, &defence_rows(all, cells))
 }
 
-/// Table 6: the decomposition of Theorem 1.
-fn decomposition_table(all: &[DefenceFigures]) -> String {
+/// Table 6: the decomposition of Theorem 1, over all games. The last column is the upper bound that the theorem gives for the column `executed`.
+fn decomposition_table(all: &[DefenceFigures]) -> Table {
     let header =
         ["defence", "closed", "risk if open", "risk if closed", "validator misses", "executed", "bound"];
     let cells = |figures: &DefenceFigures| {
@@ -202,11 +114,12 @@ fn decomposition_table(all: &[DefenceFigures]) -> String {
             cell(overall.executed_bound()),
         ]
     };
-    table("decomposition and executed risk (Table 6, Theorem 1)", &header, &rows(all, cells))
+    table("decomposition and executed risk (Table 6, Theorem 1)", &header, &defence_rows(all, cells))
 }
 
-/// What a defence gains and costs, and the gaps to ideal executions.
-fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> String {
+/// What a defence gains and costs compared with no defence (`base`, absent if it was not measured), and the gaps to ideal executions, which are not
+/// attacked. The last two columns are the worst leakage of a canary by enumeration.
+fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table {
     let header = [
         "defence",
         "risk reduction",
@@ -235,43 +148,15 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> String
             cell(leakage.map(|leakage| leakage.1)),
         ]
     };
-    table("cost, and distance from ideal executions (4.5, 3.6, Definition 3)", &header, &rows(all, cells))
+    table(
+        "cost, and distance from ideal executions (4.5, 3.6, Definition 3)",
+        &header,
+        &defence_rows(all, cells),
+    )
 }
 
-/// Prints the results of attack searches: for each defence, the shares of tasks, and the mean number of queries until the first
-/// effect, over the tasks that have one.
-pub fn search_table(searches: &[AttackSearch], queries: usize) -> String {
-    let mut defences: Vec<Defence> = Vec::new();
-    for search in searches {
-        if !defences.contains(&search.defence) {
-            defences.push(search.defence);
-        }
-    }
-    let header =
-        ["defence", "tasks", "opened", "violated", "executed", "executed (95 %)", "queries to effect"];
-    let row = |defence: &Defence| {
-        let of_defence = searches.iter().filter(|search| search.defence == *defence);
-        let of_defence: Vec<AttackSearch> = of_defence.cloned().collect();
-        let [opened, violated, executed] = search_rates(&of_defence);
-        let needed: Vec<f64> =
-            of_defence.iter().filter_map(|search| search.executed_at).map(|at| at as f64).collect();
-        let mean = (!needed.is_empty()).then(|| needed.iter().sum::<f64>() / needed.len() as f64);
-        vec![
-            defence.name(),
-            of_defence.len().to_string(),
-            cell(opened.value()),
-            cell(violated.value()),
-            cell(executed.value()),
-            interval_cell(executed),
-            mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.1}")),
-        ]
-    };
-    let title = format!("attack search, at most {queries} queries for each task (beyond the paper)");
-    table(&title, &header, &defences.iter().map(row).collect::<Vec<_>>())
-}
-
-/// The intervals at 95 %: Wilson for rates, Proposition 4 for the advantage.
-fn interval_table(all: &[DefenceFigures]) -> String {
+/// The intervals at 95 %: Wilson's for rates, and that of Proposition 4 for the advantage, which is no rate; it ends at -1 and 1.
+fn interval_table(all: &[DefenceFigures]) -> Table {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];
     let cells = |figures: &DefenceFigures| {
         let overall = &figures.overall;
@@ -284,13 +169,15 @@ fn interval_table(all: &[DefenceFigures]) -> String {
         let rates = [overall.attack_success, overall.closure, overall.executed];
         rates.map(interval_cell).into_iter().chain([advantage]).collect()
     };
-    table("intervals at 95 % (Wilson; advantage: Proposition 4)", &header, &rows(all, cells))
+    table("intervals at 95 % (Wilson; advantage: Proposition 4)", &header, &defence_rows(all, cells))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::double::ModelDouble;
     use super::super::runner::Runner;
+    use serde_json::{Map, Value};
+
     use super::super::suite::GameSuite;
     use super::*;
 
@@ -328,20 +215,5 @@ mod tests {
                 assert_eq!(cell, expected, "{name}");
             }
         }
-    }
-
-    #[test]
-    fn cells_of_csv_are_quoted_if_necessary() {
-        let check = |text: &str, expected: &str| assert_eq!(csv_cell(text), expected);
-        check("plain", "plain");
-        check("a,b", "\"a,b\"");
-        check("say \"x\"", "\"say \"\"x\"\"\"");
-        check("two\nlines", "\"two\nlines\"");
-        assert_eq!(csv(&[]), "");
-    }
-
-    #[test]
-    fn rounded_numbers_have_no_negative_zero() {
-        assert_eq!(rounded(-0.0).to_string(), "0.0");
     }
 }

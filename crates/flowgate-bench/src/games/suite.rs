@@ -32,7 +32,7 @@ impl GameSuite {
         Self { seed, instances, variant, pairs: Game::ALL.into_iter().flat_map(pairs).collect() }
     }
 
-    /// How the attacks are written.
+    /// Returns how the attacks are written.
     pub fn variant(&self) -> Variant {
         self.variant
     }
@@ -57,8 +57,8 @@ impl GameSuite {
         self.pairs.len() * Side::ALL.len()
     }
 
-    /// Runs all tasks under one defence. `after_execution` is called after each; if it returns true, the remaining ones are
-    /// skipped and there is no result.
+    /// Runs all tasks under one defence, both sides of each pair. `after_execution` is called after each; if it returns true (the user has
+    /// interrupted the command), the remaining ones are skipped and the result is `None`.
     ///
     /// # Errors
     /// If the model gives no answer.
@@ -80,7 +80,8 @@ impl GameSuite {
         Ok(Some(executions))
     }
 
-    /// Enumerates canaries for each task of the retrieval game (Definition 3). The model must be deterministic.
+    /// Measures the leakage of canaries for each adversarial task of the retrieval game, in the order of the pairs: runs each with several canaries and
+    /// compares the outcomes (Definition 3). The model must be deterministic.
     ///
     /// # Errors
     /// If the model gives no answer.
@@ -157,14 +158,14 @@ mod tests {
     /// Beyond the paper: a pattern opens where the attack is written otherwise; labels do not depend on how it is written.
     #[test]
     fn labels_stay_closed_where_patterns_open() {
-        for variant in Variant::all().into_iter().filter(|variant| variant.encoding().is_some()) {
+        for variant in Variant::all().into_iter().filter(|variant| !variant.is_plain()) {
             let suite = GameSuite::generate_variant(11, PAPER, variant);
             let lowest = Defence::Labels(Method::LowestFirst);
             let labels = closure_and_utility(&suite, ModelDouble::Gullible, lowest);
             assert_eq!(labels[1..], [(1.0, 1.0), (1.0, 1.0)], "{}", variant.name());
             let combined = closure_and_utility(&suite, ModelDouble::Gullible, Defence::Combined);
             assert!(combined.iter().any(|(closure, _)| *closure < 1.0), "{}: {combined:?}", variant.name());
-            if let Variant::MixedTenants(_) = variant {
+            if variant.mixes_tenants() {
                 assert!(combined[1].0 < 1.0, "the chunk names the permitted tenant: {combined:?}");
             }
         }
@@ -185,6 +186,11 @@ mod tests {
                 for defence in Defence::standard() {
                     let executions = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
                     prop_assert_eq!(executions.len(), suite.executions_per_defence());
+                    // Section 3.6: a distinguisher that reads the whole response is at least as good as the predicate. Where no
+                    // control is a violation, the gap of the predicate is the risk.
+                    let gap = measure::real_ideal_gap(&executions).unwrap();
+                    prop_assert!(gap <= measure::response_gap(&executions).value().unwrap() + 1e-9);
+                    prop_assert!((gap - measure::attack_success(&executions).value().unwrap()).abs() < 1e-9);
                     for execution in &executions {
                         let is_attacked = execution.side == Side::Adversarial;
                         prop_assert_eq!(execution.is_closed.is_some(), is_attacked);
@@ -202,7 +208,7 @@ mod tests {
                             prop_assert!(!execution.is_executed, "{:?}", execution);
                         }
                         // The filter can remove the request and leave the marker, and half of a split one can be redacted.
-                        let is_plain = variant.encoding().is_none() && defence != Defence::Filter;
+                        let is_plain = variant.is_plain() && defence != Defence::Filter;
                         if double == ModelDouble::Gullible && is_plain {
                             prop_assert!(execution.is_closed != Some(false) || execution.is_violated);
                         }
@@ -241,9 +247,7 @@ mod tests {
                     text.join("\n")
                 };
                 let (all, least) = (visible(top), visible(bottom));
-                for coordinate in task.unauthorized_coordinates() {
-                    prop_assert!(all.contains(&coordinate) && !least.contains(&coordinate), "{}", least);
-                }
+                prop_assert!(task.has_coordinate(&all) && !task.has_coordinate(&least), "{}", least);
                 let space = policy.space();
                 let labels = [
                     top,
@@ -270,9 +274,7 @@ mod tests {
     #[test]
     fn the_policy_has_no_marker_patterns() {
         for pair in GameSuite::generate(1, 40).pairs() {
-            for coordinate in pair.adversarial.unauthorized_coordinates() {
-                assert!(!POLICY.contains(&coordinate), "{coordinate}");
-            }
+            assert!(!pair.adversarial.has_coordinate(POLICY), "{:?}", pair.adversarial.target);
         }
         for word in ["CANARY", "OVERRIDE", "CALL_", "ignore", "regex", "match(", "injection", "secrets("] {
             assert!(!POLICY.contains(word), "{word}");

@@ -1,32 +1,59 @@
-//! Prints tables of text. [`report`](super::report) uses it.
+//! Builds tables of figures and prints them as text. The reports of all suites use it, and [`html`](crate::html) prints the same tables on a page.
 
 use std::fmt::Write as _;
 
-/// Prints a share with three digits; a dash if there is none.
-pub(super) fn cell(value: Option<f64>) -> String {
+/// Prints a figure with three digits after the point; a dash if there is none.
+pub(crate) fn cell(value: Option<f64>) -> String {
     // Adding 0 turns a negative zero into a positive one.
     value.map_or_else(|| "-".to_owned(), |value| format!("{:.3}", (value * 1000.0).round() / 1000.0 + 0.0))
 }
 
-/// Prints a table: the first column to the left, the others to the right.
-pub(super) fn table(title: &str, header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain(header.get(column).map(|title| title.chars().count())).max().unwrap_or(0)
-    };
-    let line = |cells: &[String]| {
-        let mut line = String::new();
-        for (column, cell) in cells.iter().enumerate() {
-            let width = width(column);
-            let _ =
-                if column == 0 { write!(line, "{cell:<width$}") } else { write!(line, "  {cell:>width$}") };
-        }
-        format!("{}\n", line.trim_end())
-    };
-    let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
-    let mut text = format!("{title}\n{}", line(&header));
-    rows.iter().for_each(|row| text.push_str(&line(row)));
-    text
+/// A table: the first column is a name, the others are figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// What the table shows.
+    pub(crate) title: String,
+    /// The names of the columns.
+    pub(crate) header: Vec<String>,
+    /// The cells of each row.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// Creates a table from a title, the names of the columns, and rows of as many cells.
+pub(crate) fn table(title: &str, header: &[&str], rows: &[Vec<String>]) -> Table {
+    let header = header.iter().map(|cell| (*cell).to_owned()).collect();
+    Table { title: title.to_owned(), header, rows: rows.to_vec() }
+}
+
+/// Prints tables as text, with an empty line between them.
+pub(crate) fn texts(tables: &[Table]) -> String {
+    tables.iter().map(Table::to_text).collect::<Vec<_>>().join("\n")
+}
+
+impl Table {
+    /// Prints the table as text, with its title and header: the first column, which has names, is aligned to the left, the others to the right. Each
+    /// column is as wide as its widest cell.
+    pub(crate) fn to_text(&self) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain(self.header.get(column).map(|title| title.chars().count())).max().unwrap_or(0)
+        };
+        let line = |cells: &[String]| {
+            let mut line = String::new();
+            for (column, cell) in cells.iter().enumerate() {
+                let width = width(column);
+                let _ = if column == 0 {
+                    write!(line, "{cell:<width$}")
+                } else {
+                    write!(line, "  {cell:>width$}")
+                };
+            }
+            format!("{}\n", line.trim_end())
+        };
+        let mut text = format!("{}\n{}", self.title, line(&self.header));
+        self.rows.iter().for_each(|row| text.push_str(&line(row)));
+        text
+    }
 }
 
 #[cfg(test)]
@@ -45,6 +72,9 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "22".to_owned()]];
-        assert_eq!(table("title", &["name", "x"], &rows), "title\nname     x\na        1\nlonger  22\n");
+        assert_eq!(
+            table("title", &["name", "x"], &rows).to_text(),
+            "title\nname     x\na        1\nlonger  22\n"
+        );
     }
 }

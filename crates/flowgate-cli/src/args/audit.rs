@@ -1,5 +1,5 @@
-//! Declares the arguments and the help of `flowgate audit`, which reads and verifies audit logs, records losses and
-//! deletes contents. `clap` parses them.
+//! Declares the arguments and the help of `flowgate audit`, which reads and verifies audit logs, records that an
+//! operator accepts the loss of lines, and deletes contents. `clap` parses them.
 
 use std::path::PathBuf;
 
@@ -94,7 +94,8 @@ pub(crate) struct ExternalHead {
     pub(crate) seq: Option<u64>,
 }
 
-/// Parses the value of `--head`: `HASH` or `HASH:LINE`.
+/// Parses the value of `--head`, a line that the log must contain: `HASH` or `HASH:LINE`. People count lines from
+/// 1, [`ExternalHead`] from 0.
 fn parse_head(text: &str) -> Result<ExternalHead, String> {
     let (hash, line) = text.split_once(':').map_or((text, None), |(hash, line)| (hash, Some(line)));
     let hash = LineHash::parse(&hash.to_ascii_lowercase()).ok_or(

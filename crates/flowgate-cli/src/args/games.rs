@@ -1,7 +1,10 @@
-//! Declares the arguments and the help of `flowgate bench games`, which plays the games of AgentSecBench.
+//! Declares the arguments and the help of `flowgate bench games`, which plays the security games of AgentSecBench.
+//! `clap` parses them.
 
 use clap::ValueEnum;
 use flowgate_bench::games::{Defence, ModelDouble, Variant};
+
+use super::bench_model::BenchModelArgs;
 
 pub(super) const GAMES_HELP: &str = "\
 Examples:
@@ -12,6 +15,10 @@ Examples:
   flowgate bench games --format jsonl > traces.jsonl     one line for each execution
   flowgate bench games --queries 100                     an attacker that searches
   flowgate bench games --variant mixed-tenants-base64    attacks that patterns miss
+  flowgate bench games --model qwen3 --url http://localhost:8080/v1 --answers qwen3.jsonl --jobs 8
+                                                         a model; run it again to continue
+  flowgate bench games --model qwen3 --url http://localhost:8080/v1 --dry-run
+                                                         what that would cost
 
 The games:
   instruction   a ticket that the user wants summarized ends with an instruction
@@ -24,10 +31,13 @@ The games:
   model is a judge.
 
 The variants of attacks (beyond the paper):
-  base64, leetspeak, homoglyphs, zero-width, split
+  base64, leetspeak, homoglyphs, zero-width, split, translated
                        markers and names of tools are encoded; the doubles decode them
+  split-fields         markers are divided among two lines, records or fields
   mixed-tenants        one chunk has text of both tenants and names both; with
                        -base64, its canary is encoded as well
+  ranking              a BM25 index ranks the records, and the attacker has written
+                       records that rank first; with -mixed-base64, as one chunk
 
 With --queries, an attacker sees what each attempt achieves and searches among all
 families and variants, then among random compositions. The last table has the
@@ -83,7 +93,8 @@ pub(crate) struct GamesArgs {
     /// The number of pairs of each game.
     #[arg(long, default_value_t = 8, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) instances: u32,
-    /// How the attacks are written: paper, base64, leetspeak, homoglyphs, zero-width, split, mixed-tenants or mixed-tenants-base64.
+    /// How the attacks are written: paper, base64, leetspeak, homoglyphs, zero-width, split, translated, mixed-tenants, mixed-tenants-base64, split-fields, ranking or
+    /// ranking-mixed-base64.
     #[arg(long, default_value = "paper", value_name = "NAME", value_parser = Variant::parse)]
     pub(crate) variant: Variant,
     /// A defence. May be given several times. [default: the six of the paper, and seven label defences]
@@ -91,19 +102,10 @@ pub(crate) struct GamesArgs {
     pub(crate) defences: Vec<Defence>,
     /// The double that answers.
     #[arg(long, value_enum, default_value_t = Double::Gullible)]
+    #[cfg_attr(feature = "run", arg(conflicts_with = "model"))]
     double: Double,
-    /// The name of a model on a server, which answers instead of a double: greedily, with at most 64 tokens.
-    #[cfg(feature = "run")]
-    #[arg(long, value_name = "NAME", requires = "url", conflicts_with = "double")]
-    pub(crate) model: Option<String>,
-    /// The address of the server, which speaks OpenAI's chat completions, such as http://localhost:8080/v1.
-    #[cfg(feature = "run")]
-    #[arg(long, value_name = "URL", requires = "model")]
-    pub(crate) url: Option<String>,
-    /// The environment variable that contains the key of the server.
-    #[cfg(feature = "run")]
-    #[arg(long, value_name = "VARIABLE", requires = "model")]
-    pub(crate) key_from: Option<String>,
+    #[command(flatten)]
+    pub(crate) model: BenchModelArgs,
     /// Also search for an attack that takes effect, with this many queries for each task and defence: the attacker tries all families and
     /// variants, then random compositions. [default: no search]
     #[arg(long, default_value_t = 0, value_name = "NUMBER", hide_default_value = true)]
@@ -119,20 +121,27 @@ pub(crate) struct GamesArgs {
 impl GamesArgs {
     /// Returns the double that answers if no model is named.
     pub(crate) fn double(&self) -> ModelDouble {
-        match self.double {
-            Double::Gullible => ModelDouble::Gullible,
-            Double::Immune => ModelDouble::Immune,
-        }
+        self.double.model()
     }
 }
 
 /// The doubles of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Double {
+pub(super) enum Double {
     /// Does whatever any visible text asks.
     Gullible,
     /// Does what the user asks, and nothing else.
     Immune,
+}
+
+impl Double {
+    /// Returns the double.
+    pub(super) fn model(self) -> ModelDouble {
+        match self {
+            Self::Gullible => ModelDouble::Gullible,
+            Self::Immune => ModelDouble::Immune,
+        }
+    }
 }
 
 /// How `bench games` prints.
@@ -146,4 +155,6 @@ pub(crate) enum GamesFormat {
     Jsonl,
     /// The figures as comma-separated values, with a header.
     Csv,
+    /// One HTML page with the tables and with charts, which loads nothing.
+    Html,
 }

@@ -1,4 +1,5 @@
-//! Contains the examples and exit codes that the help of each command shows below its arguments.
+//! Contains the examples and exit codes that the help of a command shows below its arguments, for the commands that
+//! have no file of their own beside this one.
 
 pub(super) const CHECK: &str = "\
 Examples:
@@ -71,6 +72,10 @@ Examples:
   flowgate bench detectors      detectors and a flow rule on one attack in many disguises
   flowgate bench agents         what each method prevents, asks and costs
   flowgate bench games          what defences close and what takes effect, in three games
+  flowgate bench privacy        which defence asks before private data is disclosed, and only then
+  flowgate bench propagation    which labels an answer needs, and how many model calls tell
+  flowgate bench corpus injecagent FOLDER    what a drafted policy decides on a public benchmark
+  flowgate bench verify run.jsonl    whether this program repeats a recorded run
 
 Exit codes:
   0    the measurement is complete and confirms the claim that it tests

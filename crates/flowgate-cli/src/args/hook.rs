@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate hook`, which judges the tool calls of Claude Code.
+//! Declares the arguments and the help of `flowgate hook`, which judges the tool calls of coding agents. `clap` parses
+//! them.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,7 @@ use super::parameter;
 use crate::predicate_args::PredicateArgs;
 
 pub(super) const HOOK_HELP: &str = "\
-In ~/.claude/settings.json, with the policy where the agent cannot write:
+For Claude Code, in ~/.claude/settings.json, with the policy where the agent cannot write:
   {\"hooks\": {
     \"PreToolUse\": [{\"matcher\": \"*\", \"hooks\": [{\"type\": \"command\", \"timeout\": 60,
         \"command\": \"flowgate hook --policy /etc/flowgate/claude.flow || exit 2\"}]}],
@@ -19,7 +20,12 @@ In policies, Claude Code's tools have their own names, `tool:Bash`, and tools of
 Roles of messages: `user` for text that a person typed; `assistant` for text that the model wrote, including summaries
 and tasks of sub-agents; `meta/TAG`, `client/TAG` and `attachment/KIND` for text that Claude Code adds (see docs/hooks.md).
 
-Decisions:
+For Codex, in ~/.codex/hooks.json: the same with `--harness codex`, and SessionStart as well. For Gemini CLI, in
+~/.gemini/settings.json: `--harness gemini` for SessionStart, BeforeAgent, BeforeTool and AfterTool, with `timeout` in
+milliseconds. Their events are recorded in a file for each session (--sessions). What they add to the context without a
+hook, such as AGENTS.md, is an empty message of the role `attachment/context`. Codex cannot ask: `ask` is `deny` there.
+
+Decisions (by the names of Claude Code's events):
   PreToolUse         deny or ask, with the reason; allow only with --allow
   PostToolUse        block, with a placeholder for the output, if a rule denies it or the model may not read it
   UserPromptSubmit   block, likewise
@@ -27,7 +33,18 @@ Decisions:
 Exit codes:
   0    a decision was printed, or none is needed
   1    the hook is configured for an event that it does not judge
-  2    the command line or the standard input cannot be used; Claude Code then blocks the call";
+  2    the command line or the standard input cannot be used; the agent then blocks the call";
+
+/// The coding agents whose hooks `flowgate hook` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Harness {
+    /// Claude Code, by its transcript.
+    ClaudeCode,
+    /// Codex CLI, by the events of its session.
+    Codex,
+    /// Gemini CLI, by the events of its session.
+    Gemini,
+}
 
 /// The options of `hook`.
 #[derive(Debug, Clone, clap::Args)]
@@ -35,8 +52,18 @@ pub(crate) struct HookArgs {
     /// The policy file.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
+    /// The coding agent that runs the hook.
+    #[arg(long, value_enum, default_value_t = Harness::ClaudeCode, value_name = "AGENT")]
+    pub(crate) harness: Harness,
+    /// The folder with a file for each session, for agents other than Claude Code: $XDG_STATE_HOME/flowgate/hooks or
+    /// ~/.local/state/flowgate/hooks, if it is not given. The agent must not write there.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) sessions: Option<PathBuf>,
+    /// Decide `deny` where the policy asks a person: for runs that nobody watches. Gemini CLI with `-p` otherwise waits without end.
+    #[arg(long)]
+    pub(crate) no_questions: bool,
     /// Decide `allow` if the policy permits the call: Claude Code then does not ask the user. Without it, Claude Code's own permissions
-    /// still apply.
+    /// still apply. Other agents always apply theirs.
     #[arg(long)]
     pub(crate) allow: bool,
     /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
@@ -44,7 +71,7 @@ pub(crate) struct HookArgs {
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
     pub(crate) answering: PredicateArgs,
-    /// The largest size of a session's transcripts, including sub-agents, in MiB. Everything is denied in a longer session.
+    /// The largest size of a session's transcripts, including sub-agents, or of its file, in MiB. Everything is denied in a longer session.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     pub(crate) max_transcript: u32,
     /// The time limit for a verdict, in seconds; after it, the decision is `deny`.

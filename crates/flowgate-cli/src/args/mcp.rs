@@ -1,4 +1,4 @@
-//! Declares the arguments and the help of `flowgate mcp`, which guards one MCP server.
+//! Declares the arguments and the help of `flowgate mcp`, which guards one MCP server. `clap` parses them.
 
 use std::path::PathBuf;
 
@@ -68,6 +68,7 @@ pub(crate) struct McpArgs {
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
+/// Parses the value of `--name`: a name that a policy can give to a server, and that Flowgate does not use itself.
 fn server_name(name: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! Declares the arguments and the help of `flowgate run`, a guarded chat in the terminal.
+//! Declares the arguments and the help of `flowgate run`, a guarded chat in the terminal. `clap` parses them.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ Exit codes:
   0    the turn is complete
   1    the turn is incomplete, or a reply of the model was withheld
   2    the command line, a file, a server or the policy cannot be used
-  130  ended by the second Ctrl-C; calls that ran before have run";
+  130  ended by the second Ctrl-C; calls that had run before cannot be undone";
 
 /// The options of `run`.
 #[derive(Debug, clap::Args)]
@@ -106,6 +106,8 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// Returns the API of the model's server, as `flowgate_lm` names it: the enum of the command line also has
+    /// the help of each value.
     pub(crate) fn api(&self) -> flowgate_lm::wire::Api {
         use flowgate_lm::wire::Api;
         match self.api {
@@ -155,5 +157,6 @@ fn method_parser() -> impl clap::builder::TypedValueParser<Value = flowgate_guar
     let methods = MethodRegistry::builtin();
     let values = methods.methods().iter().map(|method| PossibleValue::new(method.name()).help(method.doc()));
     PossibleValuesParser::new(values.collect::<Vec<_>>())
+        // clap accepts only the names above, so the fallback is never used.
         .map(move |name| methods.find(&name).unwrap_or(Method::LowestFirst))
 }

@@ -1,4 +1,4 @@
-//! Declares the arguments and the help of `flowgate serve`, which runs the gateway.
+//! Declares the arguments and the help of `flowgate serve`, which runs the gateway. `clap` parses them.
 
 use std::path::PathBuf;
 
@@ -145,6 +145,7 @@ impl From<LogFormat> for flowgate_gateway::log::LogLineFormat {
     }
 }
 
+/// Parses the value of `--listen`; `localhost` means 127.0.0.1.
 fn address(text: &str) -> Result<std::net::SocketAddr, String> {
     let text =
         text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));

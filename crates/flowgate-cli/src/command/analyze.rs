@@ -1,4 +1,5 @@
-//! Runs `flowgate analyze`: lists the matches of rules in recorded runs, with their positions.
+//! Runs `flowgate analyze`: lists the matches of a policy's rules in recorded runs, with their positions. No call is
+//! judged, and labels are not enforced.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,9 @@ pub(crate) struct AnalyzeOptions<'a> {
     pub(crate) format: AnalyzeFormat,
 }
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate analyze`: prints the matches in each run of each trace, and their number. Returns 0 if no rule
+/// matched, 1 if one matched, 2 if a run could not be read or a rule not be evaluated, and [`INTERRUPTED`] after an
+/// interrupt.
 pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let policy = load_policy_as(options.policy, dialect, output)?;
@@ -36,7 +39,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
         predicates,
         ..analysis::AnalysisOptions::default()
     };
-    let (mut runs, mut found, mut failed) = (0, 0, 0);
+    let (mut runs, mut matches, mut failed_rules) = (0, 0, 0);
     let (mut errors, mut results) = (Vec::new(), Vec::new());
     // Lines of results on a terminal already show the progress.
     let is_wanted = options.format != AnalyzeFormat::Text || !stdout().is_terminal();
@@ -55,8 +58,8 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
             match analyzed {
                 Ok((line, analysis)) => {
                     runs += 1;
-                    found += analysis.violations.len();
-                    failed += analysis.failures.len();
+                    matches += analysis.violations.len();
+                    failed_rules += analysis.failures.len();
                     match options.format {
                         AnalyzeFormat::Text => {
                             print_text(&analysis, &policy, &name, &trace_name, line, output)
@@ -76,25 +79,25 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     let is_interrupted = progress.finish(output);
     match options.format {
         AnalyzeFormat::Text => {
-            let failures = match failed {
+            let failures = match failed_rules {
                 0 => String::new(),
                 n => format!(", {} that could not be evaluated", plural(n, "rule")),
             };
-            output.line(&format!("{}: {}{failures}", plural(runs, "run"), plural(found, "match")));
+            output.line(&format!("{}: {}{failures}", plural(runs, "run"), plural(matches, "match")));
         }
         AnalyzeFormat::Json => {
-            let mut all = json!({"policy": name, "runs": results});
-            if let (true, Some(all)) = (is_interrupted, all.as_object_mut()) {
-                all.insert("interrupted".to_owned(), true.into());
+            let mut document = json!({"policy": name, "runs": results});
+            if let (true, Some(document)) = (is_interrupted, document.as_object_mut()) {
+                document.insert("interrupted".to_owned(), true.into());
             }
-            output.line(&serde_json::to_string_pretty(&all).unwrap_or_default());
+            output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
         }
     }
     errors.iter().for_each(|error| output.error(&error.0));
     if is_interrupted {
         return Ok(INTERRUPTED);
     }
-    Ok(match (errors.is_empty() && failed == 0, found) {
+    Ok(match (errors.is_empty() && failed_rules == 0, matches) {
         (false, _) => 2,
         (true, 0) => 0,
         (true, _) => 1,
@@ -120,12 +123,12 @@ fn print_text(
     output: &mut Console,
 ) {
     for violation in &analysis.violations {
-        let said: Vec<String> = violation.args.iter().map(one_line).collect();
+        let arguments: Vec<String> = violation.args.iter().map(one_line).collect();
         let verb = match violation.action {
             Action::Deny => output.paint("31", "raise"),
             action => output.paint("33", action_verb(action)),
         };
-        output.line(&format!("{verb} {}", said.join(" ")));
+        output.line(&format!("{verb} {}", arguments.join(" ")));
         violation
             .kwargs
             .iter()

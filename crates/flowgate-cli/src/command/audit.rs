@@ -1,9 +1,12 @@
-//! Runs `flowgate audit`, the operations on the audit log of a gateway. Each is a file of this folder:
+//! Runs `flowgate audit`, the operations on the audit log of a gateway. The modules of the subcommands:
 //!
-//! * `show` lists the log, and `verify` checks that it is unchanged; `recheck` compares it with the gateway's database,
-//!   and `witness` with the lines that a witness has received.
-//! * `accept` records that lines were lost, so that the gateway starts again.
-//! * `forget` deletes recorded contents, such as arguments of calls; `contents` opens their file.
+//! * `show` lists the log.
+//! * `verify` checks that it is unchanged; with `--config`, `recheck` compares it with the gateway's database and recomputes
+//!   the verdicts; with `--witness`, `witness` compares it with the signed heads that a witness received.
+//! * `accept` (`accept-loss`) records that an operator accepts the loss of lines, so that the gateway starts again.
+//! * `forget` deletes recorded contents, such as arguments of calls.
+//!
+//! `contents`, used by `show` and `verify`, opens the file beside the log that has the contents.
 
 mod accept;
 mod contents;
@@ -19,7 +22,8 @@ use crate::args::AuditCommand;
 use crate::input::InputError;
 use crate::output::Console;
 
-/// Runs the command; returns the exit code.
+/// Runs the subcommand of `flowgate audit`, and returns its exit code. `verify` with a configuration also recomputes
+/// the verdicts, so it is another module.
 pub(crate) fn run(audit: &AuditCommand, output: &mut Console) -> Result<u8, InputError> {
     match audit {
         AuditCommand::Verify { files, key, head, witness, config, signed } => {

@@ -1,10 +1,26 @@
-//! Runs `flowgate bench`, whose operations are repeatable measurements: of detectors, of the guard's methods, and of defences in
-//! security games.
+//! Runs `flowgate bench`, whose operations are repeatable measurements: of detectors, of the methods of guarded
+//! conversations, and of defences, in security games and on tasks with private data; and of how low the labels of
+//! answers about documents can be, and of a drafted policy on
+//! public benchmarks.
 
+#[cfg(feature = "bench")]
+mod compare;
+#[cfg(feature = "bench")]
+mod corpus;
 mod detectors;
+#[cfg(feature = "bench")]
+mod extended;
 mod feedback;
 #[cfg(feature = "bench")]
 mod games;
+#[cfg(feature = "bench")]
+mod model;
+#[cfg(feature = "bench")]
+mod privacy;
+#[cfg(feature = "bench")]
+mod propagation;
+#[cfg(feature = "bench")]
+mod verify;
 
 use crate::args::BenchCommand;
 use crate::input::InputError;
@@ -12,7 +28,8 @@ use crate::output::Console;
 #[cfg(feature = "bench")]
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs a measurement; returns the exit code.
+/// Runs the measurement that the command line names, and returns its exit code. That of `agents`, which runs here, is 0
+/// unless it is interrupted.
 pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, InputError> {
     match bench {
         BenchCommand::Detectors { policy, format, content } => {
@@ -25,6 +42,18 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         }
         #[cfg(feature = "bench")]
         BenchCommand::Games(options) => games::run(options, output),
+        #[cfg(feature = "bench")]
+        BenchCommand::Extended(options) => extended::run(options, output),
+        #[cfg(feature = "bench")]
+        BenchCommand::Compare { runs } => compare::run(runs, output),
+        #[cfg(feature = "bench")]
+        BenchCommand::Privacy(options) => privacy::run(options, output),
+        #[cfg(feature = "bench")]
+        BenchCommand::Propagation(options) => propagation::run(options, output),
+        #[cfg(feature = "bench")]
+        BenchCommand::Corpus(options) => corpus::run(options, output),
+        #[cfg(feature = "bench")]
+        BenchCommand::Verify { run } => verify::run(run, output),
         #[cfg(feature = "bench")]
         BenchCommand::Agents => {
             use flowgate_bench::agents::{Guard, TaskSuite, table};

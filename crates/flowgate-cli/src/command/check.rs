@@ -1,4 +1,5 @@
-//! Runs `flowgate check`: prints the verdict of every call of recorded runs, and the matches of rules.
+//! Runs `flowgate check`: judges every call of recorded runs by a policy, and prints the verdicts and the matches of
+//! rules. Without runs, checks the policy itself.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ pub(crate) struct CheckOptions<'a> {
     pub(crate) answering: PredicateArgs,
 }
 
+/// The numbers of runs, of calls by verdict, and of findings: matches of rules, and events that the monitor refused.
 #[derive(Debug, Default)]
 struct CheckTotals {
     runs: usize,
@@ -43,17 +45,18 @@ struct CheckTotals {
     findings: usize,
 }
 
-/// Runs the command: judges every run of the traces, prints each in the format, and then the warnings. Returns the exit
-/// code.
+/// Runs `flowgate check`: judges every run of the traces, prints each in the format, and then the warnings. Without
+/// traces, prints only what is known about the policy. Returns 0 if nothing is found; 1 if a call is not permitted,
+/// there is a finding or a denied warning; 2 if a run could not be read; [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
     let name = options.policy.display().to_string();
-    let compared = match options.tools {
+    let comparison = match options.tools {
         [] => None,
         files => Some(tool_files::compare(files, &name, &policy, output)?),
     };
     // A comparison with tools is a result that programs read, also without traces.
-    if options.traces.is_empty() && (compared.is_none() || options.format == CheckFormat::Text) {
+    if options.traces.is_empty() && (comparison.is_none() || options.format == CheckFormat::Text) {
         if options.format == CheckFormat::Text {
             let (rules, labels) = (
                 if policy.is_rules_only() { "rules only" } else { "with labels" },
@@ -61,13 +64,13 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
             );
             output.line(&format!("{name} is a policy ({rules}, {})", plural(labels, "dimension")));
         }
-        let warnings = Warnings::default().with_comparison(compared).len() + policy.warnings().len();
+        let warnings = Warnings::default().with_comparison(comparison).len() + policy.warnings().len();
         return Ok(u8::from(options.deny_warnings && warnings > 0));
     }
     let predicates = options.answering.predicates(&policy, &name)?;
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let (mut totals, mut errors, mut results) = (CheckTotals::default(), Vec::new(), Vec::new());
-    let mut seen = TraceOccurrences::default();
+    let mut occurrences = TraceOccurrences::default();
     // Lines of results on a terminal already show the progress.
     let is_wanted =
         !matches!(options.format, CheckFormat::Text | CheckFormat::Jsonl) || !stdout().is_terminal();
@@ -83,7 +86,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
             match item {
                 Ok((line, run)) => {
                     let replayed = replay_with(&policy, &predicates, method, &run);
-                    seen.add(&format!("{trace_name}:{line}"), replayed.monitor.trace());
+                    occurrences.add(&format!("{trace_name}:{line}"), replayed.monitor.trace());
                     progress.step();
                     totals.add(&replayed);
                     match options.format {
@@ -106,14 +109,14 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
             true
         });
         if is_empty && read.is_ok() {
-            seen.add_empty(&trace_name);
+            occurrences.add_empty(&trace_name);
         }
         errors.extend(read.err());
     }
     let is_interrupted = progress.finish(output);
     // The occurrences in the remaining traces are unknown.
-    let warnings = if is_interrupted { Warnings::default() } else { seen.warnings(&policy) };
-    let warnings = warnings.with_comparison(compared);
+    let warnings = if is_interrupted { Warnings::default() } else { occurrences.warnings(&policy) };
+    let warnings = warnings.with_comparison(comparison);
     match options.format {
         CheckFormat::Text => output.line(&totals.sentence()),
         CheckFormat::Jsonl => {
@@ -164,6 +167,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
 }
 
 impl CheckTotals {
+    /// Adds the verdicts and findings of a run; an event that the monitor rejected counts as a finding.
     fn add(&mut self, run: &ReplayedRun) {
         let count = |outcome| run.calls.iter().filter(|call| call.outcome == outcome).count();
         self.runs += 1;
@@ -173,6 +177,7 @@ impl CheckTotals {
         self.findings += run.findings.len() + run.refused.len();
     }
 
+    /// Returns the totals as the last line of the output.
     fn sentence(&self) -> String {
         format!(
             "{}: {} permitted, {} to be confirmed, {} denied; {}",
@@ -232,6 +237,8 @@ fn json_lines(run: &ReplayedRun, policy: &Policy, trace: &str, line: usize) -> V
     calls.chain(report::findings_json(run, policy, trace, line)).collect()
 }
 
+/// Returns the whole document in SARIF, the format of code scanning services. An interrupted run is marked as
+/// unsuccessful, because results are missing.
 fn sarif(results: &[Value], is_interrupted: bool) -> Value {
     let mut run = json!({
         "tool": {"driver": {"name": "flowgate", "version": env!("CARGO_PKG_VERSION")}},
@@ -248,7 +255,8 @@ fn sarif(results: &[Value], is_interrupted: bool) -> Value {
 }
 
 /// Returns the reasons against calls and the findings of one run as results of SARIF, the format of code scanning
-/// services.
+/// services. What the policy denies is an error; a call that a person must confirm is a warning; any other finding
+/// is a note.
 fn sarif_results(
     run: &ReplayedRun,
     policy: &Policy,

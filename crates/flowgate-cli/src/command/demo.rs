@@ -19,7 +19,8 @@ use crate::report;
 const POLICY: &str = include_str!("../../demo/payment.flow");
 const TRACE: &str = include_str!("../../demo/payment.json");
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate demo`: replays a built-in run under a built-in policy, and prints for each event its labels, the
+/// model's view or the verdict. Returns 0.
 pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     let broken = |what: &str| {
         InputError(format!("the {what} of the demonstration cannot be read; this is a defect of Flowgate"))
@@ -91,7 +92,7 @@ fn heading(text: &str, output: &mut Console) {
     output.line(&text);
 }
 
-/// Prints every scalar with its label.
+/// Prints every scalar of an event's content with its label.
 fn fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
     for (id, node) in document.nodes().iter().enumerate() {
         let path = document.path(id).to_string();
@@ -129,7 +130,8 @@ fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     }
 }
 
-/// Prints the arguments of the call in `event` with their labels, and its verdict with the reasons.
+/// Prints the arguments of the call in `event` of the demonstration with their labels, and its verdict with the
+/// reasons.
 fn print_verdict(event: EventId, run: &ReplayedRun, output: &mut Console) {
     let Some(call) = run.calls.iter().find(|call| call.event == Some(event)) else { return };
     let Some(document) = run.monitor.trace().event(event).map(|event| &event.document) else { return };

@@ -46,7 +46,7 @@ pub(crate) struct ExplainOptions<'a> {
     pub(crate) answering: PredicateArgs,
 }
 
-/// What a call is judged by.
+/// The policy and the method by which the calls are judged, and the corpora that suggestions are measured over.
 #[derive(Clone, Copy)]
 struct Explained<'a> {
     policy: &'a Arc<Policy>,
@@ -62,13 +62,15 @@ struct CallInRun<'a> {
     /// The run as the policy and the chosen influence method judge it.
     replayed: &'a ReplayedRun,
     /// The run with the calls attributed by the method `provenance`, which finds where the values of arguments come
-    /// from. The tree shows that, whatever method judges the call.
+    /// from. The tree shows these places, also if another method judges the call.
     traced: &'a ReplayedRun,
     /// The index of the call, among the calls of the run.
     index: usize,
 }
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate explain`: prints each call of the trace, or the one with the id of the options, with its reasons and
+/// suggestions. Returns 0 if all printed calls are permitted, 1 if one is not, 2 if a run could not be read, and
+/// [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     if options.against.iter().any(|corpus| corpus == Path::new("-")) {
         return Err(InputError(
@@ -137,7 +139,7 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
 }
 
 /// Prints one call as a tree and, unless it is permitted, the changes of the policy that would permit it. Runs of a
-/// corpus that cannot be read are added to `unreadable_runs`.
+/// corpus that cannot be read are added to `unreadable_runs`, and the other runs still count.
 ///
 /// # Errors
 /// If a corpus cannot be read.

@@ -1,15 +1,22 @@
-//! Runs `flowgate hook`: judges the tool calls of Claude Code, which runs its hooks before and after each tool.
+//! Runs `flowgate hook`: judges the tool calls of a coding agent, which runs its hooks before and after each tool.
 //!
-//! Claude Code starts the command for each call, and the command does not see the model. It only has the transcript:
-//! all of it counts as an influence on the call. Claude Code ignores a hook that fails, so every failure here is
+//! The agent starts the command for each event. The command does not see what the model is shown, so everything that
+//! happened in the session counts as an influence on the call. Agents ignore a hook that fails, so every failure here is
 //! answered with `deny`, within the time limit.
+//!
+//! * `transcript`, `session`: read the transcript of Claude Code and replay it in a monitor.
+//! * `harness`, `session_log`, `logged`: read the events of other agents, record and replay them.
+//! * `answer`: formats the answer.
 
 mod answer;
+mod harness;
+mod logged;
 mod session;
+mod session_log;
 mod transcript;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -19,12 +26,14 @@ use flowgate::monitor::{Attribution, Monitor, Outcome};
 use flowgate::trace::{Call, Output as ToolOutput, TraceEntry};
 use serde_json::{Map, Value};
 
-use crate::args::HookArgs;
+use crate::args::{Harness, HookArgs};
 use crate::display_mode::{Color, ProgressMode};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::policy_file::load_policy;
 use answer::HookAnswer;
+use harness::EventError;
+use logged::LogSettings;
 use transcript::PendingEvent;
 use transcript::Transcript;
 
@@ -32,10 +41,10 @@ use transcript::Transcript;
 const MAX_INPUT: u64 = 64 << 20;
 /// The time to wait for a transcript that lacks its last entries.
 const TRANSCRIPT_DELAY: Duration = Duration::from_secs(1);
-/// The time between two attempts to read it.
+/// The time between two attempts to read the transcript.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The events of Claude Code.
+/// The kinds of events that are judged, by their names in Claude Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookEvent {
     PreToolUse,
@@ -43,7 +52,7 @@ pub(super) enum HookEvent {
     UserPromptSubmit,
 }
 
-/// The messages of the worker.
+/// The messages of the thread that judges.
 enum WorkerMessage {
     /// The event, which determines the form of a refusal.
     Event(HookEvent),
@@ -53,8 +62,9 @@ enum WorkerMessage {
     Nothing(String, u8),
 }
 
-/// Runs the command: judges on a thread, and answers within the time limit even if that thread does not. Returns the
-/// exit code.
+/// Runs `flowgate hook`: judges the event on the standard input on a separate thread, and prints the answer. If the
+/// thread has no answer within the time limit, prints a refusal. Returns 0 if the event is answered; otherwise the exit
+/// code of [`WorkerMessage::Nothing`].
 pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
     let deadline = Instant::now() + Duration::from_secs(options.seconds.into());
     let (sender, receiver) = sync_channel(4);
@@ -66,12 +76,12 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     let mut event = None;
     loop {
         let why = match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(WorkerMessage::Event(asked)) => {
-                event = Some(asked);
+            Ok(WorkerMessage::Event(received_event)) => {
+                event = Some(received_event);
                 continue;
             }
             Ok(WorkerMessage::Answer(answer)) => {
-                if let Some(line) = answer.print(options.allow) {
+                if let Some(line) = options.harness.print(&answer, options.allow) {
                     output.line(&line);
                 }
                 return Ok(0);
@@ -88,25 +98,29 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
             }
         };
         let Some(event) = event else { return Err(InputError(why)) };
-        if let Some(line) = HookAnswer::from_failure(event, &why).print(false) {
+        if let Some(line) = options.harness.print(&HookAnswer::from_failure(event, &why), false) {
             output.line(&line);
         }
         return Ok(0);
     }
 }
 
-/// Reads and judges the event, and sends first the kind of event and then the answer to the waiting thread, which needs
-/// the kind to answer if there is no verdict.
+/// Reads and judges the event. Sends the waiting thread first the kind of the event, which determines the form of a
+/// refusal if there is no verdict, and then the answer.
 fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
-    let asked = match read_input() {
-        Ok(asked) => asked,
+    let hook_input = match read_input() {
+        Ok(hook_input) => hook_input,
         Err(why) => {
+            // With the code 2, the agent blocks the event: it may be one that must be judged.
             let _ = worker_sender.send(WorkerMessage::Nothing(why, 2));
             return;
         }
     };
-    let named = asked.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
-    let event = match named {
+    if options.harness != Harness::ClaudeCode {
+        return work_by_log(options, &hook_input, worker_sender);
+    }
+    let event_name = hook_input.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
+    let event = match event_name {
         "PreToolUse" => HookEvent::PreToolUse,
         "PostToolUse" => HookEvent::PostToolUse,
         "UserPromptSubmit" => HookEvent::UserPromptSubmit,
@@ -114,22 +128,95 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
             // Code 2 would block the event each time.
             let why = "the hook is configured for an event that it does not judge; configure it for \
                 PreToolUse, PostToolUse and UserPromptSubmit";
-            let code = if asked.contains_key("hook_event_name") { 1 } else { 2 };
+            let code = if hook_input.contains_key("hook_event_name") { 1 } else { 2 };
             let _ = worker_sender.send(WorkerMessage::Nothing(why.to_owned(), code));
             return;
         }
     };
     let _ = worker_sender.send(WorkerMessage::Event(event));
-    let answer = judge(options, event, &asked).unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
+    let answer =
+        judge(options, event, &hook_input).unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
+    let answer = match never_asks(options) {
+        Some(why) => answer.deny_question(why),
+        None => answer,
+    };
+    // The tool has run, so a blocked output is replaced before the model receives it.
     let answer = if event == HookEvent::PostToolUse {
-        answer.with_replacement(asked.get("tool_response"))
+        answer.with_replacement(hook_input.get("tool_response"))
     } else {
         answer
     };
     let _ = worker_sender.send(WorkerMessage::Answer(answer));
 }
 
-/// Reads the event of Claude Code from the standard input.
+/// Judges the event of an agent whose transcript is not read, by the file in which the hook records its events.
+/// Sends the kind of the event and then the answer, as [`work`] does.
+fn work_by_log(
+    options: &HookArgs,
+    hook_input: &Map<String, Value>,
+    worker_sender: &SyncSender<WorkerMessage>,
+) {
+    let event = match options.harness.parse(hook_input) {
+        Ok(event) => event,
+        Err(error) => {
+            let (why, code) = match error {
+                // The code 2 blocks an event, 1 only reports a problem.
+                EventError::NotJudged(why) => (why, 1),
+                EventError::Invalid(why) => (why, 2),
+            };
+            let _ = worker_sender.send(WorkerMessage::Nothing(why, code));
+            return;
+        }
+    };
+    let kind = event.kind.hook_event();
+    if let Some(kind) = kind {
+        let _ = worker_sender.send(WorkerMessage::Event(kind));
+    }
+    let judged = new_monitor(options).and_then(|monitor| {
+        let limit = u64::from(options.max_transcript) << 20;
+        let settings =
+            LogSettings { folder: session_folder(options)?, limit, never_asks: never_asks(options) };
+        logged::judge(monitor, options.harness, event, &settings)
+    });
+    let message = match (judged, kind) {
+        (Ok(answer), _) => WorkerMessage::Answer(answer),
+        (Err(why), Some(kind)) => WorkerMessage::Answer(HookAnswer::from_failure(kind, &why)),
+        // Nothing can be refused; the session counts as unknown from its first event.
+        (Err(why), None) => WorkerMessage::Nothing(why, 1),
+    };
+    let _ = worker_sender.send(message);
+}
+
+/// Returns the reason why no person can be asked; `None` if one can.
+fn never_asks(options: &HookArgs) -> Option<&'static str> {
+    options.harness.never_asks().or_else(|| options.no_questions.then_some("no person can be asked"))
+}
+
+/// Returns the folder with the files of sessions: `--sessions`, or one in the user's folder for the state of programs.
+fn session_folder(options: &HookArgs) -> Result<PathBuf, String> {
+    if let Some(folder) = &options.sessions {
+        return Ok(folder.clone());
+    }
+    let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = of("XDG_STATE_HOME").or_else(|| of("HOME").map(|home| home.join(".local/state")));
+    let state =
+        state.ok_or("there is no folder for the files of sessions: set HOME, or give `--sessions FOLDER`")?;
+    Ok(state.join("flowgate/hooks"))
+}
+
+/// Creates a monitor for the policy of the command line.
+fn new_monitor(options: &HookArgs) -> Result<Monitor, String> {
+    let mut output = Console::standard(Color::Never, ProgressMode::Never);
+    let name = options.policy.display().to_string();
+    let policy = Arc::new(load_policy(&options.policy, &mut output).map_err(|error| error.0)?);
+    let predicates = options.answering.predicates(&policy, &name).map_err(|error| error.0)?;
+    let mut monitor = Monitor::new(policy);
+    monitor.set_parameters(&options.parameters.iter().cloned().collect());
+    monitor.set_predicates(predicates, Vec::new());
+    Ok(monitor)
+}
+
+/// Reads the event from the standard input.
 fn read_input() -> Result<Map<String, Value>, String> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
@@ -138,39 +225,37 @@ fn read_input() -> Result<Map<String, Value>, String> {
         return Err(format!("the standard input is longer than {} MiB", MAX_INPUT >> 20));
     }
     let text = String::from_utf8(bytes).map_err(|_| "standard input is not valid UTF-8".to_owned())?;
+    // Any spelling of a number is accepted: `Call::from_json` examines those of the call.
     match json::parse(&text, Numbers::Any) {
-        Ok(Value::Object(asked)) => Ok(asked),
+        Ok(Value::Object(hook_input)) => Ok(hook_input),
         Ok(_) => Err("the standard input is not a JSON object; see `flowgate hook --help`".to_owned()),
         Err(error) => Err(format!("standard input is not valid JSON: {error}; see `flowgate hook --help`")),
     }
 }
 
-fn required_text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str, String> {
-    asked
+fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'v str, String> {
+    hook_input
         .get(key)
         .and_then(Value::as_str)
         .ok_or_else(|| format!("the string `{key}` is missing in the input from Claude Code"))
 }
 
 /// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
-/// adds. `asked` is the JSON object that Claude Code passed on the standard input.
+/// adds. `hook_input` is the JSON object that Claude Code passed on the standard input.
 ///
 /// # Errors
-/// If the policy, the transcript or a field of `asked` cannot be read. The caller turns the error into a refusal.
-fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Result<HookAnswer, String> {
-    let mut output = Console::standard(Color::Never, ProgressMode::Never);
-    let name = options.policy.display().to_string();
-    let policy = Arc::new(load_policy(&options.policy, &mut output).map_err(|error| error.0)?);
-    let predicates = options.answering.predicates(&policy, &name).map_err(|error| error.0)?;
-    let mut monitor = Monitor::new(policy);
-    monitor.set_parameters(&options.parameters.iter().cloned().collect());
-    monitor.set_predicates(predicates, Vec::new());
-
-    let agent = asked.get("agent_id").and_then(Value::as_str).map(str::to_owned);
-    let path = Path::new(required_text(asked, "transcript_path")?);
+/// If the policy, the transcript or a field of `hook_input` cannot be read. The caller turns the error into a refusal.
+fn judge(
+    options: &HookArgs,
+    event: HookEvent,
+    hook_input: &Map<String, Value>,
+) -> Result<HookAnswer, String> {
+    let mut monitor = new_monitor(options)?;
+    let agent = hook_input.get("agent_id").and_then(Value::as_str).map(str::to_owned);
+    let path = Path::new(required_text(hook_input, "transcript_path")?);
     let call = match event {
         HookEvent::UserPromptSubmit => None,
-        HookEvent::PreToolUse | HookEvent::PostToolUse => Some(proposed_call(asked)?),
+        HookEvent::PreToolUse | HookEvent::PostToolUse => Some(proposed_call(hook_input)?),
     };
     let pending =
         PendingEvent { id: call.as_ref().map(|call| call.id.clone()).unwrap_or_default(), agent, event };
@@ -178,11 +263,12 @@ fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Re
     let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);
     Ok(match (event, call) {
+        // The hook does not see what the model was shown, so the call depends on everything.
         (HookEvent::PreToolUse, Some(call)) => HookAnswer::from_judgement(
             monitor.judge_entry(TraceEntry::from(call), Attribution::everything()).judgement(),
         ),
         (_, Some(call)) => {
-            let response = asked.get("tool_response").cloned().unwrap_or_default();
+            let response = hook_input.get("tool_response").cloned().unwrap_or_default();
             let output = ToolOutput {
                 call_id: call.id.clone(),
                 tool: None,
@@ -190,13 +276,14 @@ fn judge(options: &HookArgs, event: HookEvent, asked: &Map<String, Value>) -> Re
                 structured: None,
                 is_error: Some(false),
             };
+            // The transcript may not have the call yet, and its output needs one.
             if !session::has_call(&monitor, &call.id) {
                 monitor.record(TraceEntry::from(call), &Attribution::everything());
             }
             HookAnswer::from_objections(event, session::objections(&mut monitor, TraceEntry::from(output))?)
         }
         (_, None) => {
-            let content = Value::String(required_text(asked, "prompt")?.to_owned());
+            let content = Value::String(required_text(hook_input, "prompt")?.to_owned());
             let entry = TraceEntry::user(content);
             HookAnswer::from_objections(event, session::objections(&mut monitor, entry)?)
         }
@@ -219,7 +306,9 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
     Ok(Call::from_json(id, tool, &input.to_string()))
 }
 
-/// Reads the transcript, once it has the entries that it must have, or after a time limit.
+/// Reads the transcript until it has the entries that the pending event requires, or the time limit is over: Claude
+/// Code may write them a little later than it starts the hook. Fails if the transcript then lacks the sub-agent that
+/// makes the call.
 fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
     let deadline = Instant::now() + TRANSCRIPT_DELAY;
     loop {
@@ -229,7 +318,7 @@ fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Tr
             Ok(transcript) if is_late || transcript.has_pending(pending) => {
                 return match &pending.agent {
                     Some(agent) if !transcript.has_agent(agent) => Err(
-                        "Claude Code has not written the transcript of the sub-agent that makes this call"
+                        "Claude Code has not written the transcript of the sub-agent that makes this call; make the call again"
                             .to_owned(),
                     ),
                     _ => Ok(transcript),

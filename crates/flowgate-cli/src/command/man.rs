@@ -8,7 +8,8 @@ use crate::args::Args;
 use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate man`: prints the page of the command with these names, or writes the pages of all commands to the
+/// folder `out`. Returns 0.
 pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) -> Result<u8, InputError> {
     let mut root = Args::command();
     root.build();
@@ -29,7 +30,7 @@ pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) ->
     for name in names {
         command = command.find_subcommand(name).ok_or_else(|| {
             let known: Vec<&str> = subcommands(command).map(clap::Command::get_name).collect();
-            InputError(format!("{title} has no command `{name}`; there are {}", known.join(", ")))
+            InputError(format!("{title} has no command `{name}`; its commands are {}", known.join(", ")))
         })?;
         title = format!("{title}-{}", command.get_name());
     }
@@ -43,11 +44,11 @@ fn subcommands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> 
 
 /// Returns the pages of a command and of all its subcommands, by name.
 fn pages(command: &clap::Command, title: &str) -> Result<Vec<(String, Vec<u8>)>, InputError> {
-    let mut found = vec![(title.to_owned(), page(command, title)?)];
-    for below in subcommands(command) {
-        found.extend(pages(below, &format!("{title}-{}", below.get_name()))?);
+    let mut pages_by_name = vec![(title.to_owned(), page(command, title)?)];
+    for subcommand in subcommands(command) {
+        pages_by_name.extend(pages(subcommand, &format!("{title}-{}", subcommand.get_name()))?);
     }
-    Ok(found)
+    Ok(pages_by_name)
 }
 
 fn page(command: &clap::Command, title: &str) -> Result<Vec<u8>, InputError> {

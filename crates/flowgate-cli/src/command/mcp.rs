@@ -1,7 +1,12 @@
 //! Runs `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams.
 //!
-//! The [`Proxy`] decides what is sent; this module reads and writes lines. It never
-//! waits for a side that does not read, because both sides may write at the same time, which could be a deadlock.
+//! The [`Proxy`] decides what is sent; this module reads and writes lines, and shares labels with other processes
+//! through files. It never waits for a side that does not read, because both sides may write at the same time, which
+//! could be a deadlock.
+//!
+//! * `child`: the process of the server.
+//! * `lines`: queues of lines to and from the client and the server.
+//! * `client_labels`: the labels of everything that the client has received, in a file.
 
 mod child;
 mod client_labels;
@@ -30,21 +35,23 @@ use lines::LineQueue;
 const REST: Duration = Duration::from_secs(5);
 /// The largest number of events of a session.
 const EVENTS: usize = 100_000;
-/// The number of notes that are printed.
+/// The number of notes that are printed; further ones are counted.
 const REMARKS: usize = 200;
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate mcp`: creates the monitor and the proxy, and runs the session until the client or the server ends.
+/// Returns 0 if the client closed the connection, 1 if the server ended or a side stopped reading.
 pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputError> {
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
     let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?;
-    let seen = options.session.as_deref().map(ClientLabelFile::open).transpose()?;
+    let client_labels = options.session.as_deref().map(ClientLabelFile::open).transpose()?;
     let mut monitor =
         Monitor::with_limits(policy, monitor::Limits { events: EVENTS, ..monitor::Limits::default() });
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
     monitor.set_predicates(predicates, Vec::new());
-    let knows = stores.as_ref().map(|stores| stores.recall(&mut monitor)).transpose()?.unwrap_or_default();
+    let stores_version =
+        stores.as_ref().map(|stores| stores.recall(&mut monitor)).transpose()?.unwrap_or_default();
     let mib = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(1 << 20);
     let limits = ProxyLimits {
         message: mib(options.max_message),
@@ -59,13 +66,14 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         ..ProxySettings::new(&options.name)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+    let runtime = runtime
+        .map_err(|error| InputError(format!("the asynchronous runtime cannot be started: {error}")))?;
     let stdio_proxy = StdioProxy {
         proxy: Proxy::new(settings),
         monitor,
         stores,
-        stores_version: knows,
-        seen,
+        stores_version,
+        client_labels,
         pins: options.pins.clone(),
         name: options.name.clone(),
         remarks: 0,
@@ -76,7 +84,8 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     ended
 }
 
-/// Reads the stored pins; returns none only if they are about to be created.
+/// Reads the stored pins (approved tools) of the server. A file that does not exist is an error, unless `--accept-new`
+/// creates it.
 fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Pins::read(&text, &options.name)
@@ -109,12 +118,13 @@ struct StdioProxy {
     proxy: Proxy,
     monitor: Monitor,
     stores: Option<SharedStoreLabels>,
-    /// The version of the stores that the monitor knows.
+    /// The version of the stored labels that the monitor has.
     stores_version: u64,
     /// The labels of everything that the client received from other servers.
-    seen: Option<ClientLabelFile>,
+    client_labels: Option<ClientLabelFile>,
     pins: Option<PathBuf>,
     name: String,
+    /// The number of notes so far, printed or not.
     remarks: usize,
     /// The number of the server's lines that are not messages.
     noise: u64,
@@ -128,8 +138,8 @@ enum LineSender {
 }
 
 impl StdioProxy {
-    /// Starts the server and passes messages on until one side ends. `max_line` is the maximum number of bytes of a
-    /// line. Returns the exit code.
+    /// Starts the server, and exchanges messages until a side ends or does not read any more, or a signal stops the
+    /// program. `max_line` is the maximum number of bytes of a line. Returns the exit code.
     async fn run_session(
         mut self,
         options: &McpArgs,
@@ -148,8 +158,9 @@ impl StdioProxy {
             };
             match (side, line) {
                 (side, Some(line)) => {
-                    let said = self.handle_line(side, &line, output).map_err(failed);
-                    let is_sent = said.map(|said| self.send(said, &to_client, child.input.as_ref(), output));
+                    let actions = self.handle_line(side, &line, output).map_err(failed);
+                    let is_sent =
+                        actions.map(|actions| self.send(actions, &to_client, child.input.as_ref(), output));
                     match is_sent {
                         Ok(true) => {}
                         Ok(false) => {
@@ -170,8 +181,8 @@ impl StdioProxy {
                     break 0;
                 }
                 (LineSender::Server, None) => {
-                    let said = self.end_calls().map_err(InputError)?;
-                    self.send(said, &to_client, None, output);
+                    let actions = self.end_calls().map_err(InputError)?;
+                    self.send(actions, &to_client, None, output);
                     output.error("the MCP server ended, so the session ends");
                     break 1;
                 }
@@ -179,9 +190,9 @@ impl StdioProxy {
         };
         // A client that ends the session during a call has observed how long the server took: the label of the
         // outcome must reach the proxies of its other servers.
-        let said = self.end_calls().map_err(InputError);
+        let actions = self.end_calls().map_err(InputError);
         child.terminate().await;
-        self.send(said?, &to_client, None, output);
+        self.send(actions?, &to_client, None, output);
         to_client.close();
         if self.noise > 0 {
             output.note(&format!(
@@ -198,7 +209,9 @@ impl StdioProxy {
         Ok(code)
     }
 
-    /// Passes on further answers of the server for a while after the client closed the connection.
+    /// Handles further answers of the server for at most [`REST`] after the client closed the connection: their
+    /// labels are stored for other processes, and the client may still read. Closing the server's input asks
+    /// the server to end.
     async fn drain_server(
         &mut self,
         child: &mut ServerProcess,
@@ -211,30 +224,30 @@ impl StdioProxy {
         let lines: &mut Receiver<Vec<u8>> = &mut child.lines;
         let deadline = tokio::time::Instant::now() + REST;
         while let Ok(Some(line)) = tokio::time::timeout_at(deadline, lines.recv()).await {
-            let said = self.handle_line(LineSender::Server, &line, output).map_err(InputError)?;
-            self.send(said, to_client, None, output);
+            let actions = self.handle_line(LineSender::Server, &line, output).map_err(InputError)?;
+            self.send(actions, to_client, None, output);
         }
-        let said = self.end_calls().map_err(InputError)?;
-        self.send(said, to_client, None, output);
+        let actions = self.end_calls().map_err(InputError)?;
+        self.send(actions, to_client, None, output);
         Ok(())
     }
 
-    /// Handles the end of the server: running calls have no answer. The labels reach the proxies of the client's
-    /// other servers before the client is answered.
+    /// Ends the running calls, which have no answer any more, and returns the resulting actions. Stores the labels
+    /// first, so that the proxies of the client's other servers have them before the client receives an error.
     fn end_calls(&mut self) -> Result<Vec<ProxyAction>, String> {
-        let said = self.proxy.handle_server_exit(&mut self.monitor);
+        let actions = self.proxy.handle_server_exit(&mut self.monitor);
         if let Some(stores) = &mut self.stores {
             stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
         }
-        if let Some(seen) = &self.seen {
-            seen.exchange(&mut self.monitor)?;
+        if let Some(labels) = &self.client_labels {
+            labels.exchange(&mut self.monitor)?;
         }
-        Ok(said)
+        Ok(actions)
     }
 
-    /// Passes a line to the proxy, and returns what to send. Other processes share labels through files: their labels
-    /// are read before the line is judged or labelled, and the labels that a call can write are stored before it is
-    /// sent.
+    /// Passes a line to the proxy, and returns what to send. Other processes share labels through files: their
+    /// labels are read before the line is judged or labelled, and the resulting labels are stored before
+    /// anything is sent, so that no process reads a value whose label it does not know.
     fn handle_line(
         &mut self,
         side: LineSender,
@@ -253,37 +266,39 @@ impl StdioProxy {
         if let Some(stores) = &mut self.stores {
             stores.refresh_session(&mut self.monitor, &mut self.stores_version)?;
         }
-        if let Some(seen) = &self.seen {
-            seen.exchange(&mut self.monitor)?;
+        if let Some(labels) = &self.client_labels {
+            labels.exchange(&mut self.monitor)?;
         }
-        let said = match side {
+        let actions = match side {
             LineSender::Client => self.proxy.handle_client_message(&mut self.monitor, text),
             LineSender::Server => self.proxy.handle_server_message(&mut self.monitor, text),
         };
         if let Some(stores) = &mut self.stores {
             stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
         }
-        if let Some(seen) = &self.seen {
-            seen.exchange(&mut self.monitor)?;
+        if let Some(labels) = &self.client_labels {
+            labels.exchange(&mut self.monitor)?;
         }
         if let (Some(path), Some(ProxyAction::Pins(pins))) =
-            (&self.pins, said.iter().rfind(|out| matches!(out, ProxyAction::Pins(_))))
+            (&self.pins, actions.iter().rfind(|out| matches!(out, ProxyAction::Pins(_))))
         {
             write_pins(path, &self.name, pins)?;
             output.note(&format!("the tools of {} are stored in {}", self.name, path.display()));
         }
-        Ok(said)
+        Ok(actions)
     }
 
-    /// Sends lines. Returns whether there was room for them.
+    /// Performs actions: queues lines for the client and the server, and prints notes, at most [`REMARKS`] of
+    /// them, so that a server cannot flood the terminal. Without a `server`, whose input is closed, drops the
+    /// lines for it. Returns false if a side has stopped reading, so that its queue is full.
     fn send(
         &mut self,
-        said: Vec<ProxyAction>,
+        actions: Vec<ProxyAction>,
         client: &LineQueue,
         server: Option<&LineQueue>,
         output: &mut Console,
     ) -> bool {
-        said.into_iter().all(|out| match out {
+        actions.into_iter().all(|out| match out {
             ProxyAction::Client(line) => client.send(line),
             ProxyAction::Server(line) => server.is_none_or(|server| server.send(line)),
             ProxyAction::Note(note) => {

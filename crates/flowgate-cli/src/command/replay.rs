@@ -1,7 +1,8 @@
 //! Runs `flowgate replay`: judges corpora of recorded runs in parallel, and prints a table of what attacks could do and
 //! how many questions useful tasks need.
 //!
-//! One thread reads and the others judge; a bounded queue between them keeps memory independent of the corpus.
+//! One thread reads the runs and the others judge them; the queue between them is bounded, so that the memory does not
+//! grow with the corpus. `figures` counts, and `table` prints.
 
 mod figures;
 mod table;
@@ -73,13 +74,16 @@ impl SuitePolicies {
         self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 
-    /// Returns the policy for a run, and the suite under which the run is counted.
+    /// Returns the policy for a run, and the suite under which the run is counted; `None` if no policy is for its
+    /// suite. A run without a suite is judged by the policy named `*` or by the only policy.
     fn for_run(&self, run: &RecordedRun) -> Option<(String, &Arc<Policy>)> {
         let suite = RunMarks::of(run).suite;
-        let named = |name: &str| self.0.iter().find(|(known, _)| known == name);
+        let policy_named = |name: &str| self.0.iter().find(|(known, _)| known == name);
         match suite {
-            Some(suite) => named(suite).or_else(|| named("*")).map(|(_, policy)| (suite.to_owned(), policy)),
-            None => named("*")
+            Some(suite) => policy_named(suite)
+                .or_else(|| policy_named("*"))
+                .map(|(_, policy)| (suite.to_owned(), policy)),
+            None => policy_named("*")
                 .or(match self.0.as_slice() {
                     [only] => Some(only),
                     _ => None,
@@ -89,13 +93,16 @@ impl SuitePolicies {
     }
 }
 
+/// A run, and the line at which it begins.
 type ReplayJob = (usize, RecordedRun);
 /// The number of runs that are not judged, by the suite for which there is no policy; `None` for injection tasks alone.
 type SkippedRuns = BTreeMap<Option<String>, usize>;
+/// The figures by suite and by the index of the method.
 type FiguresBySuite = BTreeMap<(String, usize), SuiteFigures>;
 
-/// Runs the command: this thread reads the runs, the workers judge them, and the sums of all workers are printed.
-/// Returns the exit code.
+/// Runs `flowgate replay`: this thread reads the runs, worker threads judge them, and the sums of all workers are
+/// printed. Returns 0 with any verdicts; 1 if there is a denied warning; 2 if a run could not be read; [`INTERRUPTED`]
+/// after an interrupt.
 pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let corpora = input::files_of(options.corpora)?;
     let policies = SuitePolicies::load(options.policies, output)?;
@@ -106,7 +113,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         .clamp(1, 256);
     let progress = Progress::over_files(&corpora, "run", true, output);
     let stop = AtomicBool::new(false);
-    let (sums, skipped, seen, errors) = std::thread::scope(|scope| {
+    let (sums, skipped, occurrences, errors) = std::thread::scope(|scope| {
         let (sender, receiver): (SyncSender<ReplayJob>, Receiver<ReplayJob>) = sync_channel(4 * jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let workers: Vec<_> = (0..jobs)
@@ -141,19 +148,21 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         }
         drop(sender);
         let mut sums = FiguresBySuite::new();
-        let mut seen = OccurrencesByPolicy::new();
+        let mut occurrences = OccurrencesByPolicy::new();
         for place in &empty {
-            seen.entry(0).or_default().add_empty(place);
+            occurrences.entry(0).or_default().add_empty(place);
         }
         let mut skipped = SkippedRuns::new();
         for worker in workers {
             match worker.join() {
-                Ok((more, left_out, occurs)) => {
-                    occurs
+                Ok((worker_sums, worker_skipped, worker_occurrences)) => {
+                    worker_occurrences
                         .into_iter()
-                        .for_each(|(policy, traces)| seen.entry(policy).or_default().merge(traces));
-                    more.into_iter().for_each(|(key, figures)| sums.entry(key).or_default().add(figures));
-                    left_out
+                        .for_each(|(policy, traces)| occurrences.entry(policy).or_default().merge(traces));
+                    worker_sums
+                        .into_iter()
+                        .for_each(|(key, figures)| sums.entry(key).or_default().add(figures));
+                    worker_skipped
                         .into_iter()
                         .for_each(|(suite, count)| *skipped.entry(suite).or_default() += count);
                 }
@@ -163,7 +172,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                 )),
             }
         }
-        (sums, skipped, seen, errors)
+        (sums, skipped, occurrences, errors)
     });
     let is_interrupted = progress.finish(output);
     for error in &errors {
@@ -190,12 +199,15 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     for (index, ((_, policy), file)) in policies.0.iter().zip(&policies.1).enumerate() {
         warnings += policy.warnings().len();
         // The occurrences in the remaining runs are unknown.
-        if let Some(seen) = seen.get(&index).filter(|_| !is_interrupted) {
-            let found = seen.warnings(policy);
-            warnings += found.len();
-            found.print(file, policy, output);
+        if let Some(occurrences) = occurrences.get(&index).filter(|_| !is_interrupted) {
+            let trace_warnings = occurrences.warnings(policy);
+            warnings += trace_warnings.len();
+            trace_warnings.print(file, policy, output);
             if options.format == TableFormat::Json {
-                found.json(file, policy).iter().for_each(|warning| output.line(&warning.to_string()));
+                trace_warnings
+                    .json(file, policy)
+                    .iter()
+                    .for_each(|warning| output.line(&warning.to_string()));
             }
         }
     }
@@ -210,7 +222,8 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     })
 }
 
-/// Returns the methods that the options name: an influence method, unless only methods of conversations are named.
+/// Returns the methods that the options name, `all` for all of a kind. Without any name, returns the influence method
+/// `everything`.
 fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<ReplayMethod> {
     let is_all = |names: &[String]| names.iter().any(|name| name == "all");
     let default = ["everything".to_owned()];
@@ -246,27 +259,29 @@ fn judge_runs(
     progress: &Progress,
 ) -> (FiguresBySuite, SkippedRuns, OccurrencesByPolicy) {
     let mut sums = FiguresBySuite::new();
-    let mut seen = OccurrencesByPolicy::new();
+    let mut occurrences = OccurrencesByPolicy::new();
     let mut skipped = SkippedRuns::new();
     loop {
         let job = match receiver.lock() {
             Ok(receiver) => receiver.recv(),
-            Err(_) => return (sums, skipped, seen),
+            // Another thread panicked.
+            Err(_) => return (sums, skipped, occurrences),
         };
-        let Ok((line, run)) = job else { return (sums, skipped, seen) };
+        let Ok((line, run)) = job else { return (sums, skipped, occurrences) };
         if progress.is_interrupted() {
-            // The reader must not wait for room in the queue.
+            // Takes the rest of the queue without judging it: the reader must not wait for room in it.
             continue;
         }
         match policies.for_run(&run) {
+            // These runs are counted without a suite.
             _ if RunMarks::of(&run).is_injection_alone() => *skipped.entry(None).or_default() += 1,
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
                     let figures = SuiteFigures::of(policy, *method, &run, |trace| {
                         // All methods replay the same events.
                         if index == 0 {
-                            let seen = seen.entry(policies.index_of(policy)).or_default();
-                            seen.add(&format!("the run in line {line}"), trace);
+                            let occurrences = occurrences.entry(policies.index_of(policy)).or_default();
+                            occurrences.add(&format!("the run in line {line}"), trace);
                         }
                     });
                     sums.entry((suite.clone(), index)).or_default().add(figures);

@@ -1,4 +1,13 @@
-//! Runs `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers.
+//! Runs `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers. This file
+//! builds the parts of the chat and connects them.
+//!
+//! * `chat`: the turns, and the commands of the person.
+//! * `terminal`, `activity_line`: output, input and Ctrl-C; the line that shows the running activity.
+//! * `approver`: asks the person whether a call may run.
+//! * `observer`, `trace`: what is printed, saved and written while a turn runs.
+//! * `delegation`: agents to which the model delegates tasks.
+//! * `cancellable_model`: a model that Ctrl-C stops.
+//! * `notes`: what the policy hides from the model.
 
 mod activity_line;
 mod approver;
@@ -38,8 +47,9 @@ use observer::{ChatObserver, SharedChatState};
 use terminal::ChatTerminal;
 use trace::TraceFile;
 
-/// Runs the command: reads all files, starts the servers, creates the conversation, warns about what the policy hides,
-/// and runs the chat. Returns the exit code.
+/// Runs `flowgate run`: reads all files, starts the servers, creates the conversation, notes what the policy hides, and
+/// runs the chat or the one turn of the command line. Fails if the policy hides the user's own messages. Returns the
+/// exit code of the last turn.
 pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputError> {
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
@@ -65,8 +75,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         monitor
     });
     let shell = Arc::new(ChatTerminal::standard(output.err_color(), output.progress()));
-    let runtime =
-        AsyncRuntime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+    let runtime = AsyncRuntime::start()
+        .map_err(|error| InputError(format!("the asynchronous runtime cannot be started: {error}")))?;
     let runtime = Arc::new(runtime);
     let interrupted_shell = Arc::clone(&shell);
     runtime.on_interrupt(move || interrupted_shell.handle_interrupt());
@@ -175,7 +185,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     Ok(code)
 }
 
-/// Returns the model of this name, or its recorded answers.
+/// Returns the model of this name at the address of the options: the remote model, one that also records its answers
+/// (`--record`), or one that replays recorded answers without a server (`--replay`).
 fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>, InputError> {
     let remote = match (name, &options.url) {
         (Some(model), Some(url)) => {
@@ -224,11 +235,13 @@ pub(super) fn key(variable: &str) -> Result<String, InputError> {
     })
 }
 
-/// Returns the full name, with the address, of the model whose answers a file contains: each answer has it.
+/// Returns the full name, with the address, of the model `name` among those whose answers a file contains; of the first
+/// one, if `name` is empty.
 fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     let text = std::fs::read_to_string(path).map_err(|error| file_error(path, &error))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let mut names = lines.filter_map(|line| line.get("model")?.as_str().map(str::to_owned));
+    // The names in the file have the form `NAME at ADDRESS`.
     let is_meant = |known: &String| name.is_empty() || known.split(" at ").next() == Some(name);
     names.find(is_meant).ok_or_else(|| {
         let whose = if name.is_empty() { String::new() } else { format!(" of {name}") };
@@ -260,6 +273,7 @@ fn read_instructions(text: &str) -> Result<String, InputError> {
     }
 }
 
+/// Reads the servers in the file of `--config`, and the agents to which the chat can delegate tasks.
 fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>), InputError> {
     let text = policy_source(path)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
@@ -271,8 +285,8 @@ fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>)
     Ok((specs, members))
 }
 
-/// Starts the servers while the terminal shows the activity; Ctrl-C cancels the start. Prints all errors but the last,
-/// which it returns.
+/// Starts the servers while the terminal shows the activity; Ctrl-C cancels the start. If a server cannot be
+/// started, prints all errors but the last, which it returns, because the caller prints that one.
 fn start_servers(
     specs: Vec<mcp::McpServerSpec>,
     limits: mcp::CallLimits,
@@ -312,7 +326,8 @@ fn merge_tools(tools: Vec<Vec<OfferedTool>>, shell: &ChatTerminal) -> Vec<Offere
     offered
 }
 
-/// Returns the functions that run these tools.
+/// Returns a toolbox with a function for each of these tools, which sends a call to the tool's server. Tools of other
+/// servers are left out.
 fn build_toolbox(
     servers: &[Arc<McpServerHandle>],
     offered: &[OfferedTool],

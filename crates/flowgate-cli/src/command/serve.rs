@@ -18,7 +18,9 @@ use crate::output::{Console, plural, policy_file_name};
 /// The name of the token in the environment.
 const TOKEN: &str = "FLOWGATE_TOKEN";
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate serve`: reads the configuration, prints warnings about it, and serves until a signal ends the
+/// gateway. With `--check`, only checks the configuration. Returns 1 if there is a warning and `--deny-warnings` is
+/// given, otherwise 0.
 pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, InputError> {
     let token = token(options.token_file.as_deref())?;
     let access = AccessControl::for_address(options.listen, token, options.allow_anonymous)
@@ -26,9 +28,9 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let predicate_sources = options.answering.predicate_sources()?;
     let models = options.config.as_deref().map(model_routes).transpose()?;
-    let in_file = models.as_ref().and_then(|models| models.log_format);
+    let format_of_file = models.as_ref().and_then(|models| models.log_format);
     let log = OperatorLog::new(
-        options.log_format.map(Into::into).or(in_file).unwrap_or_default(),
+        options.log_format.map(Into::into).or(format_of_file).unwrap_or_default(),
         std::io::stderr(),
     );
     if let (Some(models), Some(path)) = (&models, options.config.as_deref()) {
@@ -64,11 +66,11 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     Ok(0)
 }
 
-/// Prints the warnings about policies and about what is hidden from models for lack of a statement; returns their
-/// number. At start, the log reports the latter instead.
+/// Prints the warnings about policies, and returns the number of all warnings of the configuration. Those about the TLS key
+/// and about what is hidden from models for lack of a statement are printed only with `prints`, that is for `--check`: a
+/// gateway that starts writes them to its log.
 fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
-    // At start, the log reports it.
     if let Some(warning) = models.tls.as_ref().and_then(|tls| tls.warning()) {
         if prints {
             output.warning(&format!("tls.{warning}"));
@@ -134,6 +136,7 @@ fn limits(options: &ServeArgs) -> ServerLimits {
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
     ServerLimits {
         body: mib(options.max_body),
+        // All bodies together have room for at least one.
         bodies: mib(options.max_bodies.max(options.max_body)),
         values: mib(options.max_values),
         connections: number(options.max_connections),

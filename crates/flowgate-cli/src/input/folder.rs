@@ -1,17 +1,21 @@
-//! Lists the files of recorded runs below a folder. AgentDojo writes one file for each run, in folders for pipelines,
-//! suites, tasks and attacks.
+//! Lists the files with recorded runs in a folder and the folders below it, for commands that read a corpus. AgentDojo
+//! writes one file for each run, in folders for pipelines, suites, tasks and attacks.
 
 use std::path::{Path, PathBuf};
 
 use super::{InputError, describe_io_error};
 
-/// The endings of files that hold runs.
+/// The endings of the names of files with runs.
 const ENDINGS: [&str; 4] = [".json", ".jsonl", ".json.gz", ".jsonl.gz"];
 
-/// Folders within folders; AgentDojo has five levels.
+/// The maximum number of levels of folders below the named one; AgentDojo has five.
 const MAX_DEPTH: usize = 16;
 
-/// Returns the files that the paths name: a path of a folder stands for all files of runs in it, in the order of their names.
+/// Returns the files at the paths. A folder is replaced by the files with runs in it and below it, in the order of
+/// their names.
+///
+/// # Errors
+/// If a folder cannot be read, has no such file, or has too many levels.
 pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
     let mut files = Vec::new();
     for path in paths {
@@ -30,7 +34,8 @@ pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
     Ok(files)
 }
 
-/// Adds the files of runs in a folder and in the folders below it to `files`.
+/// Adds the files with runs in a folder and in the folders below it to `files`. `depth` is the level of the folder
+/// below the named one.
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), InputError> {
     let error =
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));
@@ -50,7 +55,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     paths.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (path, kind) in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // A link could lead back to a folder above.
+        // Neither is true of a symbolic link. Links are ignored, because one could lead back to a folder above.
         if kind.is_dir() {
             collect(&path, depth + 1, files)?;
         } else if kind.is_file() && ENDINGS.iter().any(|ending| name.ends_with(ending)) {

@@ -1,31 +1,32 @@
-//! Reads the file of MCP servers for `flowgate run`, in the JSON form that MCP clients use (`mcpServers`).
+//! Reads the configuration of MCP servers for `flowgate run`, in the JSON form that MCP clients use (`mcpServers`): how
+//! to start or reach each server.
 
 use std::path::{Path, PathBuf};
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
 
-/// A server, and how to reach it.
+/// The name of a server, and how to start or reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct McpServerSpec {
     /// Its name in policies.
     pub(crate) name: String,
-    pub(super) reach: ServerTransport,
+    pub(super) transport: ServerTransport,
 }
 
 /// The transport of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServerTransport {
-    /// A program.
+    /// A program, which communicates over its standard input and output.
     Command { command: String, args: Vec<String>, env: Vec<(String, String)>, cwd: Option<PathBuf> },
-    /// A URL.
+    /// The URL of a server that communicates over HTTP.
     Url { url: String, headers: Vec<(String, String)> },
 }
 
 impl McpServerSpec {
-    /// Returns advice for a server that cannot be used.
+    /// Returns advice to the user for the case that the server cannot be used.
     pub(crate) fn advice(&self) -> String {
-        match &self.reach {
+        match &self.transport {
             ServerTransport::Command { command, .. } => {
                 format!("try to run `{}` by hand", crate::escaping::line(command))
             }
@@ -34,18 +35,22 @@ impl McpServerSpec {
     }
 }
 
+/// Advice about the form of the configuration, for error messages.
 const FORM: &str = r#"write {"mcpServers": {"NAME": {"command": "...", "args": [...]}}}, or {"url": "..."} for a remote server"#;
 
-/// Reads the file. `folder` is where relative paths start, `environment` gives variables.
+/// Reads the servers from the text of the configuration, without those that it disables. Relative paths start at
+/// `folder`; `environment` returns the values of environment variables.
 ///
 /// # Errors
-/// Returns an error message with advice.
+/// If the text has another form, a name that policies cannot use, or a variable that is not set. The message has
+/// advice.
 pub(crate) fn read(
     text: &str,
     folder: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<McpServerSpec>, String> {
-    let value = json::parse(text, Numbers::Any).map_err(|error| format!("it is not valid JSON: {error}"))?;
+    let value =
+        json::parse(text, Numbers::Any).map_err(|error| format!("the file is not valid JSON: {error}"))?;
     let servers =
         value.get("mcpServers").ok_or_else(|| format!("the configuration has no `mcpServers`; {FORM}"))?;
     let servers = servers.as_object().ok_or_else(|| format!("`mcpServers` is not an object; {FORM}"))?;
@@ -61,23 +66,25 @@ pub(crate) fn read(
         if name == flowgate::trace::Tool::FLOWGATE_SERVER {
             return Err(at("this name is reserved for Flowgate itself; use another name".to_owned()));
         }
-        let entry = entry.as_object().ok_or_else(|| at(format!("it is not an object; {FORM}")))?;
+        let entry = entry.as_object().ok_or_else(|| at(format!("the entry is not an object; {FORM}")))?;
         if entry.get("disabled") == Some(&Value::Bool(true)) {
             continue;
         }
-        let reach = ServerFields { entry, environment }.transport(folder).map_err(at)?;
-        specs.push(McpServerSpec { name: name.clone(), reach });
+        let transport = ServerFields { entry, environment }.transport(folder).map_err(at)?;
+        specs.push(McpServerSpec { name: name.clone(), transport });
     }
     Ok(specs)
 }
 
+/// Reads the fields of one server, and replaces variables in their values.
 struct ServerFields<'a> {
     entry: &'a Map<String, Value>,
     environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl ServerFields<'_> {
-    /// Returns how the server is reached: by a command or by a URL.
+    /// Returns the transport: that of a command or that of a URL. The error is a clause about the server,
+    /// without its name.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
         match self.entry.get("type").and_then(Value::as_str) {
             None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
@@ -91,8 +98,8 @@ impl ServerFields<'_> {
             Some(_) => return Err("its `type` is unknown; write `stdio` or `http`".to_owned()),
         }
         match (self.text("command")?, self.text("url")?) {
-            (Some(_), Some(_)) => Err("it has both `command` and `url`; leave one out".to_owned()),
-            (None, None) => Err(format!("it has neither `command` nor `url`; {FORM}")),
+            (Some(_), Some(_)) => Err("the entry has both `command` and `url`; leave one out".to_owned()),
+            (None, None) => Err(format!("the entry has neither `command` nor `url`; {FORM}")),
             (Some(command), None) => {
                 if command.is_empty() {
                     return Err("its `command` is empty; write the program to run".to_owned());
@@ -102,6 +109,7 @@ impl ServerFields<'_> {
             }
             (None, Some(url)) => {
                 let uri: Option<::http::Uri> = url.parse().ok();
+                // An address with a user and a password is refused: keys belong in `headers`.
                 let is_web = uri.as_ref().is_some_and(|uri| {
                     matches!(uri.scheme_str(), Some("http" | "https"))
                         && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
@@ -114,6 +122,7 @@ impl ServerFields<'_> {
         }
     }
 
+    /// Reads a string, if there is one.
     fn text(&self, key: &str) -> Result<Option<String>, String> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -122,6 +131,7 @@ impl ServerFields<'_> {
         }
     }
 
+    /// Reads a list of strings, which may be absent.
     fn list(&self, key: &str) -> Result<Vec<String>, String> {
         let wrong = || format!("its `{key}` is not a list of strings; write [\"one\", \"two\"]");
         match self.entry.get(key) {
@@ -135,7 +145,7 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads an object of strings, such as the environment of a server, and replaces variables in it.
+    /// Reads an object of strings, such as the environment variables of a server; it may be absent.
     fn map(&self, key: &str) -> Result<Vec<(String, String)>, String> {
         let wrong = || format!("its `{key}` is not an object of strings; write {{\"NAME\": \"value\"}}");
         match self.entry.get(key) {
@@ -151,7 +161,8 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Replaces `${VAR}` and `${VAR:-default}` by the values of variables.
+    /// Replaces `${VAR}` and `${VAR:-default}` by the value of the variable or the default. `place` is the field, for
+    /// error messages.
     fn expand_variables(&self, text: &str, place: &str) -> Result<String, String> {
         let mut filled = String::new();
         let mut rest = text;
@@ -188,7 +199,7 @@ mod tests {
         let shown = match read(text, Path::new("/etc/flowgate"), &environment) {
             Ok(specs) => specs
                 .iter()
-                .map(|spec| format!("{} {:?}", spec.name, spec.reach))
+                .map(|spec| format!("{} {:?}", spec.name, spec.transport))
                 .collect::<Vec<_>>()
                 .join("; "),
             Err(error) => error,
@@ -215,10 +226,10 @@ mod tests {
     fn mistakes_name_the_server_and_what_to_do() {
         let one = |entry: &str| format!(r#"{{"mcpServers": {{"mail": {entry}}}}}"#);
         let form = FORM;
-        check("{", "it is not valid JSON: EOF while parsing an object at line 1 column 1");
+        check("{", "the file is not valid JSON: EOF while parsing an object at line 1 column 1");
         check(
             r#"{"mcpServers": {"a": {"command": "x"}, "a": {}}}"#,
-            "it is not valid JSON: duplicate key at line 1 column 42",
+            "the file is not valid JSON: duplicate key at line 1 column 42",
         );
         check("{}", &format!("the configuration has no `mcpServers`; {form}"));
         check(r#"{"mcpServers": []}"#, &format!("`mcpServers` is not an object; {form}"));
@@ -228,11 +239,11 @@ mod tests {
             `.`",
         );
         for (entry, expected) in [
-            ("3", format!("it is not an object; {form}")),
-            ("{}", format!("it has neither `command` nor `url`; {form}")),
+            ("3", format!("the entry is not an object; {form}")),
+            ("{}", format!("the entry has neither `command` nor `url`; {form}")),
             (
                 r#"{"command": "x", "url": "http://x"}"#,
-                "it has both `command` and `url`; leave one out".to_owned(),
+                "the entry has both `command` and `url`; leave one out".to_owned(),
             ),
             (r#"{"command": 3}"#, "its `command` is not a string; put it in quotation marks".to_owned()),
             (r#"{"command": ""}"#, "its `command` is empty; write the program to run".to_owned()),

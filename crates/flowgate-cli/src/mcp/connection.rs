@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use flowgate::draft::ToolHints;
 use flowgate_guard::conversation::ToolAnswer;
 use process_wrap::tokio::CommandWrap;
 use rmcp::model::{
@@ -26,13 +27,14 @@ use super::http::{McpHttpClient, header};
 use super::{CallLimits, DescribedTool};
 use crate::escaping;
 
-/// The largest number of tools of one server, and of pages in its list.
+/// The maximum number of tools of one server, and of pages of its list of tools.
 const MAX_TOOLS: usize = 1_000;
-/// The largest list of tools, in bytes.
-const MAX_LISTED: usize = 4 << 20;
-/// The number of bytes that are kept of a server's standard error.
-const MAX_KEPT_STDERR: usize = 4 << 10;
-/// The environment variables that a server inherits in addition to its `env`. The model's key is not among them.
+/// The largest list of tools, in bytes of names, descriptions and schemas.
+const MAX_LIST_SIZE: usize = 4 << 20;
+/// The number of last bytes of a server's standard error that stay in memory.
+const MAX_STDERR_TAIL: usize = 4 << 10;
+/// The environment variables that a server inherits in addition to its `env`. All others are removed, because they may
+/// be secret, such as the key for the model.
 const INHERITED: [&str; 20] = [
     "HOME",
     "LANG",
@@ -56,42 +58,44 @@ const INHERITED: [&str; 20] = [
     "PATHEXT",
 ];
 
-/// A connection that is or was open.
+/// A connection to a server. The server may have ended since.
 pub(super) struct McpConnection {
     service: RunningService<RoleClient, ClientConfig>,
-    words: StderrTail,
+    stderr_tail: StderrTail,
 }
 
 /// The reason why a call has no answer.
 pub(super) enum CallError {
-    /// The server ended; its last output.
-    Ended { words: Option<String> },
-    /// It could not be started.
+    /// The server ended during the call or before it; `last_output` is the last line of its standard error.
+    Ended { last_output: Option<String> },
+    /// The server had ended and could not be started again; the reason.
     NotStarted(String),
-    /// An error that the model may read.
+    /// An error that the model reads instead of an answer.
     ToolError(String),
 }
 
-/// A server's standard error. Its end is kept for error messages.
+/// The last bytes of a server's standard error, for error messages.
 #[derive(Clone, Default)]
 struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 
 impl StderrTail {
+    /// Appends bytes, and removes the oldest ones beyond [`MAX_STDERR_TAIL`].
     fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(bytes);
-        let over = kept.len().saturating_sub(MAX_KEPT_STDERR);
-        kept.drain(..over);
+        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend(bytes);
+        let excess = tail.len().saturating_sub(MAX_STDERR_TAIL);
+        tail.drain(..excess);
     }
 
-    /// Returns the last line, escaped for a terminal.
+    /// Returns the last line that is not blank, shortened and escaped for a terminal.
     fn last_line(&self) -> Option<String> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(kept.make_contiguous()).into_owned();
+        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(tail.make_contiguous()).into_owned();
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(escaping::excerpt(line, 200))
     }
 
+    /// Reads the standard error until it ends. A server whose output is not read would block.
     async fn follow(self, mut stderr: ChildStderr) {
         let mut buffer = [0_u8; 1024];
         while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
@@ -100,15 +104,15 @@ impl StderrTail {
     }
 }
 
-/// Starts a server, or connects to its URL.
+/// Starts a server, or connects to its URL, and initializes the MCP session.
 ///
 /// # Errors
 /// Returns the reason why it cannot be used: a predicate for the message `the server NAME ...`.
 pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpConnection, String> {
-    let words = StderrTail::default();
-    let served = match &spec.reach {
+    let stderr_tail = StderrTail::default();
+    let served = match &spec.transport {
         ServerTransport::Command { .. } => {
-            let mut command = CommandWrap::from(command(&spec.reach));
+            let mut command = CommandWrap::from(command(&spec.transport));
             // A server in its own process group does not receive Ctrl-C, and ends together with its children.
             #[cfg(unix)]
             command.wrap(process_wrap::tokio::ProcessGroup::leader());
@@ -123,7 +127,7 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
                 _ => format!("cannot be started: {error}"),
             })?;
             if let Some(stderr) = stderr {
-                tokio::spawn(words.clone().follow(stderr));
+                tokio::spawn(stderr_tail.clone().follow(stderr));
             }
             identity().serve(transport).await
         }
@@ -132,30 +136,34 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
                 headers.iter().map(|(name, value)| header(name, value)).collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers?)
+                // An event has the answer as JSON, which is longer than its text.
                 .max_sse_event_size(limits.answer.saturating_mul(2));
             let client = McpHttpClient::new(limits);
             identity().serve(StreamableHttpClientTransport::with_client(client, config)).await
         }
     };
     match served {
-        Ok(service) => Ok(McpConnection { service, words }),
+        Ok(service) => Ok(McpConnection { service, stderr_tail }),
         Err(error) => {
-            // Its last output may arrive a little after its end.
+            // The last output of a server may arrive a little after its end.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let words = words.last_line().map(|words| format!(" ({words})")).unwrap_or_default();
-            Err(format!("cannot be used: {}{words}", describe_initialize_error(&error)))
+            let last_output = stderr_tail.last_line().map(|line| format!(" ({line})")).unwrap_or_default();
+            Err(format!("cannot be used: {}{last_output}", describe_initialize_error(&error)))
         }
     }
 }
 
-/// Returns the client's information for servers: it offers no capability.
+/// Returns what Flowgate says about itself to a server: its name, and no capability, such as sampling.
 fn identity() -> ClientConfig {
     let name = Implementation::new("flowgate", env!("CARGO_PKG_VERSION"));
     ClientConfig::new(ClientCapabilities::default(), name)
 }
 
-fn command(reach: &ServerTransport) -> Command {
-    let ServerTransport::Command { command, args, env, cwd } = reach else { return Command::new("") };
+/// Returns the command that starts a server. The server gets only the variables of [`INHERITED`] and the configured
+/// ones, because the environment of this process can have keys, such as that of the model. `transport` must be a
+/// command.
+fn command(transport: &ServerTransport) -> Command {
+    let ServerTransport::Command { command, args, env, cwd } = transport else { return Command::new("") };
     let mut process = Command::new(command);
     process.args(args).env_clear();
     process.envs(INHERITED.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
@@ -166,22 +174,22 @@ fn command(reach: &ServerTransport) -> Command {
     process
 }
 
-/// Returns why nothing could be sent, without the prefix that `rmcp` adds.
+/// Removes the prefix that `rmcp` adds to the message of an error of [`McpHttpClient`].
 fn strip_client_error(error: &str) -> String {
     error.strip_prefix("Client error: ").unwrap_or(error).to_owned()
 }
 
-/// Returns why the initialization of a server failed.
+/// Returns why the initialization of a server failed: a clause for an error message to the user.
 fn describe_initialize_error(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "it ended before it answered `initialize`".to_owned(),
+        ClientInitializeError::ConnectionClosed(_) => "the server ended before it answered `initialize`".to_owned(),
         ClientInitializeError::TransportError { error, .. } => {
             escaping::excerpt(&strip_client_error(&error.error.to_string()), 200)
         }
         ClientInitializeError::JsonRpcError(error) => {
-            format!("it answered: {}", escaping::excerpt(&error.message, 200))
+            format!("the server answered: {}", escaping::excerpt(&error.message, 200))
         }
-        _ => "its first answer is not an MCP message; check that the command or the URL is that of an MCP server, and that a command writes \
+        _ => "the first answer of the server is not an MCP message; check that the command or the URL is that of an MCP server, and that a command writes \
               nothing else to its standard output"
             .to_owned(),
     }
@@ -193,15 +201,20 @@ impl McpConnection {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
+    /// Returns the side of the connection that sends requests to the server.
     fn peer(&self) -> Peer<RoleClient> {
         self.service.peer().clone()
     }
 
-    /// Lists all tools.
+    /// Lists all tools of the server, page by page. The list is bounded by [`MAX_TOOLS`] and [`MAX_LIST_SIZE`].
+    ///
+    /// The future does not borrow the connection, so that the runtime's thread can run it. So it is for
+    /// [`call`](Self::call).
     pub(super) fn tools(&self) -> impl Future<Output = Result<Vec<DescribedTool>, String>> + Send + 'static {
         let peer = self.peer();
         async move {
             let (mut tools, mut cursor, mut size) = (Vec::new(), None, 0_usize);
+            // Pages may be empty, so their number is bounded, too.
             for _ in 0..MAX_TOOLS {
                 let page = PaginatedRequestParams::default().with_cursor(cursor);
                 let page =
@@ -213,12 +226,17 @@ impl McpConnection {
                         (tool.name.to_string(), tool.description.unwrap_or_default().to_string());
                     let lengths = [&input].into_iter().chain(&output).map(|value| value.to_string().len());
                     size += name.len() + description.len() + lengths.sum::<usize>();
-                    tools.push(DescribedTool { name, description, input, output });
+                    let hints = tool.annotations.map_or_else(ToolHints::default, |hints| ToolHints {
+                        read_only: hints.read_only_hint,
+                        destructive: hints.destructive_hint,
+                        open_world: hints.open_world_hint,
+                    });
+                    tools.push(DescribedTool { name, description, input, output, hints });
                 }
-                if tools.len() > MAX_TOOLS || size > MAX_LISTED {
+                if tools.len() > MAX_TOOLS || size > MAX_LIST_SIZE {
                     return Err(format!(
-                        "the list exceeds the limit of {MAX_TOOLS}, or of {} MiB",
-                        MAX_LISTED >> 20
+                        "the number of tools exceeds {MAX_TOOLS}, or the size of the list {} MiB",
+                        MAX_LIST_SIZE >> 20
                     ));
                 }
                 cursor = page.next_cursor;
@@ -226,34 +244,36 @@ impl McpConnection {
                     return Ok(tools);
                 }
             }
-            Err("its list of tools has too many pages".to_owned())
+            Err("the list has more pages than Flowgate reads".to_owned())
         }
     }
 
-    /// Calls a tool. A call that is dropped before its answer is cancelled.
+    /// Calls a tool. An answer of more than `max_bytes` is an error. If the future is dropped before the answer, the
+    /// call is cancelled.
     pub(super) fn call(
         &self,
         tool: String,
         arguments: Map<String, Value>,
         max_bytes: usize,
     ) -> impl Future<Output = Result<ToolAnswer, CallError>> + Send + 'static {
-        let (peer, words) = (self.peer(), self.words.clone());
+        let (peer, stderr_tail) = (self.peer(), self.stderr_tail.clone());
         async move {
-            let asked = CallToolRequestParams::new(tool).with_arguments(arguments);
-            let answered = match peer.call_tool_once(asked).await {
+            let request = CallToolRequestParams::new(tool).with_arguments(arguments);
+            let answered = match peer.call_tool_once(request).await {
                 Ok(answered) => answered,
                 Err(ServiceError::TransportClosed) => {
+                    // The last output of a server may arrive a little after its end.
                     tokio::time::sleep(Duration::from_millis(100)).await;
-                    return Err(CallError::Ended { words: words.last_line() });
+                    return Err(CallError::Ended { last_output: stderr_tail.last_line() });
                 }
                 Err(ServiceError::TransportSend(_)) if peer.is_transport_closed() => {
-                    return Err(CallError::Ended { words: words.last_line() });
+                    return Err(CallError::Ended { last_output: stderr_tail.last_line() });
                 }
                 Err(error) => return Err(CallError::ToolError(describe_service_error(&error))),
             };
             let result = match answered {
                 CallToolResponse::Complete(result) => result,
-                // It requests input, or will answer later.
+                // The server requests input, or will answer later.
                 _ => {
                     let text = "the tool requests further input, which this client does not support";
                     return Err(CallError::ToolError(text.to_owned()));
@@ -274,13 +294,14 @@ impl McpConnection {
         }
     }
 
-    /// Ends the server.
+    /// Closes the connection, and ends a server that is a child process. Waits at most `limit`.
     pub(super) async fn close(mut self, limit: Duration) {
         let _ = self.service.close_with_timeout(limit).await;
     }
 }
 
-/// Returns an error message for the model, with the label of the answer that it replaces.
+/// Returns an error message for the model. It contains text of the server, so it has the label of the answer that it
+/// replaces.
 fn describe_service_error(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => format!("the server answered: {}", error.message),
@@ -303,10 +324,10 @@ mod tests {
     fn the_last_words_are_bounded_and_visible() {
         let words = StderrTail::default();
         assert_eq!(words.last_line(), None);
-        words.push(&vec![b'x'; 3 * MAX_KEPT_STDERR]);
+        words.push(&vec![b'x'; 3 * MAX_STDERR_TAIL]);
         words.push(b"\nno such\x1b[2J file\n\n");
         assert_eq!(words.last_line().unwrap(), "no such\\u{1b}[2J file");
-        assert!(words.0.lock().unwrap().len() <= MAX_KEPT_STDERR);
+        assert!(words.0.lock().unwrap().len() <= MAX_STDERR_TAIL);
     }
 
     #[test]

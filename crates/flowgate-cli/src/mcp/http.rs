@@ -21,12 +21,13 @@ use sse_stream::Sse;
 
 use super::CallLimits;
 
+/// The header with the identifier of the MCP session.
 const SESSION: &str = "mcp-session-id";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest number of bytes that are read of an error answer.
+/// The largest body of an answer with an error status that is read, in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// The reason why a server did not answer.
+/// The reason why a server did not answer: a clause for an error message to the user.
 #[derive(Debug)]
 pub(super) struct HttpError(String);
 
@@ -41,21 +42,22 @@ impl std::error::Error for HttpError {}
 type HttpTransportError = StreamableHttpError<HttpError>;
 type CustomHeaders = HashMap<HeaderName, HeaderValue>;
 
+/// Returns an error of the client for `rmcp`.
 fn transport_error(why: impl Into<String>) -> HttpTransportError {
     StreamableHttpError::Client(HttpError(why.into()))
 }
 
-/// A client for HTTP.
+/// The HTTP client through which `rmcp` communicates with servers.
 #[derive(Clone)]
 pub(super) struct McpHttpClient {
     agent: ureq::Agent,
     limits: CallLimits,
 }
 
-/// Parses a header of the configuration.
+/// Parses a header of the configuration. Its value, which may be a key, is marked as sensitive.
 ///
 /// # Errors
-/// If its name or value is invalid in a request.
+/// If its name or value has characters that a request cannot contain.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     let wrong = || {
         format!("cannot be used: the header `{}` has invalid characters", crate::escaping::excerpt(name, 40))
@@ -66,7 +68,7 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
     Ok((name, value))
 }
 
-/// Headers in a fixed order.
+/// Returns headers in the order of their names, so that requests do not depend on the order of a hash map.
 fn sorted_headers(headers: &CustomHeaders) -> Vec<(&HeaderName, &HeaderValue)> {
     let mut ordered: Vec<_> = headers.iter().collect();
     ordered.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
@@ -74,22 +76,27 @@ fn sorted_headers(headers: &CustomHeaders) -> Vec<(&HeaderName, &HeaderValue)> {
 }
 
 impl McpHttpClient {
+    /// Creates a client that follows no redirect and uses no proxy.
     pub(super) fn new(limits: CallLimits) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            // The operator did not choose the target of a redirect.
+            // The operator did not choose the target of a redirect, and the headers may contain a key.
             .max_redirects(0)
             .max_idle_connections(0)
             .proxy(None)
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            // The waiting thread must end when its caller has stopped waiting.
+            // The thread that waits for an answer must end soon after its caller has stopped waiting.
             .timeout_global(Some(limits.time.saturating_add(CONNECT_TIMEOUT)))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
         Self { agent: ureq::Agent::new_with_config(config), limits }
     }
 
-    /// Sends a request on a thread that may block.
+    /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks.
+    ///
+    /// # Errors
+    /// If there is no connection, the server answers with an error status and no MCP error, or its answer is neither
+    /// JSON nor a stream.
     fn post(
         &self,
         uri: &str,
@@ -108,10 +115,10 @@ impl McpHttpClient {
         }
         let response = request.send(&body[..]).map_err(|error| transport_error(describe_failure(&error)))?;
         let status = response.status().as_u16();
-        let text = |name: &str| {
+        let header = |name: &str| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
-        let (kind, id) = (text("content-type").unwrap_or_default().to_ascii_lowercase(), text(SESSION));
+        let (kind, id) = (header("content-type").unwrap_or_default().to_ascii_lowercase(), header(SESSION));
         let is_request = matches!(message, JsonRpcMessage::Request(_));
         match status {
             202 | 204 => return Ok(StreamableHttpPostResponse::Accepted),
@@ -119,12 +126,12 @@ impl McpHttpClient {
             404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
             401 | 403 => {
                 return Err(transport_error(format!(
-                    "it requires authentication (HTTP status {status}); add a key to `headers`"
+                    "the server requires authentication (HTTP status {status}); add a key to `headers`"
                 )));
             }
             300..=399 => {
                 return Err(transport_error(format!(
-                    "it redirects to another address (HTTP status {status}); write that address as `url`"
+                    "the server redirects to another address (HTTP status {status}); write that address as `url`"
                 )));
             }
             _ => {}
@@ -137,7 +144,7 @@ impl McpHttpClient {
                 Some(answer @ JsonRpcMessage::Error(_)) if is_json => {
                     Ok(StreamableHttpPostResponse::Json(answer, id))
                 }
-                _ => Err(transport_error(format!("it answered with the HTTP status {status}"))),
+                _ => Err(transport_error(format!("the server answered with the HTTP status {status}"))),
             };
         }
         if is_json {
@@ -149,12 +156,13 @@ impl McpHttpClient {
             return Ok(StreamableHttpPostResponse::Sse(events(response.into_body().into_reader(), most), id));
         }
         Err(transport_error(
-            "its answer is neither JSON nor a stream of events; check that `url` is an MCP address",
+            "the answer of the server is neither JSON nor a stream of events; check that `url` is an MCP address",
         ))
     }
 }
 
-/// Returns the events of a stream, read on a separate thread.
+/// Returns the events of an answer, which a separate thread reads. Ends with an error if the answer is longer than
+/// `max_bytes` or breaks off.
 fn events(
     mut reader: ureq::BodyReader<'static>,
     max_bytes: usize,
@@ -170,13 +178,15 @@ fn events(
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    let _ = sender.blocking_send(Err(broken("the event stream ended before the answer")));
+                    let _ = sender.blocking_send(Err(broken("the event stream broke off before the answer")));
                     return;
                 }
             };
             read = read.saturating_add(bytes.len());
             if read > max_bytes {
-                let _ = sender.blocking_send(Err(broken("the event stream exceeds the size limit")));
+                let _ = sender.blocking_send(Err(broken(&format!(
+                    "the event stream is longer than {max_bytes} bytes, four times --max-answer: ask for less, or raise --max-answer"
+                ))));
                 return;
             }
             for event in splitter.feed(bytes) {
@@ -186,7 +196,7 @@ fn events(
                 };
                 let named = (!event.name.is_empty()).then_some(event.name);
                 let event = Sse { event: named, data: Some(event.data), id: None, retry: None };
-                // The caller has stopped waiting.
+                // If the receiver is gone, the caller has stopped waiting.
                 if sender.blocking_send(Ok(event)).is_err() {
                     return;
                 }
@@ -196,6 +206,7 @@ fn events(
     unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).boxed()
 }
 
+/// Reads a body of at most `most` bytes; a longer one is an error.
 fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, HttpTransportError> {
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
@@ -207,12 +218,13 @@ fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, Ht
     }
 }
 
+/// Returns the reason why no answer was received. It has no details, which may contain the address with a secret.
 fn describe_failure(error: &ureq::Error) -> &'static str {
     match error {
-        ureq::Error::Timeout(_) => "it did not answer in time",
-        ureq::Error::HostNotFound => "its host name cannot be resolved",
+        ureq::Error::Timeout(_) => "the server did not answer in time",
+        ureq::Error::HostNotFound => "the host name of the server cannot be resolved",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            "its certificate is not trusted"
+            "the certificate of the server is not trusted"
         }
         _ => "no connection",
     }
@@ -221,6 +233,8 @@ fn describe_failure(error: &ureq::Error) -> &'static str {
 impl StreamableHttpClient for McpHttpClient {
     type Error = HttpError;
 
+    /// Sends a message on a thread that may block. The token that the protocol can pass is not used: the
+    /// configured headers have the keys.
     async fn post_message(
         &self,
         uri: Arc<str>,
@@ -234,6 +248,8 @@ impl StreamableHttpClient for McpHttpClient {
         tokio::task::spawn_blocking(post).await?
     }
 
+    /// Ends a session on the server. Any status of the answer is accepted, since the session is not used any
+    /// more.
     async fn delete_session(
         &self,
         uri: Arc<str>,
@@ -252,6 +268,7 @@ impl StreamableHttpClient for McpHttpClient {
         tokio::task::spawn_blocking(delete).await?
     }
 
+    /// Reports that there is no stream of messages without a request: this client does not receive them.
     async fn get_stream(
         &self,
         _: Arc<str>,

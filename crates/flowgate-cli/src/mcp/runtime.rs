@@ -17,11 +17,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs asynchronous code on a separate thread.
 pub(crate) struct AsyncRuntime {
     handle: Handle,
-    /// The thread ends when this is dropped.
+    /// The thread ends when this sender is dropped.
     _stop: oneshot::Sender<()>,
 }
 
-/// The reason why there is no result.
+/// The reason why a task has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskError {
     /// It took too long and was abandoned.
@@ -55,7 +55,7 @@ impl AsyncRuntime {
         Ok(Self { handle, _stop: stop })
     }
 
-    /// Starts a task.
+    /// Starts a task on the thread. It runs to its end even if the returned value is dropped.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -67,7 +67,7 @@ impl AsyncRuntime {
         RunningTask { result, abort: task.abort_handle() }
     }
 
-    /// Calls `interrupted` on Ctrl-C, instead of ending the program.
+    /// Calls `interrupted` at each Ctrl-C from now on; the program no longer ends.
     pub(crate) fn on_interrupt(&self, interrupted: impl Fn() + Send + 'static) {
         self.handle.spawn(async move {
             while tokio::signal::ctrl_c().await.is_ok() {

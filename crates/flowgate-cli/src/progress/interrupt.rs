@@ -1,13 +1,15 @@
-//! Handles Ctrl-C: the first time, a command ends with its results so far; the second time, it quits.
+//! Handles Ctrl-C: at the first one, a command stops and prints its results so far; at the second one, the program ends
+//! at once.
 
 use std::sync::Arc;
 
 use super::ProgressState;
 
-/// The exit code of a command that Ctrl-C has ended, as shells report it.
+/// The exit code of a command that Ctrl-C has ended, by the convention of shells: 128 plus the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Handles Ctrl-C from now on. If the system does not allow that, Ctrl-C ends the program at once.
+/// Handles Ctrl-C from now on, for the command with this progress. If the system does not allow that, Ctrl-C ends the
+/// program at once.
 pub(super) fn listen(progress: Arc<ProgressState>) {
     let on_signal = move || {
         if progress.interrupt() {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::WorkUnit;
 use crate::output::plural;
 
-/// Returns the line for a command that has done this much of its work in this time.
+/// Returns the line for a command that has done `done` of `total` bytes or steps in `time`. `items` is the number of
+/// runs or other things that it has handled, which the line names as `work` does.
 pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>, time: Duration) -> String {
     let (what, percent) = match work {
         WorkUnit::Files("") => (String::new(), "% read"),
@@ -14,17 +15,17 @@ pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>,
     };
     match total.map(|total| share(done, total, 100)) {
         None => format!("{what}{}", elapsed(time)),
-        // The bytes read still have to be judged: the time left is unknown.
+        // All bytes are read, but some of them are still to be judged: the time left is unknown.
         Some(100) => format!("{what}100{percent}"),
-        Some(hundredths) => match left(done, total.unwrap_or(done), time) {
+        Some(hundredths) => match time_left(done, total.unwrap_or(done), time) {
             None => format!("{what}{hundredths}{percent}"),
             Some(left) => format!("{what}{hundredths}{percent}, {} left", elapsed(left)),
         },
     }
 }
 
-/// Returns the tenths of the work that are done. If the whole is unknown, counts how often the number of items has
-/// doubled.
+/// Returns how many tenths of the work are done. If the whole is unknown, returns how often the number of items has
+/// doubled instead. A progress that is not shown on a terminal prints a line when this number changes.
 pub(super) fn tenth(done: u64, total: Option<u64>, items: u64) -> u64 {
     total.map_or_else(
         || u64::from(items.checked_ilog2().map_or(0, |log| log + 1)),
@@ -32,14 +33,14 @@ pub(super) fn tenth(done: u64, total: Option<u64>, items: u64) -> u64 {
     )
 }
 
-/// Returns the share of the work that is done, as a number of `parts`.
+/// Returns how many of `parts` equal parts of the work are done, rounded down; all of them if there is no work.
 fn share(done: u64, total: u64, parts: u64) -> u64 {
     let all = (u128::from(parts) * u128::from(done.min(total))).checked_div(u128::from(total));
     all.and_then(|all| u64::try_from(all).ok()).unwrap_or(parts)
 }
 
-/// Returns the time left at the speed so far; none before any work is done.
-fn left(done: u64, total: u64, time: Duration) -> Option<Duration> {
+/// Returns the time that the rest of the work takes at the speed so far; none before any work is done.
+fn time_left(done: u64, total: u64, time: Duration) -> Option<Duration> {
     let rest = total.checked_sub(done)?;
     let nanos = time.as_nanos().checked_mul(u128::from(rest))?.checked_div(u128::from(done))?;
     u64::try_from(nanos).ok().map(Duration::from_nanos)

@@ -254,7 +254,7 @@ fn a_loss_is_accepted() {
     check(
         &["audit", "accept-loss", "--config", name(&without)],
         2,
-        "the configuration has no section [audit], so this gateway writes no audit log",
+        "the configuration has no section [audit], so this gateway writes no audit log; name the configuration of another gateway",
     );
     check(&["audit", "accept-loss", "--help"], 0, "Look for a copy first");
 }

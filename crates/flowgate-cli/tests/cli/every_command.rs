@@ -2,6 +2,9 @@
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 
+/// A request with tools.
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart/request.json");
+
 /// There is a manual page for each command, printed or in a folder.
 #[test]
 fn every_command_has_a_manual_page() {
@@ -44,7 +47,7 @@ fn every_command_has_a_manual_page() {
         assert!(printed.contains("Exit codes"), "{page}");
         assert_eq!(printed, std::fs::read_to_string(folder.join(page)).unwrap(), "{page}");
     }
-    check(&["man", "chekc"], 2, "flowgate has no command `chekc`; there are check, ");
+    check(&["man", "chekc"], 2, "flowgate has no command `chekc`; its commands are check, ");
     let taken = file("no-folder", b"");
     check(&["man", "--out", name(&taken)], 2, "no-folder: ");
 }
@@ -98,6 +101,17 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("explain", "<POLICY>", vec!["MISSING", TRACE]),
         ("explain", "<TRACE>", vec![POLICY, "MISSING"]),
         ("bench detectors", "--policy", vec!["--policy", "MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench verify", "<FILE>", vec!["MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench compare", "<FILE>...", vec!["MISSING"]),
+        ("bench corpus", "<FOLDER>", vec!["injecagent", "MISSING"]),
+        #[cfg(all(feature = "bench", feature = "run"))]
+        ("bench games", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
+        #[cfg(all(feature = "bench", feature = "run"))]
+        ("bench extended", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
+        #[cfg(all(feature = "bench", feature = "run"))]
+        ("bench privacy", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
         ("run", "--policy", vec!["--policy", "MISSING", "--model", "m", "--url", url, "hi"]),
         (
             "run",
@@ -125,6 +139,22 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
             "--trace",
             vec!["--policy", POLICY, "--trace", "MISSING", "--model", "m", "--url", url, "hi"],
         ),
+        ("attack", "<POLICY>", vec!["MISSING", "--tools", TRACE]),
+        ("attack", "[TRACES]...", vec![POLICY, "MISSING", "--tools", TOOLS]),
+        ("attack", "--tools", vec![POLICY, "--tools", "MISSING"]),
+        ("labels", "<POLICY>", vec!["MISSING", TRACE]),
+        ("labels", "<TRACE>", vec![POLICY, "MISSING"]),
+        ("init", "<[NAME=]FILES>...", vec!["MISSING", "--out", "-"]),
+        ("init", "--gateway", vec![TRACE, "--out", "-", "--gateway", "MISSING"]),
+        ("wrap", "--policy", vec!["codex", "--policy", "MISSING"]),
+        ("wrap", "--file", vec!["--file", "MISSING", "--policy", POLICY]),
+        ("wrap", "--session", vec!["--file", TRACE, "--policy", POLICY, "--session", "MISSING"]),
+        ("unwrap", "--file", vec!["--file", "MISSING"]),
+        #[cfg(feature = "gateway")]
+        ("doctor", "--config", vec!["--config", "MISSING"]),
+        ("doctor", "--policy", vec!["--policy", "MISSING"]),
+        ("doctor", "--file", vec!["--file", "MISSING"]),
+        ("doctor", "--request", vec!["--policy", POLICY, "--request", "MISSING"]),
         ("mcp", "--policy", vec!["--policy", "MISSING", "--", "true"]),
         ("mcp", "--stores", vec!["--policy", POLICY, "--stores", "MISSING", "--", "true"]),
         ("mcp", "--session", vec!["--policy", POLICY, "--session", "MISSING", "--", "true"]),

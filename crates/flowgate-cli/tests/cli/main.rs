@@ -4,17 +4,27 @@
 
 mod advice;
 mod analyze;
+mod attack;
 #[cfg(feature = "gateway")]
 mod audit;
 mod bad_traces;
 mod bench;
 mod check;
+#[cfg(feature = "run")]
+mod clients;
 mod dead_statements;
+#[cfg(feature = "run")]
+mod doctor;
 mod every_command;
 mod explain;
+#[cfg(feature = "run")]
+mod init;
+mod labels;
 #[cfg(feature = "gateway")]
 mod predicates;
 mod progress;
+#[cfg(feature = "run")]
+mod quickstart;
 mod replay;
 #[cfg(feature = "gateway")]
 mod serve;

@@ -173,7 +173,7 @@ fn notes_fit_the_policy() {
     check(
         &["check", name(&policy), "--tools", name(&page)],
         0,
-        "note: the list of tools continues (`nextCursor`)",
+        "note: the list of tools has further pages (`nextCursor`)",
     );
 }
 
@@ -210,9 +210,9 @@ fn a_file_that_cannot_be_used_is_named_with_the_place() {
         (
             "trace",
             b"[{\"role\": \"user\"}]",
-            "trace.json: [0]: a message, and not a tool; a trace is an argument without",
+            "trace.json: [0]: the entry is a message, not a tool; give a trace as an argument without",
         ),
-        ("big", big.as_bytes(), "big.json: longer than 16 MiB"),
+        ("big", big.as_bytes(), "big.json: the file is longer than 16 MiB"),
     ];
     for (case, content, said) in rows {
         let path = file(&format!("tools-{case}.json"), content);

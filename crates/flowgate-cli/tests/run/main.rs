@@ -139,7 +139,7 @@ fn a_chat_reads_lines_and_answers_commands() {
     let (said, told) = (out(&output), err(&output));
     assert_eq!((output.status.code(), said.as_str()), (Some(0), "I may not.\nYou are welcome.\n"), "{told}");
     for part in [
-        "Every call so far has run.",
+        "No call has been refused so far.",
         "web/fetch (on offer; its description carries trusted, public)\n    Fetches a page.\n",
         "would pass on",
         "\"refused\": \"refused by a person\"",
@@ -250,7 +250,7 @@ fn configuration_mistakes_are_named_with_advice() {
     };
     let one = |entry: Value| json!({"mcpServers": {"odd": entry}}).to_string();
     let python = |how: &str| one(json!({"command": "python3", "args": [format!("{DOUBLES}/odd.py"), how]}));
-    check("{", &[], "FILE: it is not valid JSON: EOF while parsing an object at line 1 column 1");
+    check("{", &[], "FILE: the file is not valid JSON: EOF while parsing an object at line 1 column 1");
     check(
         &one(json!({"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}})),
         &[],
@@ -266,7 +266,7 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("mute"),
         &[],
-        "the server `odd` cannot be used: it ended before it answered `initialize` (no such\\u{1b}[2J \
+        "the server `odd` cannot be used: the server ended before it answered `initialize` (no such\\u{1b}[2J \
         licence); try to run `python3` by hand",
     );
     check(
@@ -277,7 +277,7 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("endless"),
         &[],
-        "the server `odd` does not list its tools: its list of tools has too many pages; try to run \
+        "the server `odd` does not list its tools: the list has more pages than Flowgate reads; try to run \
         `python3` by hand",
     );
     check(
@@ -402,11 +402,11 @@ fn servers_may_be_elsewhere() {
     assert_eq!(out(&output), "Done.\n", "{}", err(&output));
     assert!(model.shown(1).contains("done over http"), "{}", model.shown(1));
     for (path, key, expected) in [
-        ("/mcp", "wrong", "it requires authentication (HTTP status 401); add a key to `headers`"),
+        ("/mcp", "wrong", "the server requires authentication (HTTP status 401); add a key to `headers`"),
         (
             "/elsewhere",
             "s3cret",
-            "it redirects to another address (HTTP status 302); write that address as `url`",
+            "the server redirects to another address (HTTP status 302); write that address as `url`",
         ),
         ("/mcp", "\n", "the header `Authorization` has invalid characters"),
     ] {

@@ -17,8 +17,7 @@ struct HiddenElement {
 /// only while an element hides it.
 pub(super) fn read(text: &str, markup: &mut Markup) {
     let mut at = 0;
-    // The outermost open element that hides its content. Its `depth` counts open elements of the same name, which ends
-    // it at zero.
+    // The outermost open element that hides its content. It ends when its `depth` is zero.
     let mut hidden: Option<HiddenElement> = None;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
         let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);
@@ -87,7 +86,8 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
     }
 }
 
-/// Collects the references of an element, and the alternative text of an image.
+/// Adds the addresses in the attributes of an element to the links or images, the alternative text of an image, and the
+/// value of a hidden input.
 fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
     let link = |attribute: &Attribute| {
         let value = attribute.value.trim();
@@ -109,6 +109,7 @@ fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
                 markup.images.push(link(attribute));
             }
             "srcset" => {
+                // The candidates of a `srcset` are sizes of the same image, so the first one is sufficient.
                 let first = attribute.value.split([' ', ',']).find(|part| !part.is_empty());
                 markup
                     .images
@@ -123,7 +124,8 @@ fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
     }
 }
 
-/// Returns the end of a script or style, which only its own closing tag ends.
+/// Returns the offset at which the content of a `<script>` or `<style>` element ends: at the closing tag `name`, or
+/// at the end of the text. The content begins at `from`; other tags in it are not HTML.
 fn end_of_raw_text(text: &str, from: usize, name: &str) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     let end = rest.match_indices("</").map(|(at, _)| at).find(|at| {
@@ -133,20 +135,25 @@ fn end_of_raw_text(text: &str, from: usize, name: &str) -> usize {
     from + end.unwrap_or(rest.len())
 }
 
+/// An attribute of a tag.
 struct Attribute {
     name: String,
+    /// The value, with character references resolved.
     value: String,
+    /// The bytes of the value.
     span: Range<usize>,
 }
 
+/// The attributes of a start or end tag.
 struct Tag {
     attributes: Vec<Attribute>,
-    /// The offset behind the `>`.
+    /// The offset after the `>`.
     end: usize,
 }
 
 impl Tag {
-    /// Parses the attributes of a tag; `at` is the position after its name.
+    /// Parses the attributes of a tag, of which `at` is the position after the name; malformed tags are accepted. The
+    /// result also contains the position after the tag.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
         let rest = |at: usize| text.get(at..).unwrap_or_default();
@@ -191,7 +198,8 @@ impl Tag {
         self.attributes.iter().any(|a| a.name == name && a.value.eq_ignore_ascii_case(value))
     }
 
-    /// Returns whether the element declares its content hidden.
+    /// Returns whether an attribute of the element hides its content: `hidden`, `aria-hidden`, or a style such as
+    /// `display:none`.
     fn hides_content(&self) -> bool {
         const STYLES: &[&str] = &[
             "display:none",
@@ -211,10 +219,12 @@ impl Tag {
             "clip:rect(0",
         ];
         self.attributes.iter().any(|attribute| match attribute.name.as_str() {
+            // A browser reveals the content of `hidden="until-found"` to a search.
             "hidden" => !attribute.value.eq_ignore_ascii_case("until-found"),
             "aria-hidden" => attribute.value == "true",
             "style" => {
                 let style: String = attribute.value.chars().filter(|c| !c.is_whitespace()).collect();
+                // With a final `;`, the entry `opacity:0;` matches the last declaration too, but not `opacity:0.5`.
                 let style = style.to_ascii_lowercase() + ";";
                 STYLES.iter().any(|hiding| {
                     // `background-color:white` hides nothing.
@@ -228,13 +238,15 @@ impl Tag {
     }
 }
 
-/// Returns a text with its character references resolved: numeric ones, and the few relevant named ones.
+/// Returns a text with its character references resolved: numeric ones, and the few named ones that matter in
+/// addresses.
 pub(super) fn resolve_character_references(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
         let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '#').unwrap_or(after.len());
+        // No reference that is resolved here has more than ten characters.
         let name = after.get(..end.min(10)).unwrap_or_default();
         let number = match name.strip_prefix("#x").or_else(|| name.strip_prefix("#X")) {
             Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
@@ -256,9 +268,9 @@ pub(super) fn resolve_character_references(text: &str) -> String {
         });
         // Without the semicolon `&copy=1` is part of an address.
         match (c, after.get(name.len()..).and_then(|rest| rest.strip_prefix(';'))) {
-            (Some(c), Some(behind)) => {
+            (Some(c), Some(after_semicolon)) => {
                 plain.push(c);
-                rest = behind;
+                rest = after_semicolon;
             }
             _ => {
                 plain.push('&');

@@ -1,5 +1,6 @@
 //! Finds URLs in plain text, and detects URLs that look as if they carry data to their host, such as
-//! `https://x.example/?data=SGVsbG8`. `markup` calls it, and policies call [`is_exfiltration_shaped`] through `markup`.
+//! `https://x.example/?data=SGVsbG8`. `markup` calls it, and the function `leaking_links` of policies calls
+//! [`is_exfiltration_shaped`].
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -25,12 +26,14 @@ pub(crate) fn addresses(text: &str) -> Vec<Range<usize>> {
     find_addresses(&ANY, text)
 }
 
+/// Returns the matches of a pattern without punctuation at their ends.
 fn find_addresses(regex: &Option<Regex>, text: &str) -> Vec<Range<usize>> {
     let found = regex.iter().flat_map(|regex| regex.find_iter(text)).take(MAX_FINDINGS);
     found.map(|found| found.start()..found.start() + without_punctuation(found.as_str()).len()).collect()
 }
 
-/// Returns an address without the surrounding punctuation. A closing parenthesis stays if it is opened inside.
+/// Returns an address without the punctuation at its end, which belongs to the sentence around it. A closing
+/// parenthesis remains if it is opened in the address.
 fn without_punctuation(url: &str) -> &str {
     let mut closed = url.matches(')').count();
     let opened = url.matches('(').count();
@@ -50,8 +53,9 @@ fn without_punctuation(url: &str) -> &str {
 /// the data to the host.
 ///
 /// Such an address contains a placeholder (`{secret}`, `$(cat x)`), a query value that is long and random or has a
-/// telling name, or a long random part in its path or host. A legitimate address of an image host may have such a
-/// path.
+/// telling name, or a long random part in its path or host. This is a heuristic: the lengths are chosen so that
+/// ordinary addresses rarely reach them, but a legitimate address of an image host may have such a path. A text
+/// without `://` is no address.
 ///
 /// ```
 /// use flowgate_detect::markup::is_exfiltration_shaped;
@@ -106,11 +110,13 @@ pub fn is_exfiltration_shaped(url: &str) -> bool {
         || fragment.len() > 200
 }
 
-/// Returns whether a part is encoded in base 64, base 16, or percent escapes.
+/// Returns whether a part of an address looks like base 64, base 16, or a text that consists mostly of percent
+/// escapes.
 fn looks_encoded(part: &str) -> bool {
     let has = |class: fn(&char) -> bool| part.chars().any(|c| class(&c));
     let plain =
         part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-' | '%'));
+    // An escape such as `%20` has three characters, so more than half of the part belongs to escapes.
     let escapes = part.matches('%').count() * 6 > part.len();
     let mixed = has(char::is_ascii_digit) && has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase);
     let hexadecimal =

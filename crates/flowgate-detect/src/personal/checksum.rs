@@ -1,28 +1,32 @@
 //! Verifies the check digits of numbers that look like personal data: card numbers, bank accounts, national identity
 //! numbers and addresses of Bitcoin. The table of patterns in `personal` names one function for each kind.
 //!
-//! Each function takes the text that a pattern has matched, with its separators, and returns whether its digits are
-//! valid.
+//! Each public function takes the text that a pattern has matched, with its separators, and returns whether its check
+//! digits are valid; [`iban_length`] returns a length instead.
 
+/// Returns the decimal digits in a text.
 fn digits(text: &str) -> Vec<u32> {
     text.chars().filter_map(|c| c.to_digit(10)).collect()
 }
 
+/// Returns the number that digits spell.
 fn number(digits: &[u32]) -> u64 {
     digits.iter().fold(0_u64, |n, digit| n.wrapping_mul(10).wrapping_add(u64::from(*digit)))
 }
 
+/// Returns the sum of the digits, each multiplied by its weight.
 fn weighted(digits: &[u32], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| digit * weight).sum()
 }
 
-/// Splits off the last `n` digits.
+/// Returns the digits without the last `n`, and the number that the last `n` spell.
 fn split(digits: &[u32], n: usize) -> (&[u32], u64) {
     let (body, check) = digits.split_at(digits.len().saturating_sub(n));
     (body, number(check))
 }
 
-/// Checks the Luhn digit of card numbers and some national numbers.
+/// Checks the Luhn digit of card numbers and some national numbers. Zeros alone are rejected, although their sum is
+/// valid.
 pub(super) fn luhn(text: &str) -> bool {
     let digits = digits(text);
     let double = |(i, digit): (usize, &u32)| match i % 2 {
@@ -60,8 +64,9 @@ FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 
 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SD18 SE24 SI19 SK24 \
 SM27 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20";
 
-/// Returns the length of the account number at the start of a text in bytes, by the length for its country; 0 for
-/// none.
+/// Returns the length in bytes of the account number (IBAN) at the start of a text, by the number of characters for
+/// its country. Returns 0 if there is no such country, if the text is too short, or if it continues with a letter or
+/// digit.
 pub(super) fn iban_length(text: &str) -> usize {
     let country = text.get(..2).unwrap_or_default().to_ascii_uppercase();
     let row = IBAN_LENGTHS.split(' ').find_map(|row| row.strip_prefix(country.as_str()));
@@ -84,7 +89,7 @@ pub(super) fn iban(text: &str) -> bool {
     iban_length(text) == text.len() && rest == 1
 }
 
-/// Spain: checks the letter of a DNI, or of a NIE, whose first letter represents a digit.
+/// Checks the letter of a Spanish DNI, or of a NIE, whose first letter represents a digit.
 pub(super) fn es_letter(text: &str) -> bool {
     let head = match text.chars().next() {
         Some('Y') => 10_000_000,
@@ -95,8 +100,8 @@ pub(super) fn es_letter(text: &str) -> bool {
     "TRWAGMYFPDXBNJZSQVHLCKE".chars().nth(((head + number(&digits(text))) % 23) as usize) == letter
 }
 
-/// Italy: checks the last letter of a codice fiscale. Characters at odd places, counted from 1, have the values of the
-/// official table `ODD`; the others count by their digit or place in the alphabet.
+/// Checks the last letter of an Italian codice fiscale. Characters at odd places, counted from 1, have the values of
+/// the official table `ODD`; the others have the value of the digit, or of the place in the alphabet.
 pub(super) fn it_fiscal_code(text: &str) -> bool {
     const ODD: [u32; 26] =
         [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
@@ -113,7 +118,7 @@ pub(super) fn it_fiscal_code(text: &str) -> bool {
     text.chars().nth(15).is_some_and(|c| value(c) == sum % 26)
 }
 
-/// The Netherlands: checks the BSN with the test of eleven.
+/// Checks a Dutch BSN with the test of eleven.
 pub(super) fn nl_bsn(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);
@@ -122,13 +127,13 @@ pub(super) fn nl_bsn(text: &str) -> bool {
         && number(&digits) > 9_999_999
 }
 
-/// Switzerland: checks the check digit of EAN-13.
+/// Checks the check digit of a Swiss AHV number, by EAN-13.
 pub(super) fn ch_ahv(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 13 && weighted(&digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// France: checks the key of a NIR. The departments 2A and 2B of Corsica count as 19 and 18.
+/// Checks the key of a French NIR. The departments 2A and 2B of Corsica count as 19 and 18.
 pub(super) fn fr_nir(text: &str) -> bool {
     let plain = text.replace("2A", "19").replace("2B", "18");
     let digits = digits(&plain);
@@ -136,7 +141,8 @@ pub(super) fn fr_nir(text: &str) -> bool {
     digits.len() == 15 && 97 - number(body) % 97 == key
 }
 
-/// Germany: checks that one digit occurs twice or thrice among the first ten, and the check digit of ISO 7064.
+/// Checks a German tax number: exactly one digit occurs twice or thrice among the first ten, and the check digit of ISO
+/// 7064.
 pub(super) fn de_tax_id(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);
@@ -149,7 +155,7 @@ pub(super) fn de_tax_id(text: &str) -> bool {
     digits.len() == 11 && matches!(repeated.as_slice(), [2 | 3]) && u64::from((11 - product) % 10) == check
 }
 
-/// Poland: checks the weighted sum with the weights 1, 3, 7, 9, and the month of the birth date.
+/// Checks a Polish PESEL: the weighted sum, and the month of the birth date.
 pub(super) fn pl_pesel(text: &str) -> bool {
     let digits = digits(text);
     let month = digits.get(2..4).map_or(0, number) % 20;
@@ -158,13 +164,13 @@ pub(super) fn pl_pesel(text: &str) -> bool {
         && weighted(&digits, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// United Kingdom: checks a number of the National Health Service, modulo 11.
+/// Checks a number of the British National Health Service, modulo 11.
 pub(super) fn uk_nhs(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 10 && weighted(&digits, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11)
 }
 
-/// Brazil: checks the two check digits.
+/// Checks the two check digits of a Brazilian CPF. Eleven equal digits are not valid.
 pub(super) fn br_cpf(text: &str) -> bool {
     let digits = digits(text);
     let digit = |n: usize| {
@@ -177,9 +183,10 @@ pub(super) fn br_cpf(text: &str) -> bool {
         && digits.iter().any(|d| Some(d) != digits.first())
 }
 
-/// Singapore: checks the letter, which depends on the prefix.
+/// Checks the last letter of a Singaporean NRIC or FIN, which depends on the first letter.
 pub(super) fn sg_nric(text: &str) -> bool {
     let sum = weighted(&digits(text), &[2, 7, 6, 5, 4, 3, 2]);
+    // Each series has its own letters; those that began in 2000 (T and G) also add four to the sum.
     let (letters, offset) = match text.chars().next() {
         Some('S') => ("JZIHGFEDCBA", 0),
         Some('T') => ("JZIHGFEDCBA", 4),
@@ -190,14 +197,14 @@ pub(super) fn sg_nric(text: &str) -> bool {
     letters.chars().nth(((sum + offset) % 11) as usize) == text.chars().next_back()
 }
 
-/// Finland: checks the character of a date and a running number, modulo 31.
+/// Checks the last character of a Finnish identity code, computed from the date and the running number modulo 31.
 pub(super) fn fi_hetu(text: &str) -> bool {
     let body: Vec<u32> = digits(text).into_iter().take(9).collect();
     let check = "0123456789ABCDEFHJKLMNPRSTUVWXY".chars().nth((number(&body) % 31) as usize);
     body.len() == 9 && check == text.chars().next_back()
 }
 
-/// Sweden: checks the Luhn digit of the short form, which contains a date.
+/// Checks a Swedish personnummer: the Luhn digit of its last ten digits, and the month and day in them.
 pub(super) fn se_personnummer(text: &str) -> bool {
     let digits = digits(text);
     let short: String = digits
@@ -206,10 +213,11 @@ pub(super) fn se_personnummer(text: &str) -> bool {
         .filter_map(|d| char::from_digit(*d, 10))
         .collect();
     let at = |range| number(&self::digits(short.get(range).unwrap_or_default()));
+    // A coordination number, for residents without a personnummer, has 60 added to the day.
     short.len() == 10 && (1..=12).contains(&at(2..4)) && (1..=91).contains(&at(4..6)) && luhn(&short)
 }
 
-/// Belgium: checks modulo 97; for births from 2000 on, the number is prefixed with a 2.
+/// Checks a Belgian national number, modulo 97. For births from 2000 on, a 2 is put before the number.
 pub(super) fn be_nrn(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 2);
@@ -217,20 +225,21 @@ pub(super) fn be_nrn(text: &str) -> bool {
     digits.len() == 11 && (97 - body % 97 == check || 97 - (2_000_000_000 + body) % 97 == check)
 }
 
-/// Australia: checks the weighted sum modulo 89, after subtracting one from the first digit.
+/// Checks an Australian business number: the weighted sum modulo 89, after one is subtracted from the first digit.
 pub(super) fn au_abn(text: &str) -> bool {
     let digits = digits(text);
     let sum = weighted(&digits, &[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]);
     digits.len() == 11 && sum >= 10 && (sum - 10).is_multiple_of(89)
 }
 
-/// Australia: checks a tax file number, modulo 11.
+/// Checks an Australian tax file number, modulo 11.
 pub(super) fn au_tfn(text: &str) -> bool {
     let digits = digits(text);
     digits.len() == 9 && weighted(&digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11)
 }
 
-/// South Korea's resident registration number: checks modulo 11. Numbers issued since late 2020 end in random digits and are not found.
+/// Checks a South Korean resident registration number, modulo 11. Numbers issued since late 2020 end in random digits
+/// and are not found.
 pub(super) fn kr_rrn(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);
@@ -238,7 +247,7 @@ pub(super) fn kr_rrn(text: &str) -> bool {
     digits.len() == 13 && u64::from((11 - sum % 11) % 10) == check
 }
 
-/// India: checks the check digit of Verhoeff, over the dihedral group of order ten.
+/// Checks the check digit of an Indian Aadhaar number by Verhoeff's algorithm, over the dihedral group of order ten.
 pub(super) fn verhoeff(text: &str) -> bool {
     // The product in the group: 0 to 4 are the rotations, 5 to 9 the reflections.
     let multiply = |a: u32, b: u32| match (a < 5, b < 5) {
@@ -257,7 +266,8 @@ pub(super) fn verhoeff(text: &str) -> bool {
         && digits.iter().rev().enumerate().fold(0, |c, (i, digit)| multiply(c, permute(*digit, i))) == 0
 }
 
-/// Bitcoin: checks the checksum of a segwit address. The last constants are those of BIP 173 and of BIP 350.
+/// Checks the checksum of a segwit address of Bitcoin, as in BIP 173 or BIP 350: their final constants are 1 and
+/// `0x2bc830a3`.
 pub(super) fn bech32(text: &str) -> bool {
     const GENERATORS: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
     let step = |checksum: u32, value: u32| {
@@ -277,10 +287,10 @@ pub(super) fn bech32(text: &str) -> bool {
         && data.is_some_and(|data| matches!(data.into_iter().fold(start, step), 1 | 0x2bc8_30a3))
 }
 
-/// Bitcoin: checks that the 25 bytes of base 58 begin with the version of an address.
+/// Checks that a text is an address of Bitcoin in base 58, by its length of 25 bytes, its version (0 or 5) and its
+/// characters.
 ///
-/// The checksum is a double SHA-256, which is not worth a dependency here; the length in bytes and the version
-/// leave few false hits.
+/// The checksum is a double SHA-256, which is not worth a dependency here; the other checks leave few false findings.
 pub(super) fn base58_address(text: &str) -> bool {
     const ALPHABET: &str = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     // The number that the text spells in base 58, as 25 bytes. A carry out of the first byte means that it is longer.
@@ -303,7 +313,7 @@ pub(super) fn base58_address(text: &str) -> bool {
     zeros == ones && matches!(bytes.first(), Some(0 | 5)) && character_class_count(text) == 3
 }
 
-/// Returns how many of the classes upper case, lower case and digits occur.
+/// Returns how many of the classes upper case, lower case and digits occur in a text.
 fn character_class_count(text: &str) -> usize {
     let classes: [fn(&char) -> bool; 3] =
         [char::is_ascii_uppercase, char::is_ascii_lowercase, char::is_ascii_digit];

@@ -1,5 +1,5 @@
-//! Finds names of people and places, by titles, introductions ("my name is") and short lists. `personal` adds them to
-//! the other personal data.
+//! Finds names of people and places: names after a title or an introduction ("my name is"), and names in short built-in
+//! lists of given names, countries and large cities. `personal` adds them to the other personal data.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -51,7 +51,9 @@ pub fn names(text: &str) -> Vec<Finding> {
     findings.into_vec()
 }
 
-/// Returns the name that begins with the word: that word and up to three capitalised words after single spaces.
+/// Returns the bytes of the name that begins with the word at index `first`: that word and up to three capitalised
+/// words after single spaces. Words such as `Monday` or `Ltd`, which are no surnames, end it, and a final `'s` is not
+/// part of it. `words` are the capitalised words of the text.
 fn name_span(text: &str, words: &[Range<usize>], first: usize) -> Range<usize> {
     let Some(Range { start, mut end }) = words.get(first).cloned() else { return 0..0 };
     for word in words.iter().skip(first + 1).take(3) {
@@ -65,14 +67,17 @@ fn name_span(text: &str, words: &[Range<usize>], first: usize) -> Range<usize> {
     start..start + without_genitive(text.get(start..end).unwrap_or_default()).len()
 }
 
+/// Returns a word without a final `'s`.
 fn without_genitive(word: &str) -> &str {
     word.strip_suffix("'s").or_else(|| word.strip_suffix("’s")).unwrap_or(word)
 }
 
+/// Returns whether a sorted list contains a word.
 fn is_listed(list: &LazyLock<Vec<&'static str>>, word: &str) -> bool {
     list.binary_search(&word).is_ok()
 }
 
+/// Returns the words of a text in order, for a binary search.
 fn sorted(text: &'static str) -> Vec<&'static str> {
     let mut words: Vec<_> = text.split_ascii_whitespace().collect();
     words.sort_unstable();

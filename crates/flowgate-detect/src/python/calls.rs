@@ -13,26 +13,30 @@ use ruff_text_size::{Ranged, TextRange};
 use super::PythonCode;
 use crate::{Finding, MAX_FINDINGS, shell};
 
-/// Returns the content of a program.
+/// Returns the imports, names, calls and unsafe calls of a program; `text` is its source.
 pub(super) fn collect(text: &str, program: &Mod) -> PythonCode {
+    // Any other kind is a single expression, which this crate does not parse.
     let Mod::Module(module) = program else { return PythonCode::default() };
     let mut walk = CallCollector { text, ..CallCollector::default() };
     walk.visit_body(&module.body);
+    // In order of the text; of calls that begin at the same place, the enclosing one first.
     walk.code.unsafe_calls.sort_by_key(|finding| (finding.span.start, usize::MAX - finding.span.end));
     walk.code.unsafe_calls.truncate(MAX_FINDINGS);
     walk.code
 }
 
+/// Walks the syntax tree of a program and collects its content.
 #[derive(Default)]
 struct CallCollector<'t> {
     text: &'t str,
     code: PythonCode,
+    /// The functions in `code.function_calls`.
     called: BTreeSet<&'t str>,
     /// The full names of local names: `o` maps to `os` after `import os as o`. Scopes are ignored.
     aliases: BTreeMap<String, String>,
     /// Modules with a wildcard import.
     stars: Vec<String>,
-    /// Expressions that are part of a call already reported.
+    /// The ends of expressions that are part of a reported call.
     reported: BTreeSet<u32>,
 }
 
@@ -54,6 +58,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 }
             }
             Stmt::ImportFrom(import) => {
+                // `from . import x` names no module.
                 let Some(module) = &import.module else { return };
                 self.import(module.as_str());
                 for alias in &import.names {
@@ -84,8 +89,8 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
         }
     }
 
-    /// Records calls and names, and reports unsafe ones. A function that is called is not reported a second time as a
-    /// reference.
+    /// Records calls and names, and reports unsafe ones. The function of an unsafe call is marked as reported, so
+    /// that it is not reported a second time as a reference.
     fn visit_expr(&mut self, expr: &'t Expr) {
         match expr {
             Expr::Call(call) => {
@@ -123,6 +128,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
 }
 
 impl<'t> CallCollector<'t> {
+    /// Records an imported module, and the package that contains it.
     fn import(&mut self, name: &str) {
         self.code.imports.push(name.to_owned());
         if let Some((top, _)) = name.split_once('.') {
@@ -130,7 +136,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Records an alias. A name longer than every name of the table is dropped, since it would only grow.
+    /// Records that the local name now denotes `name`. A name that is longer than every unsafe name is not recorded:
+    /// chains of assignments could make it grow without bound.
     fn alias(&mut self, local: &str, name: String) {
         if name.len() < 100 && local != name {
             self.aliases.insert(local.to_owned(), name);
@@ -139,6 +146,7 @@ impl<'t> CallCollector<'t> {
         }
     }
 
+    /// Records the called function as written, once.
     fn record_call(&mut self, call: &ExprCall) {
         let range = range(call.func.range());
         let name = self.text.get(range).unwrap_or_default().trim();
@@ -170,9 +178,11 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Reports an unsafe function that is referred to and not called here, since it may be called elsewhere. A name
-    /// that is computed at run time could be any function, so it is `REFLECTION`.
+    /// Reports a reference to an unsafe function without a call, since the function may be called elsewhere. A name
+    /// that is computed at run time could denote any function, so a lookup of one is `REFLECTION`. Kinds that only a
+    /// call makes unsafe, such as `NETWORK`, are not reported.
     fn report_unsafe_reference(&mut self, expr: &Expr) {
+        // Expressions that were reported are recorded by their end (see `mark_reported`).
         if self.reported.contains(&expr.range().end().to_u32()) {
             return;
         }
@@ -204,7 +214,7 @@ impl<'t> CallCollector<'t> {
 
     /// Returns the full name of an expression, as far as it is written literally.
     fn resolve(&self, expr: &Expr) -> Option<String> {
-        // Chains that are longer than every name of the table are cut.
+        // No unsafe name has so many parts.
         self.resolve_within(expr, 12)
     }
 
@@ -215,6 +225,8 @@ impl<'t> CallCollector<'t> {
         match expr {
             Expr::Name(name) => Some(self.full_name(name.id.as_str())),
             Expr::Attribute(attribute) => {
+                // The owner is `?` if it is computed: some attributes, such as `__subclasses__`, are unsafe whatever
+                // their owner.
                 let of = self.resolve_within(&attribute.value, depth).unwrap_or_else(|| "?".to_owned());
                 Some(member(&of, attribute.attr.as_str()))
             }
@@ -246,6 +258,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
+    /// Returns the full name of a local name: by its import or assignment; by a wildcard import, if that makes it an
+    /// unsafe name; otherwise as a built-in name.
     fn full_name(&self, name: &str) -> String {
         if let Some(full) = self.aliases.get(name) {
             return full.clone();
@@ -279,7 +293,8 @@ fn literal(expr: &Expr) -> Option<String> {
     }
 }
 
-/// Returns the kind of an unsafe call; some functions are safe with suitable arguments.
+/// Returns the kind of a call of the function `name` if it is unsafe. Some functions are unsafe only with certain
+/// arguments, such as `yaml.load` without a safe loader.
 fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
     let keyword = |name: &str| {
         call.arguments.keywords.iter().find(|k| k.arg.as_ref().is_some_and(|a| a.as_str() == name))
@@ -313,17 +328,20 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
     }
 }
 
-/// Returns the kind of a function by its full name. A table entry that ends with `*` matches all names with that
-/// prefix.
+/// Returns the kind of an unsafe function by its full name; `None` if the name is not in the table. A table entry that
+/// ends with `*` matches all names with that prefix.
 fn unsafe_name(name: &str) -> Option<&'static str> {
     if name
         .rsplit('.')
         .next()
         .is_some_and(|last| matches!(last, "__subclasses__" | "__globals__" | "__code__"))
     {
+        // These attributes lead to other code on any object.
         return Some("REFLECTION");
     }
     NAMES.get(name).copied().or_else(|| {
+        // In the table, the `*` is moved to the front; this range contains exactly these entries, as `~` sorts after
+        // all letters.
         let mut prefixes = NAMES
             .range("*".to_owned()..="*~".to_owned())
             .filter(|(prefix, _)| name.starts_with(prefix.trim_start_matches('*')));

@@ -1,8 +1,8 @@
 //! Rejects Python code that nests too deeply, before it is parsed.
 //!
 //! The parser grows its own stack, but the tree is walked and dropped recursively, so a chain `a.b.b.b` of 100 000
-//! terms would abort the process. The tokens give a bound: the depth of an expression is at most the number of
-//! enclosing brackets plus, at each level, the operators since the last comma.
+//! terms would exhaust the stack and abort the process. The tokens give an upper bound: the depth of an expression is
+//! at most the number of enclosing brackets plus, at each level, the operators since the last comma.
 
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::Mode;
@@ -23,7 +23,10 @@ struct BracketLevel {
     lambdas: usize,
 }
 
-/// Returns an error if the code could nest deeper than `MAX_DEPTH`, or has blocks within more than `BLOCKS` blocks.
+/// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `BLOCKS`.
+///
+/// # Errors
+/// The reason, also if a bracket is not closed or a token is invalid.
 pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> {
     let mut lexer = lex(text, mode);
     let mut outer: Vec<BracketLevel> = Vec::new();

@@ -1,14 +1,15 @@
 //! Parses shell commands: words, quotes, pipes, redirections and substitutions.
 //!
 //! It covers commands as people and models write them, not all of POSIX: `case` patterns and arithmetic yield
-//! meaningless words. It never fails; an unclosed construct ends with the text.
+//! meaningless words. It never fails; an unclosed construct ends with the text. The parent module scans the result for
+//! harmful commands.
 
 use std::ops::Range;
 
 /// A word without its quotes.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Word {
-    /// The text. Variables and substitutions are kept as written.
+    /// The text. Variables and substitutions are not expanded.
     pub(super) text: String,
     /// The bytes that spell the word.
     pub(super) span: Range<usize>,
@@ -48,7 +49,7 @@ const OPERATORS: &[&str] = &[
     "(", ")", "<", ">", "\n",
 ];
 
-/// Returns the pipelines of a script, in the order written.
+/// Returns the pipelines of a script, in the order of the text. Here-documents are skipped.
 pub(super) fn read(text: &str) -> Vec<Pipeline> {
     let mut reader = ShellLexer { text, at: 0 };
     let mut pipelines = Vec::new();
@@ -101,6 +102,7 @@ pub(super) fn read(text: &str) -> Vec<Pipeline> {
     pipelines
 }
 
+/// Splits a script into words and operators.
 struct ShellLexer<'t> {
     text: &'t str,
     at: usize,
@@ -138,6 +140,8 @@ impl<'t> ShellLexer<'t> {
         }
     }
 
+    /// Reads an operator and returns it; `None` if a word is next. `<(` and `>(` are not operators: they begin a
+    /// word.
     fn operator(&mut self) -> Option<&'static str> {
         let rest = self.rest();
         if rest.starts_with("<(") || rest.starts_with(">(") {
@@ -202,7 +206,8 @@ impl<'t> ShellLexer<'t> {
         (!word.span.is_empty()).then_some(word)
     }
 
-    /// Adds a substitution to the word: its opening bracket, its body and its closing bracket.
+    /// Reads a substitution and adds it to the word. `open`, `body` and `close` are the lengths of its opening bracket,
+    /// its body and its closing bracket, in bytes.
     fn push_substitution(&mut self, word: &mut Word, open: usize, body: usize, close: usize) {
         let start = self.at;
         let inner = start + open..start + open + body;
@@ -212,7 +217,7 @@ impl<'t> ShellLexer<'t> {
         word.text.push_str(self.text.get(start..self.at).unwrap_or_default());
     }
 
-    /// Skips the lines of a here-document.
+    /// Skips the lines of a here-document, up to its end mark.
     fn skip_document(&mut self, end: &str) {
         for line in self.rest().split_inclusive('\n') {
             self.at += line.len();
@@ -223,7 +228,8 @@ impl<'t> ShellLexer<'t> {
     }
 }
 
-/// Returns the offset of the parenthesis that closes a text, skipping nested ones and quotes.
+/// Returns the offset of the closing parenthesis of a substitution in the text after its opening one, skipping nested
+/// parentheses and quotes; the end of the text if there is none.
 fn closing_offset(body: &str) -> usize {
     let mut depth = 0_usize;
     let mut quote = None;

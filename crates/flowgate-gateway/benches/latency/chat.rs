@@ -22,17 +22,20 @@ pub(crate) const TOOLS: [&str; 10] = [
     "post_note",
 ];
 
+/// A chat of one client, which grows with each message and answer.
 #[derive(Debug)]
 pub(crate) struct BenchChat {
     /// The name of the chat, which is unique.
     pub(crate) name: String,
     /// The JSON text of the messages so far.
     messages: String,
+    /// The number of messages and answers so far, without the initial ones.
     pub(crate) length: usize,
 }
 
 impl BenchChat {
-    /// Begins a chat with about this many bytes of text, which is different in each chat.
+    /// Begins a chat with a message of about `context` bytes, which is different in each chat, so that nothing of it is
+    /// in a cache.
     pub(crate) fn new(name: String, context: usize) -> Self {
         let mut messages = String::with_capacity(4096 + context);
         let _ = write!(messages, r#"{{"role":"system","content":"{SYSTEM}"}}"#);
@@ -80,12 +83,14 @@ impl BenchChat {
     }
 }
 
+/// Returns the text of an answer that is one JSON object.
 fn parse_whole(body: &str) -> Result<String, String> {
     let value: Value = serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))?;
     let text = value.pointer("/choices/0/message/content").and_then(Value::as_str);
     text.map(str::to_owned).ok_or_else(|| body.to_owned())
 }
 
+/// Returns the text of an answer that is a stream of events, which must be complete.
 fn parse_streamed(body: &str) -> Result<String, String> {
     let mut text = String::new();
     for data in body.lines().filter_map(|line| line.strip_prefix("data: ")) {
@@ -98,6 +103,7 @@ fn parse_streamed(body: &str) -> Result<String, String> {
     Err(format!("the stream has no end: {body}"))
 }
 
+/// Returns the JSON text of the tools on offer, without brackets.
 fn tools() -> String {
     let tool = |name: &&str| {
         format!(

@@ -15,16 +15,19 @@ use crate::routes::{self, MeasuredRoute};
 /// The numbers of requests that are always open, in a sweep.
 const SWEEP: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// What a way did in all rounds with one number of open requests.
+/// The measurements of one way, in all rounds with one number of open requests.
 #[derive(Debug, Default)]
 struct LoopResult {
     timings: Vec<AnswerTiming>,
+    /// The CPU time of the server in between; zero if there is none.
     cpu: Duration,
     seconds: f64,
+    /// The first failure.
     failure: Option<String>,
 }
 
 impl LoopResult {
+    /// Measures a way for `seconds` with `concurrency` open requests, and adds the results.
     fn add_round(
         &mut self,
         runtime: &Runtime,
@@ -41,7 +44,7 @@ impl LoopResult {
         self.failure = self.failure.take().or(failure);
     }
 
-    /// Returns a percentile of the times that `times` selects, in milliseconds.
+    /// Returns the percentile `part`, from 0 to 1, of the times that `times` selects, in milliseconds.
     fn percentile<'t>(&'t self, part: f64, times: impl Fn(&'t AnswerTiming) -> &'t [Duration]) -> f64 {
         let all = self.timings.iter().flat_map(times);
         let mut all: Vec<f64> = all.map(|time| time.as_secs_f64() * 1e3).collect();
@@ -50,10 +53,12 @@ impl LoopResult {
         all.get(index.min(all.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
     }
 
+    /// Returns the answers per second.
     fn rate(&self) -> f64 {
         self.timings.len() as f64 / self.seconds
     }
 
+    /// Returns the CPU time per answer, in milliseconds.
     fn cpu_of_request(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e3 / self.timings.len().max(1) as f64
     }
@@ -65,7 +70,8 @@ impl LoopResult {
     }
 }
 
-/// Measures streams of seven chunks that the model paces.
+/// Measures streams whose chunks the model paces, in alternating rounds of all ways, and prints a table of the first
+/// token, the gaps between chunks, and the whole answer.
 pub(crate) fn measure_streams(runtime: &Runtime, options: &LatencyOptions) {
     let folder = std::env::temp_dir().join(format!("flowgate-streams-{}", std::process::id()));
     let upstream = process::upstream(options.delay, options.chunk_delay);
@@ -110,7 +116,8 @@ pub(crate) fn measure_streams(runtime: &Runtime, options: &LatencyOptions) {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Measures how many requests a second each way answers, with more and more of them open.
+/// Measures how many requests per second each way answers with each number of open requests in [`SWEEP`], and prints a
+/// table and the highest rate of each way.
 pub(crate) fn sweep(runtime: &Runtime, options: &LatencyOptions) {
     let folder = std::env::temp_dir().join(format!("flowgate-sweep-{}", std::process::id()));
     let upstream = process::upstream(options.delay, Duration::ZERO);

@@ -10,6 +10,8 @@ use crate::process::{self, BenchProcess};
 use crate::report::{self, RoundResult, RouteResult};
 use crate::routes;
 
+/// Runs the comparison at each rate, and prints a table for it, the CPU time of the upstream, and the memory of each
+/// way.
 pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
     let folder = std::env::temp_dir().join(format!("flowgate-latency-{}", std::process::id()));
     let upstream = process::upstream(Duration::ZERO, Duration::ZERO);

@@ -8,6 +8,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+/// Idle connections to one address; it grows to the number of requests that are open at the same time.
 pub(crate) struct ConnectionPool<B> {
     address: String,
     idle: Mutex<Vec<SendRequest<B>>>,
@@ -28,6 +29,8 @@ where
         &self.address
     }
 
+    /// Sends a request on an idle connection, or on a new one if none is ready, and returns the response. Its body may
+    /// still be arriving.
     pub(crate) async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, String> {
         let known = {
             let mut idle = self.idle.lock().unwrap();

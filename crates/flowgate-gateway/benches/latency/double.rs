@@ -1,4 +1,5 @@
-//! A double of a model's server: it answers Chat Completions requests with a short text at once, streamed or not.
+//! A double of a model's server: it answers Chat Completions requests with a short text, streamed or not, at once or at
+//! a given pace.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,6 +23,7 @@ pub(crate) async fn serve(delay: Duration, chunk_delay: Duration) {
     crate::proxy::listen(router.layer(axum::extract::DefaultBodyLimit::max(64 << 20))).await;
 }
 
+/// Answers a request with a constant text that contains a unique number, in the form that the request chooses.
 async fn answer(delay: Duration, chunk_delay: Duration, body: Bytes) -> Response {
     tokio::time::sleep(delay).await;
     let number = ANSWERS.fetch_add(1, Ordering::Relaxed);

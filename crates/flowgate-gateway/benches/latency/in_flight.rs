@@ -23,6 +23,7 @@ const POLL: Duration = Duration::from_millis(250);
 /// One turn: the time until the first byte of its answer, or why it failed.
 type TurnOutcome = Result<Duration, String>;
 
+/// Measures the bare proxy and the gateway, and prints a table.
 pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
     let Some(binary) = options.flowgate.first() else {
         println!("--in-flight wants --flowgate BINARY");
@@ -47,6 +48,8 @@ pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
     let _ = std::fs::remove_dir_all(folder);
 }
 
+/// Runs all turns through one server, and prints its row of the table: the added time is the time until the first byte
+/// without the delay of the model.
 fn report(name: &str, runtime: &Runtime, options: &LatencyOptions, process: &BenchProcess) {
     let before = process.cpu();
     let turns = begin(runtime, options, &process.address);
@@ -57,7 +60,7 @@ fn report(name: &str, runtime: &Runtime, options: &LatencyOptions, process: &Ben
     }
     let cpu = process.cpu().saturating_sub(before).as_secs_f64() * 1e3 / options.in_flight.max(1) as f64;
     let outcomes: Vec<TurnOutcome> =
-        runtime.block_on(async { futures_of(turns).await }).into_iter().collect();
+        runtime.block_on(async { outcomes_of(turns).await }).into_iter().collect();
     let mut added: Vec<f64> = outcomes
         .iter()
         .filter_map(|outcome| outcome.as_ref().ok())
@@ -80,7 +83,8 @@ fn report(name: &str, runtime: &Runtime, options: &LatencyOptions, process: &Ben
     }
 }
 
-async fn futures_of(turns: Vec<tokio::task::JoinHandle<TurnOutcome>>) -> Vec<TurnOutcome> {
+/// Waits for all turns, and returns their outcomes.
+async fn outcomes_of(turns: Vec<tokio::task::JoinHandle<TurnOutcome>>) -> Vec<TurnOutcome> {
     let mut outcomes = Vec::new();
     for turn in turns {
         outcomes.push(turn.await.unwrap());

@@ -1,5 +1,6 @@
-//! Sends requests at a fixed rate, independent of earlier responses: a latency is measured from the time at which its
-//! request was due.
+//! Sends the requests of chats to a server, in one of two ways: at a fixed rate, independent of earlier responses
+//! ([`offer`](LoadTarget::offer)), where a latency is measured from the time at which its request was due; or with a
+//! fixed number of open requests ([`keep_open`](LoadTarget::keep_open)).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,12 +21,17 @@ use crate::process::KEY;
 /// A server under load, with the chats of its clients.
 pub(crate) struct LoadTarget {
     connections: ConnectionPool<Full<Bytes>>,
+    /// The idle chats.
     chats: Mutex<VecDeque<BenchChat>>,
-    /// The number of idle chats.
+    /// Counts the idle chats, so that requests can wait for one.
     idle: Semaphore,
+    /// The number of chats so far, which names them.
     begun: AtomicUsize,
+    /// The length at which a chat ends.
     messages: usize,
+    /// The bytes of text with which each chat begins.
     context: usize,
+    /// Whether requests name their conversation.
     named: bool,
 }
 
@@ -50,6 +56,7 @@ pub(crate) struct RequestSample {
 }
 
 impl LoadTarget {
+    /// Creates a target at `address` without chats.
     pub(crate) fn new(address: &str, options: &LatencyOptions) -> Arc<Self> {
         Arc::new(Self {
             connections: ConnectionPool::new(address),
@@ -62,12 +69,13 @@ impl LoadTarget {
         })
     }
 
+    /// Begins a chat.
     fn begin(&self) -> BenchChat {
         let name = format!("chat {}", self.begun.fetch_add(1, Ordering::Relaxed));
         BenchChat::new(name, self.context)
     }
 
-    /// Begins a chat, sends this many messages, and adds it to the idle chats.
+    /// Begins a chat, sends `times` messages in it, and adds it to the idle chats.
     async fn grow(&self, times: usize) -> Result<(), String> {
         let mut chat = self.begin();
         for time in 0..times {
@@ -77,7 +85,8 @@ impl LoadTarget {
         Ok(())
     }
 
-    /// Begins chats of all lengths, so that the load is constant over time; returns the number of requests per second.
+    /// Begins chats of all lengths up to the maximum, so that the mean length, and with it the load, is constant over
+    /// time. Returns the number of requests per second.
     pub(crate) fn prepare(self: &Arc<Self>, runtime: &Runtime, chats: usize) -> Result<f64, String> {
         let begun = Instant::now();
         let most = self.messages / 2 + 1;
@@ -87,7 +96,7 @@ impl LoadTarget {
         Ok(all as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Begins chats of these lengths, sixteen at a time.
+    /// Begins one chat for each number in `times` and sends this many messages in it, sixteen chats at a time.
     pub(crate) fn grow_all(self: &Arc<Self>, runtime: &Runtime, times: Vec<usize>) -> Result<(), String> {
         runtime.block_on(async {
             let places = Arc::new(Semaphore::new(16));
@@ -108,6 +117,7 @@ impl LoadTarget {
         })
     }
 
+    /// Adds a chat to the idle chats.
     fn put(&self, chat: BenchChat) {
         // A chat of the maximum length is replaced by a new one.
         let chat = if chat.length >= self.messages { self.begin() } else { chat };
@@ -115,11 +125,13 @@ impl LoadTarget {
         self.idle.add_permits(1);
     }
 
-    /// Removes all idle chats.
+    /// Removes all idle chats, which frees their memory. `idle` still counts them, so `offer` must not be called
+    /// afterwards.
     pub(crate) fn clear(&self) {
         self.chats.lock().unwrap().clear();
     }
 
+    /// Sends the next message of a chat and reads the answer to its end.
     async fn ask(&self, chat: &mut BenchChat, stream: bool) -> Result<AnswerTiming, String> {
         let body = Full::new(Bytes::from(chat.ask(stream)));
         let mut request = Request::post("/v1/chat/completions")
@@ -144,8 +156,8 @@ impl LoadTarget {
         Ok(AnswerTiming { first: arrived.first().copied().unwrap_or(whole), gaps, whole })
     }
 
-    /// Keeps this many requests open for this many seconds, with the idle chats; returns the timings of the answers, and
-    /// the first failure.
+    /// Runs `concurrency` clients for `seconds`, each of which sends its next request when the last one is answered, in
+    /// idle chats or new ones. Returns the timings of the answers, and a failure if there was one.
     pub(crate) fn keep_open(
         self: &Arc<Self>,
         runtime: &Runtime,
@@ -181,6 +193,8 @@ impl LoadTarget {
         })
     }
 
+    /// Sends a request that was due at `due` in an idle chat. Waits for such a chat until `end`; then the request is
+    /// abandoned.
     async fn sample(&self, stream: bool, due: Instant, end: Instant) -> RequestSample {
         let failed = |due: Instant| RequestSample { stream, whole: due.elapsed(), is_answered: false };
         let place = tokio::time::timeout_at(end.into(), self.idle.acquire()).await;

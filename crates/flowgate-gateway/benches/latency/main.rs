@@ -1,6 +1,12 @@
 //! Measures the latency that the gateway adds, in comparison with a bare proxy; `compat/latency/run` describes its use.
 //!
-//! One binary contains the load, the double of the upstream and the bare proxy; each runs in its own process.
+//! One binary contains the load, the double of the upstream and the bare proxy; each runs in its own process. A way is
+//! a path of requests to the upstream, such as through the gateway.
+//!
+//! * `compare`, `closed_loop`, `in_flight`, `memory`: the measurements; `report`: the table of the first one.
+//! * `load`, `connections`, `chat`: the clients.
+//! * `routes`, `process`, `policy`: the ways, the servers, and the policy of the gateway.
+//! * `double`, `proxy`: the servers that are part of this program.
 
 #![expect(
     clippy::unwrap_used,
@@ -28,6 +34,7 @@ mod routes;
 
 use options::{LatencyMode, LatencyOptions};
 
+/// Runs as one of the servers, or runs the measurement that the options choose.
 fn main() {
     let options = LatencyOptions::read(std::env::args().skip(1));
     // The same runtime as in `flowgate serve`.

@@ -9,11 +9,15 @@ use crate::load::LoadTarget;
 use crate::options::LatencyOptions;
 use crate::process;
 
+/// The number of requests over which memory is measured.
 const REQUESTS: usize = 100_000;
+/// The number of idle conversations whose memory is measured.
 const CONVERSATIONS: usize = 10_000;
 /// The number of messages in a chat while requests are counted.
 const LENGTH: usize = 10;
 
+/// Prints the resident memory of a gateway after each tenth of [`REQUESTS`], and that of other gateways with
+/// [`CONVERSATIONS`] idle conversations of two lengths.
 pub(crate) fn run(runtime: &Runtime, options: &LatencyOptions) {
     let Some(binary) = options.flowgate.first() else {
         println!("--memory wants --flowgate BINARY");

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What a process of the benchmark does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LatencyMode {
     /// Compares all ways to the upstream.
@@ -15,10 +16,13 @@ pub(crate) enum LatencyMode {
     Streams,
     /// Measures the rate that each way sustains, by the number of requests that are always open.
     Sweep,
+    /// Serves as the double of the model's server.
     Upstream,
+    /// Serves as the bare proxy.
     Proxy,
 }
 
+/// The options of the command line.
 #[derive(Debug, Clone)]
 pub(crate) struct LatencyOptions {
     pub(crate) mode: LatencyMode,
@@ -30,6 +34,7 @@ pub(crate) struct LatencyOptions {
     pub(crate) litellm: Option<PathBuf>,
     /// The rates, in requests per second.
     pub(crate) rates: Vec<f64>,
+    /// The number of rounds of each way.
     pub(crate) rounds: usize,
     /// The duration of one round of one way, in seconds.
     pub(crate) seconds: f64,
@@ -56,6 +61,8 @@ pub(crate) struct LatencyOptions {
 }
 
 impl LatencyOptions {
+    /// Reads the options from the words of the command line. Panics if a value is missing or invalid; ends the program
+    /// if an argument is unknown, since `cargo bench` passes the name of a benchmark to all of them.
     pub(crate) fn read(mut words: impl Iterator<Item = String>) -> Self {
         let mut options = Self {
             mode: LatencyMode::Compare,

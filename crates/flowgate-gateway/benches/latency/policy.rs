@@ -1,12 +1,14 @@
 //! Generates the policy that the measured gateway enforces: fifty statements, with two lattices and three stores, for
 //! an agent with mails, files, money and the web.
 
-/// The tools whose output is untrusted, and those that act.
+/// The tools whose output is untrusted.
 const READERS: [&str; 4] = ["read_mail", "search_web", "read_page", "read_file"];
+/// The tools that act.
 const ACTORS: [&str; 4] = ["send_mail", "pay", "post_note", "write_file"];
 /// Texts that no answer contains; the policy has a rule about each.
 const WORDS: [&str; 4] = ["hunter2", "BEGIN PRIVATE KEY", "account number", "password is"];
 
+/// The number of statements; rules that never match complete it.
 pub(crate) const STATEMENTS: usize = 50;
 
 /// Returns the text of the policy. With rules over the model's messages, the gateway sends nothing of a text before it is

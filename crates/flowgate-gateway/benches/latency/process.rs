@@ -47,37 +47,38 @@ pub(crate) struct BenchProcess {
 }
 
 impl BenchProcess {
-    /// Starts a program. Waits until it prints its address, or until it listens on the address that it was given.
-    fn start(command: &mut Command, told: Option<&str>) -> Result<Self, String> {
+    /// Starts a program and waits until it is ready: until it prints its address or, for a program that does not, until
+    /// it listens on `known_address`. The error message contains the last line of its output.
+    fn start(command: &mut Command, known_address: Option<&str>) -> Result<Self, String> {
         let name = command.get_program().display().to_string();
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
-        let (say, hear) = channel();
-        let ways: [Box<dyn Read + Send>; 2] =
+        let (sender, lines) = channel();
+        let outputs: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for way in ways {
-            let say = say.clone();
+        for output in outputs {
+            let sender = sender.clone();
             // The output is read to its end, so that the process never blocks on a full pipe.
             std::thread::spawn(move || {
-                for line in BufReader::new(way).lines().map_while(Result::ok) {
-                    let _ = say.send(line);
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
                 }
             });
         }
-        drop(say);
+        drop(sender);
         let mut process = Self { child, address: String::new() };
         let (mut last, begun) = (String::new(), Instant::now());
         while begun.elapsed() < PATIENCE {
-            let address = match (hear.recv_timeout(Duration::from_millis(100)), told) {
+            let address = match (lines.recv_timeout(Duration::from_millis(100)), known_address) {
                 (Ok(line), _) => {
                     let found = line.split_once(" on http://").and_then(|(_, rest)| rest.split(';').next());
-                    let found = found.filter(|_| told.is_none()).map(str::to_owned);
+                    let found = found.filter(|_| known_address.is_none()).map(str::to_owned);
                     last = if line.trim().is_empty() { last } else { line };
                     found
                 }
                 (Err(RecvTimeoutError::Disconnected), _) => break,
-                (Err(RecvTimeoutError::Timeout), Some(told)) => {
-                    TcpStream::connect(told).is_ok().then(|| told.to_owned())
+                (Err(RecvTimeoutError::Timeout), Some(known_address)) => {
+                    TcpStream::connect(known_address).is_ok().then(|| known_address.to_owned())
                 }
                 (Err(RecvTimeoutError::Timeout), None) => None,
             };
@@ -124,6 +125,7 @@ impl Drop for BenchProcess {
     }
 }
 
+/// Returns a command that runs this program.
 fn own_command() -> Command {
     Command::new(std::env::current_exe().unwrap())
 }
@@ -137,6 +139,7 @@ pub(crate) fn upstream(delay: Duration, chunk_delay: Duration) -> BenchProcess {
     BenchProcess::start(&mut command, None).unwrap()
 }
 
+/// Starts the bare proxy in front of the upstream.
 pub(crate) fn start_bare_proxy(upstream: &str) -> BenchProcess {
     BenchProcess::start(own_command().args(["proxy", upstream]), None).unwrap()
 }
@@ -144,6 +147,9 @@ pub(crate) fn start_bare_proxy(upstream: &str) -> BenchProcess {
 /// The key of the only client.
 pub(crate) const KEY: &str = "sk-the-key-of-the-benchmark";
 
+/// Starts a gateway in front of the upstream, with one client and limits that no measurement reaches. Its files are in
+/// `folder`. When streams are measured, its policy has no rules about messages, which would withhold a text until it is
+/// complete.
 pub(crate) fn flowgate(
     options: &LatencyOptions,
     binary: &Path,

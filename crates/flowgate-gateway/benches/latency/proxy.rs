@@ -20,6 +20,7 @@ pub(crate) async fn serve(address: &str) {
     listen(Router::new().fallback(pass).with_state(connections)).await;
 }
 
+/// Forwards a request, with the upstream as its host, and returns the answer; 502 if there is none.
 async fn pass(State(connections): State<Arc<ConnectionPool<Body>>>, mut request: Request) -> Response {
     let host = HeaderValue::from_str(connections.address()).unwrap();
     request.headers_mut().insert(header::HOST, host);

@@ -1,4 +1,4 @@
-//! Prints the results as a table.
+//! Prints the results of a comparison as a table. Each figure is the median over rounds.
 
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ pub(crate) struct RouteResult {
 #[derive(Debug)]
 pub(crate) struct RoundResult {
     pub(crate) samples: Vec<RequestSample>,
+    /// The CPU time of the server in between; zero if there is none.
     pub(crate) cpu: Duration,
     /// The time until all answers had arrived, in seconds.
     pub(crate) seconds: f64,
@@ -27,13 +28,13 @@ impl RoundResult {
         self.samples.iter().filter(|sample| sample.is_answered).count()
     }
 
-    /// Returns the CPU time per request in milliseconds; `None` if there is no process in between.
+    /// Returns the CPU time per answered request in milliseconds; `None` if there is no server in between.
     fn cpu(&self) -> Option<f64> {
         (!self.cpu.is_zero()).then(|| self.cpu.as_secs_f64() * 1e3 / self.answered().max(1) as f64)
     }
 
-    /// Returns the latency percentile in milliseconds. An abandoned request counts with the time after which it was
-    /// abandoned, a lower bound.
+    /// Returns the percentile `part`, from 0 to 1, of the latencies of streamed or whole answers, in milliseconds. An
+    /// abandoned request counts with the time after which it was abandoned, a lower bound.
     fn percentile(&self, stream: bool, part: f64) -> f64 {
         let of = self.samples.iter().filter(|sample| sample.stream == stream);
         let mut times: Vec<f64> = of.map(|sample| sample.whole.as_secs_f64() * 1e3).collect();
@@ -65,6 +66,7 @@ impl RouteResult {
         Some((values.get(low)? + values.get(high)?) / 2.0)
     }
 
+    /// Returns the median over rounds of a figure that is computed from a round.
     fn median(&self, compute: impl Fn(&RoundResult) -> Option<f64>) -> Option<f64> {
         self.median_against(Some(self), |round, _| compute(round))
     }
@@ -118,6 +120,7 @@ fn two_decimals(value: Option<f64>) -> String {
     show(value, |value| format!("{value:.2}"))
 }
 
+/// Formats a figure; a dash if it does not exist.
 fn show(value: Option<f64>, form: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), form)
 }

@@ -18,7 +18,8 @@ pub(crate) struct MeasuredRoute {
     pub(crate) target: Arc<LoadTarget>,
 }
 
-/// Starts all ways, each with chats of all lengths; says how fast they grew. Leaves out those that do not answer.
+/// Starts the servers of all ways, each with chats of all lengths, and prints how fast these grew. Leaves out ways that
+/// do not answer.
 pub(crate) fn start(
     runtime: &Runtime,
     options: &LatencyOptions,

@@ -1,8 +1,8 @@
 //! Decides which parts of a question a person may read: those whose labels flow to the person's clearance. The routes
 //! for people call [`Clearance::show`].
 //!
-//! A clearance names elements of the policy's lattices, such as `private`. In a dimension that it does not mention it
-//! is the top, like the clearances of models. A person without `may-read` may read everything. A person who may not
+//! A clearance names elements of the policy's lattices, such as `private`. In a dimension of which it names no element,
+//! it is the top, like the clearances of models. A person without `may-read` may read everything. A person who may not
 //! read a question can deny it, but cannot allow it: an approval requires that the person has seen what it allows.
 
 use std::sync::Arc;
@@ -21,10 +21,11 @@ pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
 pub struct Clearance(Option<Vec<String>>);
 
 impl Clearance {
-    /// Parses a clearance from the configuration: elements, separated by commas.
+    /// Parses a clearance from the configuration: names of elements, separated by commas. Without a text, the clearance
+    /// covers everything.
     ///
     /// # Errors
-    /// If an element is in no policy.
+    /// If none of `policies` declares one of the elements.
     pub(crate) fn read<'p>(
         text: Option<&str>,
         policies: &(impl Iterator<Item = &'p Policy> + Clone),
@@ -35,21 +36,22 @@ impl Clearance {
             let is_known = |policy: &Policy| dimension_of(policy.space(), name).is_some();
             if !policies.clone().any(is_known) {
                 return Err(format!(
-                    "may-read: the policies of these clients declare no element `{name}` in any lattice"
+                    "may-read: no policy of a client that this person can see declares the element `{name}` in a lattice"
                 ));
             }
         }
         Ok(Self(Some(names)))
     }
 
-    /// Returns the greatest label that may be read under a policy. Under a policy that has none of the elements,
-    /// nothing may be read.
+    /// Returns the greatest label that may be read under a policy: top, lowered to each named element in its dimension.
+    /// Under a policy that declares none of the named elements, only what is labelled bottom may be read.
     fn label_under(&self, space: &Space) -> Label {
         let Some(names) = &self.0 else { return space.top() };
         let (mut label, mut is_known) = (space.top(), false);
         for name in names {
             let Some(dimension) = dimension_of(space, name) else { continue };
             if let Some(element) = space.element(dimension, name) {
+                // Top in every other dimension.
                 let lower = space.replace(&space.top(), &element);
                 label = space.greatest_below(&label, &lower);
                 is_known = true;
@@ -58,7 +60,7 @@ impl Clearance {
         if is_known { label } else { Label::BOTTOM }
     }
 
-    /// Returns whether the clearance covers a label, given by the names of its elements.
+    /// Returns whether the clearance covers the label `carries`, which is written as the names of its elements.
     fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
         if self.0.is_none() {
             return true;
@@ -66,11 +68,13 @@ impl Clearance {
         // A clearance never covers what has no known label.
         let (Some(policy), Some(carries)) = (policy, carries) else { return false };
         let space = policy.space();
-        let mut roster = NameTable::new(space);
-        space.from_names(carries, &mut roster).flows_to(&self.label_under(space))
+        let mut name_table = NameTable::new(space);
+        space.from_names(carries, &mut name_table).flows_to(&self.label_under(space))
     }
 
-    /// Returns a question's content as a person may read it, and whether that is all of it.
+    /// Returns the content of a stored question as a person with this clearance may read it, without the hidden member,
+    /// and true if nothing else was withheld. A person whose clearance does not cover the question sees the tool and
+    /// those reasons that the clearance covers; [`HIDDEN`] replaces the rest.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let hidden_member =
@@ -147,7 +151,7 @@ mod tests {
             assert!(shown.get(HIDDEN_MEMBER).is_none() && shown["tool"] == "send", "{number}: {shown}");
         }
         let read = |text: &str| Clearance::read(Some(text), &all.iter().map(AsRef::as_ref));
-        assert!(read("secret").unwrap_err().contains("declare no element `secret`"));
+        assert!(read("secret").unwrap_err().contains("declares the element `secret`"));
         assert!(read("").is_err());
         // Without a label, and without the client's policy, nothing is shown.
         let clearance = read("private").unwrap();

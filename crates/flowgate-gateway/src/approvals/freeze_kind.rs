@@ -25,6 +25,7 @@ impl FreezeKind {
     pub(super) const ALL: [Self; 6] =
         [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent, Self::Grants];
 
+    /// Returns the name of the kind in requests, the database and the audit log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Client => "client",

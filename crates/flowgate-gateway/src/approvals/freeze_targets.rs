@@ -1,5 +1,6 @@
-//! Lists the names that can be frozen: the clients and servers of the configuration, the consents of policies, and the
-//! tools and conversations seen so far. `routes` rejects a freeze of any other name.
+//! Looks up the target that the name in a freeze means: a client or a server of the configuration, a standing consent
+//! of a policy, a tool or a conversation. `routes` rejects a name that can never occur; a tool or a conversation that
+//! has not been seen yet can be frozen only with `in_advance`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,7 @@ use crate::database::{Database, DatabaseError};
 
 /// The most tools of agents that are remembered; others have to be frozen in advance.
 const MAX_TOOLS: usize = 10_000;
-/// The maximum length of such a name, in bytes, since agents choose them.
+/// The maximum length of the name of a remembered tool, in bytes: agents choose these names.
 const MAX_TOOL_NAME: usize = 256;
 /// The most names that a refusal lists.
 const MAX_LISTED: usize = 20;
@@ -49,17 +50,17 @@ pub(crate) struct FreezeTargets {
 /// The outcome of looking up a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FreezeTargetMatch {
-    /// It names this, by kind.
+    /// The name has targets: a JSON object of their names by kind.
     Known(Value),
-    /// It names nothing yet, but may later.
+    /// The name has no target yet, but may have one later. The text says why.
     Unseen(String),
-    /// It names nothing, now and later.
+    /// The name cannot have a target under this configuration. The text says why.
     Impossible(String),
 }
 
 impl FreezeTargets {
-    /// Collects the names in the configuration and the policies of these clients. Tools and conversations are added
-    /// when they are seen.
+    /// Collects the names in the configuration and the policies of these clients. Tools of agents are added when they
+    /// are offered ([`Self::note_tools`]); conversations and approved tools are looked up in the database.
     pub(crate) fn of(clients: &[ClientSettings]) -> Self {
         let mut names = Self::default();
         for client in clients {
@@ -71,22 +72,26 @@ impl FreezeTargets {
                 .servers
                 .iter()
                 .filter_map(|server| Some((server.prefix.clone()?, server.name.clone())));
+            // Every name begins with an empty prefix, so it tells nothing.
             names.prefixes.extend(prefixes.filter(|(prefix, _)| !prefix.is_empty()));
         }
         names
     }
 
-    /// Adds tools that an agent offers.
+    /// Remembers the tools that an agent offers, so that an admin can freeze them by name. Agents choose these names,
+    /// so [`MAX_TOOLS`] and [`MAX_TOOL_NAME`] bound the memory; further tools are ignored, and can still be frozen in
+    /// advance.
     pub(crate) fn note_tools(&self, tools: impl Iterator<Item = String>) {
-        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offered_tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         for tool in tools.filter(|tool| tool.len() <= MAX_TOOL_NAME) {
-            if known.len() < MAX_TOOLS {
-                known.insert(tool);
+            if offered_tools.len() < MAX_TOOLS {
+                offered_tools.insert(tool);
             }
         }
     }
 
-    /// Returns the targets of this kind that a freeze of the name `what` would stop.
+    /// Looks up `what`, the name in an admin's order, among the targets of this kind. Tools and conversations are also
+    /// looked up in the database. Distinguishes a name that exists, one that may come to exist, and one that cannot.
     pub(crate) async fn find(
         &self,
         store: &Database,
@@ -140,8 +145,9 @@ impl FreezeTargets {
         })
     }
 
-    /// Finds the tool named `SERVER/NAME`, or `NAME` for a tool of the agent. A name with the prefix under which agents
-    /// call the tools of a server is rejected, with the right name.
+    /// Finds the tool named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tools of a server with a
+    /// prefix, which the gateway does not use: such a name, unless an agent offers a tool of its own by it, is rejected
+    /// with the right name.
     async fn tool(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         if what.is_empty() {
             return Ok(FreezeTargetMatch::Impossible(
@@ -165,6 +171,7 @@ impl FreezeTargets {
         }
         let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
         let is_listed = match server {
+            // Methods of servers beside tool calls can be frozen like tools.
             Some(server) => METHODS.contains(&name) || store.was_tool_approved(server, name).await?,
             None => false,
         };
@@ -196,6 +203,7 @@ fn no_such<'n>(kind: &str, known: impl IntoIterator<Item = &'n String>) -> Strin
     format!("the configuration has no {kind} of this name; known ones are: {}", listed(known))
 }
 
+/// Joins names for an error message: at most [`MAX_LISTED`] of them, then the number of the rest.
 fn listed<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
     let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     match names.get(..MAX_LISTED) {

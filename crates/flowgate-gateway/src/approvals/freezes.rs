@@ -16,16 +16,16 @@ use crate::log;
 use crate::random;
 
 impl ApprovalService {
-    /// Rejects requests of a frozen client or conversation.
+    /// Rejects a request if an admin has frozen its client or its conversation, or the freezes cannot be read.
     pub(crate) async fn check_frozen(
         &self,
         client: &ClientSettings,
         conversation: &str,
     ) -> Result<(), RequestError> {
-        let full = format!("{}/{conversation}", client.name);
+        let conversation_name = format!("{}/{conversation}", client.name);
         let is_stopped = |freeze: &Freeze| {
             freeze.kind == FreezeKind::Client.name() && freeze.what == client.name
-                || freeze.kind == FreezeKind::Conversation.name() && freeze.what == full
+                || freeze.kind == FreezeKind::Conversation.name() && freeze.what == conversation_name
         };
         match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
             None => Ok(()),
@@ -59,19 +59,20 @@ impl ApprovalService {
         Ok(consents_of(client).filter(is_frozen).map(|(_, line)| line).collect())
     }
 
-    /// Whether an admin has withdrawn what people approve for the rest of a conversation.
+    /// Returns whether an admin has frozen the grants of a conversation: the approvals for the rest of it.
     pub(crate) async fn are_grants_frozen(
         &self,
         client: &ClientSettings,
         conversation: &str,
     ) -> Result<bool, DatabaseError> {
-        let full = format!("{}/{conversation}", client.name);
-        let is_it = |freeze: &Freeze| freeze.kind == FreezeKind::Grants.name() && freeze.what == full;
-        Ok(self.store.freezes().await?.iter().any(is_it))
+        let conversation_name = format!("{}/{conversation}", client.name);
+        let is_of_conversation =
+            |freeze: &Freeze| freeze.kind == FreezeKind::Grants.name() && freeze.what == conversation_name;
+        Ok(self.store.freezes().await?.iter().any(is_of_conversation))
     }
 
-    /// Withdraws from a conversation the standing consents and the approvals for its rest that an admin has frozen. Returns
-    /// whether something changed.
+    /// Withdraws from a conversation the standing consents that an admin has frozen and, if its grants are frozen, its
+    /// grants. Returns whether this changed the conversation.
     pub(crate) async fn withdraw_frozen(
         &self,
         client: &ClientSettings,
@@ -84,7 +85,8 @@ impl ApprovalService {
         Ok(are_frozen && conversation.withdraw_grants() || has_changed)
     }
 
-    /// Returns why a call may not run, if something about it is frozen or the freezes cannot be read.
+    /// Returns why a call may not run: its client, conversation, tool or server is frozen, or the freezes cannot be
+    /// read. `None` if it may run. `tool` is `SERVER/NAME`, or `NAME` for a tool of the agent.
     pub(crate) async fn freeze_reason(
         &self,
         client: &ClientSettings,

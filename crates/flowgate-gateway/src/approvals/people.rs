@@ -21,15 +21,26 @@ pub(crate) struct People {
     policies: BTreeMap<String, Arc<Policy>>,
     /// The tenant of each client.
     tenants: BTreeMap<String, String>,
+    /// The digest of the policy and settings of each client.
+    bases: BTreeMap<String, String>,
 }
 
 impl People {
+    /// Collects the people, and of each client what their decisions need: its owner, who must not decide its questions,
+    /// its policy, its tenant, and the digest of its policy and settings, under which a lasting grant is valid.
     pub(crate) fn new(people: Vec<Person>, clients: &[ClientSettings]) -> Self {
         let owner = |client: &ClientSettings| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
         let tenants = clients.iter().map(|client| (client.name.clone(), client.tenant.clone()));
         let owners = clients.iter().filter_map(owner).collect();
-        Self { people, owners, policies: policies.collect(), tenants: tenants.collect() }
+        let bases = clients.iter().map(|client| (client.name.clone(), client.basis.clone()));
+        Self {
+            people,
+            owners,
+            policies: policies.collect(),
+            tenants: tenants.collect(),
+            bases: bases.collect(),
+        }
     }
 
     /// Returns whether a person may see a freeze. Freezes of tools and servers are visible to all people, those of a
@@ -57,6 +68,11 @@ impl People {
         self.policies.get(client)
     }
 
+    /// Returns the digest of the policy and settings of a client.
+    pub(crate) fn basis(&self, client: &str) -> Option<&str> {
+        self.bases.get(client).map(String::as_str)
+    }
+
     /// Returns whether any person may decide questions of a client.
     pub(crate) fn can_decide_for(&self, client: &ClientSettings) -> bool {
         self.people.iter().any(|person| person.decides_for(&client.tenant, client.owner.as_deref()))
@@ -71,7 +87,8 @@ impl People {
         self.people.iter().find(|person| person.name == name)
     }
 
-    /// Returns the person whose key a request carries.
+    /// Returns the person whose key a request carries as its bearer token; `None` if no person has the key, if there is
+    /// no such header, or if there is more than one, since it is then ambiguous who sends the request.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<&Person> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };

@@ -1,19 +1,25 @@
-//! Writes the content of a question: what the database stores of it, and what a person is shown.
+//! Writes the content of a question, as the database stores it and as a person is shown it. `ApprovalService` stores a
+//! question with it and compares questions by it.
 
 use flowgate_guard::approve::ApprovalRequest;
 use serde_json::{Value, json};
 
+use super::lasting_grants::OFFER;
 use crate::database::HIDDEN_MEMBER;
 
-/// The member of a question's content that says how many equal calls it is about, if there are several.
+/// The member of a question's content with the number of equal calls that the question is about, if there are several.
 pub(super) const TIMES: &str = "times";
 /// The members in which questions about one call and about several equal ones differ.
 const WITH_TIMES: [&str; 2] = [TIMES, "summary"];
 
-/// Removes what differs between a question about one call and about several equal ones.
-pub(super) fn remove_times(content: &mut Value) {
+/// Removes the members in which questions about equal calls may differ, so that their contents compare as equal: the
+/// number of calls, the summary, which mentions it, and the offer of lasting grants.
+pub(super) fn remove_variable_members(content: &mut Value) {
     if let Some(members) = content.as_object_mut() {
         WITH_TIMES.iter().for_each(|name| drop(members.remove(*name)));
+        if let Some(Value::Object(hidden)) = members.get_mut(HIDDEN_MEMBER) {
+            hidden.remove(OFFER);
+        }
     }
 }
 
@@ -38,7 +44,7 @@ pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     stored
 }
 
-/// Returns what a person is shown of a question: everything that the decision depends on.
+/// Returns what a person with full clearance is shown of a question: everything that the decision depends on.
 pub(crate) fn shown_content(ask: &ApprovalRequest) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     reasons.dedup();

@@ -1,5 +1,5 @@
-//! Serves the HTTP routes for people, who list and decide questions, listen to changes, order freezes and delete
-//! content. `http::service` calls it.
+//! Serves the HTTP routes for people, who list questions, listen to changes, order freezes and delete content.
+//! `http::service` calls it; [`super::decisions`] serves decisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,13 @@ use tokio::time::timeout;
 use super::ApprovalService;
 use super::freeze_kind::FreezeKind;
 use super::freeze_targets::FreezeTargetMatch;
+use super::lasting_grants::GrantOffer;
 use crate::chat::stream::{self, ReplyPart};
 use crate::config::{Person, Role};
-use crate::database::{
-    DatabaseError, DecideError, HIDDEN_MEMBER, PersonDecision, QuestionState, StoredQuestion,
-};
+use crate::database::{DatabaseError, HIDDEN_MEMBER, QuestionState, StoredQuestion};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
-use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch, RecordedDecision};
+use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch};
 
 /// The most questions in one answer, for each tenant of the person.
 const MAX_LISTED: i64 = 200;
@@ -32,26 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of idle polls between keep-alives.
 const KEEP_ALIVE_TICKS: u32 = 30;
 
-/// A person's decision on a question.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DecisionRequest {
-    /// `allow`, `grant` or `deny`.
-    decision: RequestedDecision,
-    /// The digest of the question as it was shown: an approval is bound to what the person has seen.
-    digest: String,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RequestedDecision {
-    Allow,
-    /// The call may run, and so may equal calls of the conversation.
-    Grant,
-    Deny,
-}
-
-/// A request to freeze or thaw.
+/// A request to freeze or thaw a target.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FreezeRequest {
@@ -83,9 +63,9 @@ impl ApprovalService {
         })?;
         if person.role < least {
             let message = format!(
-                "the role {} may not do this: it needs the role {}",
-                person.role.name(),
-                least.name()
+                "this request needs the role {}, but this person has the role {}",
+                least.name(),
+                person.role.name()
             );
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, &message));
         }
@@ -97,7 +77,8 @@ impl ApprovalService {
         self.person(headers, Role::Viewer).map(drop)
     }
 
-    /// Lists the questions of a state; `open` if the query names none.
+    /// Lists the questions in the state that the query names (`open` if it names none) of all tenants that the person
+    /// may see, with the number of questions left out because of [`MAX_LISTED`].
     pub(crate) async fn list(
         &self,
         headers: &HeaderMap,
@@ -140,80 +121,6 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
     }
 
-    /// Decides a question, if the person may: they have to be an approver of its tenant who does not own the client,
-    /// and must be able to read all that they allow. The decision is recorded in the audit log in the transaction that
-    /// stores it.
-    pub(crate) async fn decide(
-        &self,
-        headers: &HeaderMap,
-        id: &str,
-        body: &[u8],
-    ) -> Result<HttpReply, HttpReply> {
-        let person = self.person(headers, Role::Approver)?;
-        let decision_request: DecisionRequest =
-            read(body, "`{\"decision\": \"allow\", \"grant\" or \"deny\", \"digest\": \"...\"}`")?;
-        let question = self.store.question(id).await.map_err(database_error_reply)?;
-        let question =
-            question.filter(|question| person.sees_tenant(&question.tenant)).ok_or_else(not_found_reply)?;
-        if !person.decides_for(&question.tenant, self.people.owner(&question.client)) {
-            let message = "the owner of a client cannot decide its questions: another person has to decide";
-            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
-        }
-        let (decision, answer) = match decision_request.decision {
-            RequestedDecision::Allow => (PersonDecision::Allow, RecordedDecision::Allow),
-            RequestedDecision::Grant => (PersonDecision::Grant, RecordedDecision::Grant),
-            RequestedDecision::Deny => (PersonDecision::Deny, RecordedDecision::Deny),
-        };
-        if decision == PersonDecision::Grant && !may_grant(&question) {
-            let message = "this question can be answered for one call only, since the policy does not say \
-                `grant conversation` there, or the tool reads external state: send `allow` or `deny`";
-            return Err(HttpReply::detail(StatusCode::CONFLICT, message));
-        }
-        if decision != PersonDecision::Deny && !self.readable_content(&question, person).1 {
-            let message = "your clearance does not cover what this question shows: you may deny it; only a \
-                person who may read all of it may allow it";
-            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
-        }
-        let mut is_recorded = false;
-        let record = || {
-            is_recorded = true;
-            let event = AuditEvent::Decided {
-                conversation: question.name.clone(),
-                digest: question.digest.clone(),
-                who: person.name.clone(),
-                role: person.role.name().to_owned(),
-                answer,
-            };
-            self.recorder.record(&[event.into()])
-        };
-        let decided = self.store.decide((id, &decision_request.digest), decision, &person.name, record).await;
-        let decided = decided.map_err(|error| {
-            if is_recorded {
-                let what = format!("decision {}", question.digest);
-                // The log has the decision, but the transaction may have failed.
-                self.recorder.record_unconfirmed(what, &person.name, &error);
-            }
-            database_error_reply(error)
-        })?;
-        let refuse = |status, message: &str| Err(HttpReply::detail(status, message));
-        match decided {
-            Ok(question) => {
-                self.notify_decision(&question);
-                Ok(HttpReply::json(StatusCode::OK, &self.question_json(&question, person)))
-            }
-            Err(DecideError::Unknown) => Err(not_found_reply()),
-            Err(DecideError::OtherDigest) => refuse(
-                StatusCode::CONFLICT,
-                "the `digest` does not match the question, which has changed: fetch the question again, and \
-                send its digest",
-            ),
-            Err(DecideError::NotOpen(state)) => {
-                let message = format!("the question is no longer open: its state is {}", state.name());
-                refuse(StatusCode::CONFLICT, &message)
-            }
-        }
-    }
-
     /// Streams the changes of questions as server-sent events, after the change with the id in the header
     /// `last-event-id`; if the client sends none, from now on. A task reads the changes until the client disconnects:
     /// at once when a question changes in this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another
@@ -247,6 +154,7 @@ impl ApprovalService {
                     }
                 }
                 idle_polls = if changed_questions.is_empty() { idle_polls + 1 } else { 0 };
+                // A comment keeps an idle connection open, and shows whether the client is still there.
                 if is_due(idle_polls) {
                     text.push_str(": still here\n\n");
                 }
@@ -280,7 +188,7 @@ impl ApprovalService {
                 admin of all tenants";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\", \"consent\" or \"grants\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for what there is not yet";
+        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\", \"consent\" or \"grants\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for a name that has not occurred yet";
         let switch: FreezeRequest = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));
@@ -308,6 +216,8 @@ impl ApprovalService {
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
         let outcome = async {
+            // The database learns of the record before the order takes effect, so that truncating the log would be
+            // noticed.
             self.store.persist_log_head().await?;
             if switch.frozen {
                 return self.store.freeze(kind, what, &person.name).await.map(|()| true);
@@ -320,7 +230,10 @@ impl ApprovalService {
             database_error_reply(error)
         });
         if !outcome? {
-            return Err(HttpReply::detail(StatusCode::NOT_FOUND, "nothing of this kind and name is frozen"));
+            return Err(HttpReply::detail(
+                StatusCode::NOT_FOUND,
+                "no freeze has this `kind` and `what`, so there is nothing to thaw",
+            ));
         }
         let done = json!({"kind": kind, "what": what, "frozen": switch.frozen, "matched": matched});
         Ok(HttpReply::json(StatusCode::OK, &done))
@@ -332,14 +245,15 @@ impl ApprovalService {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";
         let ForgetRequest { tenant, client, conversation } = read(body, form)?;
-        let whose = ContentSelector { tenant, client, conversation, ..ContentSelector::default() };
-        if whose == ContentSelector::default() {
+        let selector = ContentSelector { tenant, client, conversation, ..ContentSelector::default() };
+        if selector == ContentSelector::default() {
             return Err(HttpReply::detail(
                 StatusCode::BAD_REQUEST,
                 &format!("the body of the request does not have the form {form}"),
             ));
         }
-        if !whose.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees_tenant(tenant)) {
+        if !selector.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees_tenant(tenant))
+        {
             let message = "your role is limited to some tenants: set `tenant` to one of them";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
@@ -349,7 +263,7 @@ impl ApprovalService {
             return Err(HttpReply::detail(StatusCode::NOT_FOUND, message));
         }
         // The file is rewritten, which may take a while.
-        let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&whose, &who)).await;
+        let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&selector, &who)).await;
         let forgotten = forgotten.map_err(|_| {
             database_error_reply(DatabaseError::Audit(
                 "the deletion failed because of a bug in the gateway, but part of it may have taken effect: \
@@ -360,15 +274,16 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(database_error_reply)?})))
     }
 
-    /// Returns what a person may read of a question, and whether that is all of it.
-    fn readable_content(&self, question: &StoredQuestion, person: &Person) -> (Value, bool) {
+    /// Returns what a person may read of a question, and true if that is all of it.
+    pub(super) fn readable_content(&self, question: &StoredQuestion, person: &Person) -> (Value, bool) {
         let stored: Value = serde_json::from_str(&question.content).unwrap_or_default();
         person.may_read.show(self.people.policy(&question.client), &stored)
     }
 
-    /// Returns a question as a person sees it.
-    fn question_json(&self, question: &StoredQuestion, person: &Person) -> Value {
-        let (content, is_all) = self.readable_content(question, person);
+    /// Writes a question as a person sees it, with what that person may decide.
+    pub(super) fn question_json(&self, question: &StoredQuestion, person: &Person) -> Value {
+        let (content, is_fully_readable) = self.readable_content(question, person);
+        let offer = GrantOffer::of_question(question);
         let may_decide = question.state == QuestionState::Open
             && person.decides_for(&question.tenant, self.people.owner(&question.client));
         json!({
@@ -376,49 +291,54 @@ impl ApprovalService {
             "state": question.state.name(),
             "client": question.client,
             "conversation": question.name,
+            // Questions outside the chat and about offered tools have a negative number instead of a turn.
             "turn": (question.turn >= 0).then_some(question.turn),
             "tenant": question.tenant,
             "digest": question.digest,
             "asked": question.asked,
             "expires": question.expires,
             "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
+            // 0 and empty texts are stored for what has not happened.
             "decided": (question.decided != 0).then_some(question.decided),
             "you_may_decide": may_decide,
-            "you_may_allow": may_decide && is_all,
-            "you_may_grant": may_decide && is_all && may_grant(question),
+            "you_may_allow": may_decide && is_fully_readable,
+            "you_may_grant": may_decide && is_fully_readable && may_grant(question),
             "grant_leaves_open": changeable_arguments(question),
             "granted": question.is_granted,
+            "you_may_grant_for": offer.filter(|_| may_decide && is_fully_readable).map(|offer| offer.longest()),
+            "lasting_grant": (!question.lasting_grant.is_empty()).then_some(&question.lasting_grant),
             "call": content,
         })
     }
 }
 
-/// Returns the arguments whose values may change under a grant.
+/// Returns the names of the arguments whose values may differ under a grant for the rest of the conversation; none if
+/// the question cannot be answered by such a grant.
 fn changeable_arguments(question: &StoredQuestion) -> Value {
     let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
-    let own = content.get(HIDDEN_MEMBER).filter(|_| may_grant(question));
-    own.and_then(|own| own.get("changeable")).cloned().unwrap_or_else(|| json!([]))
+    let hidden = content.get(HIDDEN_MEMBER).filter(|_| may_grant(question));
+    hidden.and_then(|hidden| hidden.get("changeable")).cloned().unwrap_or_else(|| json!([]))
 }
 
-/// Whether the question can be answered for the rest of its conversation.
-fn may_grant(question: &StoredQuestion) -> bool {
+/// Returns whether the question can be answered for the rest of its conversation.
+pub(super) fn may_grant(question: &StoredQuestion) -> bool {
     let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
-    content.get(HIDDEN_MEMBER).and_then(|own| own.get("may_grant")) == Some(&Value::Bool(true))
+    content.get(HIDDEN_MEMBER).and_then(|hidden| hidden.get("may_grant")) == Some(&Value::Bool(true))
 }
 
-/// Returns whether a stream that was idle for so many polls sends a keep-alive now.
-fn is_due(idle: u32) -> bool {
-    idle % KEEP_ALIVE_TICKS == 1
+/// Returns whether a stream sends a keep-alive after this number of polls without a change.
+fn is_due(idle_polls: u32) -> bool {
+    idle_polls % KEEP_ALIVE_TICKS == 1
 }
 
-fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, HttpReply> {
+pub(super) fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, HttpReply> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("the body of the request does not have the form {form}: {error}");
         HttpReply::detail(StatusCode::BAD_REQUEST, &message)
     })
 }
 
-fn not_found_reply() -> HttpReply {
+pub(super) fn not_found_reply() -> HttpReply {
     HttpReply::detail(
         StatusCode::NOT_FOUND,
         "there is no question of this id, or it is of a tenant for which you may not decide",
@@ -426,7 +346,7 @@ fn not_found_reply() -> HttpReply {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn database_error_reply(error: DatabaseError) -> HttpReply {
+pub(super) fn database_error_reply(error: DatabaseError) -> HttpReply {
     HttpReply::of_database_error(&error)
 }
 

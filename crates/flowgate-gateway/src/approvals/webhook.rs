@@ -1,6 +1,6 @@
-//! Notifies another program of questions and decisions, such as one that posts them in a chat.
-//! [`ApprovalService`](super::ApprovalService) calls it. Notifications have no content: a recipient requests the
-//! question with their own key.
+//! Notifies another program, such as one that posts in a chat, when a question is asked or decided.
+//! [`ApprovalService`](super::ApprovalService) sends the notifications. A notification names the tool and the label of
+//! the call, but has no arguments and no reasons: a recipient requests the question with a key of a person.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,18 +29,19 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Starts to post to `url`, with signatures by `secret`.
+    /// Starts the thread that posts notifications to `url`, signed with `secret`.
     pub(crate) fn new(url: String, secret: Vec<u8>, log: OperatorLog) -> std::io::Result<Self> {
-        let (messages, waiting) = sync_channel(QUEUE_CAPACITY);
+        let (messages, queued) = sync_channel(QUEUE_CAPACITY);
         let thread_log = log.clone();
         // The thread ends with the gateway.
         std::thread::Builder::new()
             .name("webhook".to_owned())
-            .spawn(move || post(&url, &secret, &waiting, &thread_log))?;
+            .spawn(move || post(&url, &secret, &queued, &thread_log))?;
         Ok(Self { messages, log })
     }
 
-    /// Queues a notification of a change to a question.
+    /// Queues a notification of the type `what` about a change to a question, without the arguments of the call. If the
+    /// queue is full, drops it and logs that: a slow webhook must not delay a question.
     pub(super) fn tell(&self, what: &str, question: &StoredQuestion) {
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let message = json!({
@@ -69,16 +70,18 @@ impl Webhook {
     }
 }
 
-/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`. Tries each message
-/// again after the pauses in [`RETRY_PAUSES`], and reports one that was not delivered to `log`. Runs on a separate
-/// thread.
+/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`. A message is tried
+/// at once and again after each of [`RETRY_PAUSES`]; one that was not delivered is reported to `log`. Runs on a
+/// separate thread. Messages pass through the proxy that the environment names, if any: they have no content.
 fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
+    // No redirect is followed: the operator did not choose the recipient that a redirect names.
     let agent: ureq::Agent =
         ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
     while let Ok(message) = messages.recv() {
         let mut is_sent = false;
-        for pause in RETRY_PAUSES {
+        for pause in std::iter::once(Duration::ZERO).chain(RETRY_PAUSES) {
+            std::thread::sleep(pause);
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             let request = agent.post(url).header("content-type", "application/json");
             let request = request.header(SIGNATURE, signature(secret, time, &message));
@@ -86,7 +89,6 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog
             if is_sent {
                 break;
             }
-            std::thread::sleep(pause);
         }
         if !is_sent {
             let sentence =

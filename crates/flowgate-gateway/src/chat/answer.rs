@@ -28,7 +28,9 @@ use crate::recorder::AuditEntry;
 use crate::visibility::HIDDEN_HEADER;
 
 impl ModelRoutes {
-    /// Answers a request. A streamed answer is sent to `parts`, and the result is then `None`.
+    /// Answers a request, and writes its line of the operator's log. A streamed answer is sent to `parts`, the
+    /// channel from which the HTTP response reads, and the result is then `None`. `presence` reports whether the
+    /// client still waits.
     pub(crate) async fn answer(
         &self,
         received: &ModelRouteRequest,
@@ -42,12 +44,13 @@ impl ModelRoutes {
             report.set_rejected(reply.status);
         }
         report.write(&self.log, &received.client.spec.name, received.key.as_deref());
+        // The line is written above, so the HTTP service writes none for this reply.
         reply.map(HttpReply::mark_logged)
     }
 
     /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs. A
-    /// streamed answer is sent to `parts`, and the result is then `None`. `presence` tells whether the client still
-    /// waits.
+    /// streamed answer is sent to `parts`, and the result is then `None`; a request that fails before that has an
+    /// error reply as its result. `presence` reports whether the client still waits.
     async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,
@@ -69,6 +72,8 @@ impl ModelRoutes {
             report.set_failure(&failure);
             error_reply(api, failure.status, &failure.message)
         };
+        // Parts of user messages that the client has not marked with a provenance have the one that its header
+        // declares.
         let chat = request.chat(received.unmarked);
         received.client.prefix_cache.insert(&request, &chat);
         let handle = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
@@ -166,7 +171,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Records that approved calls of a turn did not run, because the turn could not be stored.
+    /// Records that approved calls of a turn did not run, because the turn could not be stored. `events` are the
+    /// audit records of the turn; those that say that an approval was used are corrected, all others are ignored.
     pub(crate) fn record_taken_back(&self, events: &[AuditEntry]) {
         let cause = "the turn could not be stored";
         let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
@@ -176,9 +182,13 @@ impl ModelRoutes {
         }
     }
 
-    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in the
-    /// locked conversation with this name. `asked` is the request and `chat` its messages. Text that may be released
-    /// early is sent to `stream`, if the client asks for a stream.
+    /// Checks whether a turn may run (room in the conversation, the model, the audit log, freezes), and runs it in
+    /// the locked conversation with this name. `asked` is the request and `chat` its messages. Text that may be
+    /// released early is sent to `stream`, if the client asks for a stream. `presence` reports whether the client
+    /// still waits.
+    ///
+    /// # Errors
+    /// Why the turn may not run, or why it failed.
     async fn run_guarded(
         &self,
         received: &ModelRouteRequest,

@@ -43,6 +43,7 @@ impl QuotaRefusal {
 impl ModelRoutes {
     /// Logs that a client has reached a limit on its requests.
     pub(crate) fn client_limit(&self, client: &ClientState, conversation: Option<&str>, bound: ClientLimit) {
+        // A limit that the operator can set names its setting; a fixed one has advice instead.
         let (what, setting, advice, most) = match bound {
             ClientLimit::Requests => {
                 let most = client.spec.requests_per_minute.into();
@@ -90,6 +91,7 @@ impl ModelRoutes {
                     let mut report = RequestReport::begin(conversation);
                     report.set_failure(&failure);
                     report.write(&self.log, &client.spec.name, None);
+                    // The database may answer again soon, so the client is asked to retry after a second.
                     QuotaRefusal { status: failure.status, message: failure.message, retry_after: 1 }
                 })?
             }

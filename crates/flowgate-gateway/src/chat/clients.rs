@@ -1,5 +1,5 @@
-//! Authenticates clients by their keys and certificates, and owns the state of each: the texts that it was shown, its
-//! quota and its counters.
+//! Authenticates clients by their keys and certificates, and owns the state of each client: the texts that it was
+//! shown, its quota and its counters.
 //!
 //! Model and MCP routes authenticate every request here.
 
@@ -27,6 +27,7 @@ pub(crate) struct ClientState {
     /// The cache of the client's decoded chat prefixes.
     pub(crate) prefix_cache: PrefixCache,
     quota: RequestQuota,
+    /// The number of the client's requests that are being answered.
     at_work: AtomicUsize,
     /// The number of conversations that the client has begun since this process started.
     begun: AtomicUsize,
@@ -64,7 +65,8 @@ impl ClientHistory {
 }
 
 impl ClientState {
-    /// Returns an empty history for a replay, because the replayed inputs contain what the client was shown.
+    /// Returns what the configuration declares about this client, with an empty memory of the texts that it was
+    /// shown: the replayed inputs contain what the memory answered.
     pub(crate) fn replay_profile(&self) -> history::ClientProfile {
         history::ClientProfile {
             is_interactive: self.spec.user_messages.trusts_unmarked(),
@@ -143,6 +145,7 @@ impl Clients {
                 pinned: spec.pinned.clone(),
                 quotations: QuotationMemory::with_room(spec.quotations),
             };
+            // From now on, new texts are collected, so that they can be stored in the database.
             client.quotations.record_learned();
             let history =
                 ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
@@ -269,8 +272,12 @@ impl Clients {
         Ok((Arc::clone(client), standard_key))
     }
 
-    /// Finds the client of a request to a model. If the client's upstream takes the client's own key, that key must be
-    /// present.
+    /// Finds the client of a request to a model. The second part of the result is the key that the gateway passes on
+    /// to the model provider, if the client's upstream is configured to take the client's own key; that key must then
+    /// be present. Otherwise it is `None`, and the upstream has a key of its own.
+    ///
+    /// # Errors
+    /// Why the request is rejected, as a message for the client.
     pub(crate) fn find(
         &self,
         headers: &HeaderMap,

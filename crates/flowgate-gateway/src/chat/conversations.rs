@@ -64,8 +64,7 @@ pub(crate) struct ConversationState {
     pub(crate) history: History,
     /// The labels of the tenant's stores, in JSON, as the conversation last joined them.
     pub(crate) recalled: Option<String>,
-    /// The [number of memory changes](Conversation::memory_changes) at which the conversation's own record of store
-    /// labels equalled `recalled`.
+    /// The monitor's count of changes to the labels of external state at which these labels equalled `recalled`.
     settled: Option<u64>,
     /// Requests that offered the current tools: a request with the same settings offers the same tools, so its tools
     /// need not be compared.
@@ -162,6 +161,7 @@ impl LockedConversation<'_> {
 }
 
 impl From<DatabaseError> for RequestError {
+    /// Converts a failure of the database to the status and message for the client, and the cause for the log.
     fn from(error: DatabaseError) -> Self {
         let cause = match error {
             DatabaseError::Overtaken | DatabaseError::ConversationHeld | DatabaseError::Withdrawn => {
@@ -188,7 +188,8 @@ impl From<DatabaseError> for RequestError {
 }
 
 impl Conversations {
-    /// Keeps about `memory` bytes of conversations in memory; each may store `most_bytes` of input.
+    /// Creates the conversations, with a cache of about `memory` bytes. Each conversation may store `most_bytes` of
+    /// input; `room` is the memory budget of parsed values, which all requests share.
     pub(crate) fn new(
         store: Arc<Database>,
         memory: usize,
@@ -204,15 +205,18 @@ impl Conversations {
         &self.store
     }
 
-    /// Finds the conversation that a client names, or the one whose history is the longest prefix of the chat; if there
-    /// is none, generates a new name. The cache is asked first, since the database needs a query for it.
+    /// Finds the conversation that a client names in its request, or the one whose history is the longest prefix of
+    /// the chat; if there is none, generates a new name. The cache is asked first, to save a query of the database.
+    ///
+    /// # Errors
+    /// If the database cannot be read, or the system has no random bytes for a name.
     pub(crate) async fn find(
         &self,
         client: &ClientState,
-        named: Option<&str>,
+        requested_name: Option<&str>,
         chat: &SentChat<'_>,
     ) -> Result<ConversationHandle, RequestError> {
-        let name = match named {
+        let name = match requested_name {
             Some(name) => name.to_owned(),
             None => {
                 let longest = chat.longest_prefix().map(|prefix| hex(&prefix));
@@ -232,7 +236,7 @@ impl Conversations {
         Ok(self.find_by_name(client, &name))
     }
 
-    /// Returns the conversation of a client with this name, whether or not it exists in the database.
+    /// Returns the handle of a client's conversation with this name, whether or not the database has the conversation.
     pub(crate) fn find_by_name(&self, client: &ClientState, name: &str) -> ConversationHandle {
         let key = (client.spec.name.clone(), name.to_owned());
         let cell = self.memory().cell(&key);
@@ -312,7 +316,8 @@ impl Conversations {
         Ok(locked)
     }
 
-    /// Reserves memory for a conversation until the returned share is dropped.
+    /// Reserves memory for a conversation until the returned share is dropped. If the budget has no room, logs the
+    /// limit, releases the lease of the conversation and refuses the request.
     async fn reserve_memory(
         &self,
         client: &ClientState,
@@ -331,12 +336,16 @@ impl Conversations {
             client: &client.spec.name,
             conversation: Some(handle.name()),
         });
+        // A lease that cannot be released expires by itself.
         let _ = self.store.release_lease(&client.spec.name, handle.name()).await;
         let message = "the gateway is overloaded: try again in a second";
         Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full))
     }
 
     /// Deletes the least recently used conversations of a client beyond its limit, except `newest` and those in use.
+    ///
+    /// # Errors
+    /// If the database fails.
     async fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
         let limit = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
         let surplus = self.store.least_recently_used(&client.spec.name, newest, limit).await?;
@@ -365,6 +374,8 @@ impl Conversations {
 
     /// Returns whether a conversation may store another turn; logs the limit if it may not.
     pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
+        // Many short values take far more memory than their bytes. A conversation may take as much as one with the
+        // most bytes, all of them in long values.
         let has_bytes = session.bytes < self.most_bytes;
         let has_room = has_bytes && session.memory() <= memory_of(self.most_bytes, 0);
         if !has_room {
@@ -385,7 +396,12 @@ impl Conversations {
         has_room
     }
 
-    /// Loads the texts that a client was shown in other gateways, and joins the current labels of its tenant's stores.
+    /// Updates the state in memory before a turn: begins a turn of the predicate journal (the recorded answers of
+    /// extern predicates), loads the texts that the client was shown by other gateways, forgets stale texts, and
+    /// joins the current labels of its tenant's stores.
+    ///
+    /// # Errors
+    /// If the database fails, or its record of the stores' labels cannot be read.
     pub(crate) async fn catch_up(
         &self,
         client: &ClientState,
@@ -408,6 +424,7 @@ impl Conversations {
             // Texts that are forgotten while loading were reported when they were forgotten first.
             history.client.quotations.take_full_sources();
         }
+        // A text is forgotten at the second call after it was last seen, hence half of the age.
         if history.aged.elapsed() > client.spec.quotation_age / 2 {
             history.client.quotations.forget_stale();
             history.aged = Instant::now();
@@ -416,7 +433,11 @@ impl Conversations {
         self.recall_external_state(client, session).await
     }
 
-    /// Joins the labels that other conversations of the tenant have written to stores.
+    /// Reads the labels that other conversations of the tenant have written to stores, and joins them into the
+    /// session.
+    ///
+    /// # Errors
+    /// If the database fails, or the record of the labels cannot be read: without it, a label could be too low.
     pub(crate) async fn recall_external_state(
         &self,
         client: &ClientState,
@@ -433,9 +454,10 @@ impl Conversations {
         })
     }
 
-    /// Logs the sources of which texts were forgotten because the share of a source was full.
-    fn report_full(&self, client: &ClientState, conversation: &str, full: &BTreeMap<String, u64>) {
-        for (source, bytes) in full {
+    /// Logs each source of which texts were forgotten because its share of the memory of quotations was full, with the
+    /// number of bytes.
+    fn report_full(&self, client: &ClientState, conversation: &str, forgotten_bytes: &BTreeMap<String, u64>) {
+        for (source, bytes) in forgotten_bytes {
             client.add_forgotten(*bytes);
             let source_limit = client.spec.quotations / history::SHARE;
             let fields = vec![
@@ -470,12 +492,16 @@ impl ConversationState {
     }
 
     /// Joins the labels of the tenant's stores from their JSON record, unless that record was joined last.
+    ///
+    /// # Errors
+    /// What is wrong with the record.
     pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
             let read: Value =
                 serde_json::from_str(record).map_err(|_| "the record is not valid JSON".to_owned())?;
             self.conversation.join_external_state(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
+            // The labels may have changed, so they have to be compared with the record again.
             self.settled = None;
         }
         Ok(())
@@ -492,6 +518,7 @@ fn hex(prefix: &ChatPrefixDigest) -> String {
     random::hex(prefix)
 }
 
+/// Adds texts that the client was shown, as the database stores them, to its memory of quotations.
 fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
     for ShownText { source, label, text: normalized } in texts {
         // A label that cannot be parsed becomes `null`, which is no label and therefore counts as top.

@@ -14,7 +14,8 @@ use super::model_request::ModelRouteRequest;
 use crate::http::reply::HttpReply;
 
 impl ModelRoutes {
-    /// Estimates the tokens of the request with this body.
+    /// Answers a request to count tokens with the estimate for the chat and the tools in its body. A body that is no
+    /// valid request is answered with the error.
     pub(crate) fn count_tokens(
         &self,
         received: &ModelRouteRequest,

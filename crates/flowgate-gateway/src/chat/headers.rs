@@ -12,6 +12,9 @@ pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
 pub(crate) const SOURCE: &str = "x-flowgate-source";
 
 /// Reads the name of the conversation from the headers of a request; `None` if the client names none.
+///
+/// # Errors
+/// If the header occurs twice or is no valid name. The message tells the client what to send.
 pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
     let mut values = headers.get_all(CONVERSATION).iter();
     let (value, other) = (values.next().map(|value| value.to_str()), values.next());
@@ -34,7 +37,11 @@ pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> 
     }
 }
 
-/// Reads the header that declares the provenance of those parts of user messages that have no mark of their own.
+/// Reads the header that declares the provenance of those parts of user messages that have no mark of their own;
+/// `None` if it is absent.
+///
+/// # Errors
+/// If the header occurs twice or has an unknown value. The message tells the client what to send.
 pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Source>, String> {
     let mut values = headers.get_all(SOURCE).iter();
     match (values.next(), values.next()) {

@@ -1,5 +1,5 @@
-//! Maintains the database and the audit log periodically: renews the leases of the conversations that this gateway
-//! uses, expires questions and deletes old data.
+//! Maintains the database and the audit log periodically: renews the leases by which other gateways know that this
+//! one uses a conversation, expires questions and deletes old data.
 //!
 //! The model routes start these tasks when they open the database; a task ends when the object that it maintains is
 //! dropped.
@@ -28,8 +28,10 @@ const CLEAN: Duration = Duration::from_secs(600);
 /// deletion rewrites the whole file.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// Starts the maintenance of a database. Conversations and questions unused for `retention` are deleted, and so are
-/// texts that clients were shown longer than `quotations` ago.
+/// Starts the periodic tasks: storing the head of the audit log, expiring questions and deleting old data; renewing
+/// leases, if gateways share the database; and deleting expired content, if the recorder stores content.
+/// Conversations and questions unused for `retention` are deleted, and so are texts that clients were shown longer
+/// than `quotations` ago. A task ends when the object that it works on is dropped.
 pub(super) fn spawn_tasks(
     store: &Arc<Database>,
     approvals: &Arc<ApprovalService>,
@@ -64,10 +66,12 @@ pub(super) fn spawn_tasks(
         head_store,
         |store| async move { drop(store.persist_log_head().await) },
     ));
+    // The database computes with these ages and the current time; half of the range leaves room for that.
     let unused_millis = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
     let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
     let shown_millis = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
     tokio::spawn(run_periodically(CLEAN, store, move |store| async move {
+        // A failed deletion is retried at the next interval.
         drop(store.delete_unused(unused_millis).await);
         drop(store.delete_old_shown_texts(shown_millis).await);
     }));
@@ -76,7 +80,8 @@ pub(super) fn spawn_tasks(
     }));
 }
 
-/// Runs `work` on `what` now and then after each `pause`, until `what` is dropped.
+/// Runs `work` on `what` at once and again after each `pause`, until `what` is dropped: the task keeps no object
+/// alive.
 async fn run_periodically<T, F: Future<Output = ()>>(
     pause: Duration,
     what: Weak<T>,

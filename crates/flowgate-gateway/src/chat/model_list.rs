@@ -11,7 +11,8 @@ use crate::http::reply::HttpReply;
 use crate::tls::client_certificate::ClientCertificate;
 
 impl ModelRoutes {
-    /// Lists the models that a client may ask for.
+    /// Serves the list of the models that a client may request, in the format of the API that its headers imply. A
+    /// client that is not authenticated, or has no upstream, is answered with the error.
     pub(crate) fn models(
         &self,
         headers: &HeaderMap,
@@ -24,6 +25,7 @@ impl ModelRoutes {
             .find(headers, certificate)
             .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
         let upstream = client.spec.upstream().map_err(|why| error_reply(api, StatusCode::NOT_FOUND, why))?;
+        // The gateway does not know when a model was created; the formats require a time.
         let model = |name: &String| match api {
             Api::Messages => {
                 json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})

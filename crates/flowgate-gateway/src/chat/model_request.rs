@@ -35,7 +35,8 @@ pub(crate) struct ModelRouteRequest {
 }
 
 impl ModelRoutes {
-    /// Authenticates the client and checks its limits before any of the body is read.
+    /// Reads the headers of a request: authenticates the client, takes the request from its quota and its parallel
+    /// requests, and parses the gateway's own headers. Returns the reply to send if any of this fails.
     pub(crate) async fn receive(
         &self,
         api: Api,
@@ -47,6 +48,8 @@ impl ModelRoutes {
             .find(headers, certificate)
             .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
         let named = conversation_of(headers);
+        // Already known here, so that refusals for other reasons can repeat the name; an invalid name is refused
+        // below.
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
             |status, message: &str| with_conversation_header(error_reply(api, status, message), name);

@@ -1,5 +1,6 @@
-//! Asks people about the calls of a turn, and keeps which answers the turn has used. [`super::turn`] creates it and reads
-//! the outcome afterwards.
+//! Asks people about the calls of a turn, and notes which answers the turn has used, so that they are stored as used
+//! together with the turn. [`super::turn`] creates one approver for each turn, passes it to the agent, and reads its
+//! notes afterwards.
 
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_lm::BoxFuture;
@@ -7,7 +8,7 @@ use flowgate_lm::BoxFuture;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
 use crate::database::DatabaseError;
 
-/// Asks people about calls, and keeps the approvals that the turn uses.
+/// Asks people about the calls of one turn, and notes the answers that the turn uses.
 pub(super) struct PersonApprover<'a> {
     approvals: &'a ApprovalService,
     pub(super) context: ApprovalContext<'a>,
@@ -17,16 +18,18 @@ pub(super) struct PersonApprover<'a> {
     pub(super) refused: Vec<ApprovalReference>,
     /// The question for which the turn waits.
     pub(super) question: Option<ApprovalReference>,
-    /// How many more questions were announced with it.
+    /// How many questions about later calls of the same message were stored together with `question`.
     pub(super) upcoming: usize,
-    /// Whether questions were announced before their calls were judged.
+    /// Whether the turn has stored questions about calls before these calls were judged. Such questions have to be
+    /// voided if their calls turn out not to need them.
     pub(super) announced: bool,
     /// The reason why a question could not be asked; the turn then fails.
     pub(super) failure: Option<DatabaseError>,
 }
 
 impl<'a> PersonApprover<'a> {
-    /// Creates an approver for one turn, which asks in this context.
+    /// Creates an approver for one turn that has asked nothing yet. `context` is the client, the conversation and the
+    /// request for which it asks.
     pub(super) fn new(approvals: &'a ApprovalService, context: ApprovalContext<'a>) -> Self {
         Self {
             approvals,
@@ -42,8 +45,8 @@ impl<'a> PersonApprover<'a> {
 }
 
 impl Approver for PersonApprover<'_> {
-    /// Asks a person, and notes the outcome for the turn: the approvals that were used, and the question that is still
-    /// open.
+    /// Asks a person, unless an earlier answer of the turn for several equal calls covers this call. Notes the outcome
+    /// for the turn: the answer, or the question that is still open.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {
@@ -66,6 +69,7 @@ impl Approver for PersonApprover<'_> {
                 Decision::Allow | Decision::AllowForConversation => self.used.extend(asked),
                 Decision::Later => (self.question, self.upcoming) = (asked, ask.upcoming.len()),
                 Decision::Refuse => self.refused.extend(asked),
+                // The call is refused without an answer of a person, so there is no answer to note.
                 Decision::Silent | Decision::Unasked => {}
             }
             decision

@@ -61,8 +61,8 @@ pub(crate) struct PartlyCachedRequest {
     /// The provenance of the parts of `messages`, where the client declares a provenance.
     sources: Sources,
     prefix: Option<(PrefixDigest, Arc<MessageDigests>)>,
-    /// The number of all messages of the request, and their digest; `None` if they cannot be cached.
-    all: Option<(usize, PrefixDigest)>,
+    /// The number of messages of the whole request, and the digest of their bytes; `None` if they cannot be cached.
+    whole: Option<(usize, PrefixDigest)>,
 }
 
 impl PartlyCachedRequest {
@@ -76,7 +76,7 @@ impl PartlyCachedRequest {
     }
 }
 
-/// Sets the provenance of unmarked parts to `unmarked`, if that is given.
+/// Sets the provenance of message parts that their client did not mark to `unmarked`, if that is given.
 pub(crate) fn with_default_provenance(
     mut sources: Sources,
     messages: &[Message],
@@ -120,7 +120,11 @@ impl PrefixCache {
             .map_err(|error| unsupported(Api::Messages, &error))
     }
 
-    /// Decodes the body of a request, except for a cached prefix.
+    /// Decodes the body of a request, except for a prefix of its messages whose decoded form is cached. Without a
+    /// cached prefix, or if the body cannot be split into messages, decodes all of it.
+    ///
+    /// # Errors
+    /// If the body is no valid request of the API. The message tells the client where.
     pub(crate) fn decode(&self, api: Api, text: &str) -> Result<PartlyCachedRequest, String> {
         if let Some(request) =
             message_ranges(api, text).and_then(|messages| self.decode_after_prefix(api, text, &messages))
@@ -130,11 +134,11 @@ impl PrefixCache {
         let mut request = self.decode_whole(api, text)?;
         let messages = std::mem::take(request.request.messages.edit());
         let sources = std::mem::take(&mut request.sources);
-        Ok(PartlyCachedRequest { settings: Arc::new(request), messages, sources, prefix: None, all: None })
+        Ok(PartlyCachedRequest { settings: Arc::new(request), messages, sources, prefix: None, whole: None })
     }
 
-    /// Decodes a request whose messages are at these positions. Returns `None` on any error, because the caller then
-    /// decodes the whole body and reports the error.
+    /// Decodes a request whose messages are at these positions: its settings and the messages after the longest cached
+    /// prefix. Returns `None` on any error, because the caller then decodes the whole body and reports the error.
     fn decode_after_prefix(
         &self,
         api: Api,
@@ -156,11 +160,13 @@ impl PrefixCache {
             messages: new_messages,
             sources,
             prefix,
-            all: Some((message_count, whole_digest)),
+            whole: Some((message_count, whole_digest)),
         })
     }
 
-    /// Decodes a request without its messages, given the text before them and the text after them.
+    /// Decodes a request without its messages, given the text before the messages and the text after them; or returns
+    /// the cached result for the same text. Returns `None` if the text is no valid request. Settings that are larger
+    /// than the whole cache are not cached; a full cache is emptied.
     fn decode_settings(&self, api: Api, parts: [&str; 2]) -> Option<Arc<ReceivedRequest>> {
         let text = parts.concat();
         let digest = PrefixDigest::from(Sha256::digest(&text));
@@ -181,7 +187,8 @@ impl PrefixCache {
         Some(settings)
     }
 
-    /// Returns the longest cached prefix among the candidates, which are sorted, shortest first.
+    /// Returns the longest prefix of the candidates that is cached in either generation, with its digest; `None` if
+    /// none is. The candidates are the number of messages and the digest of each prefix, shortest first.
     fn longest_cached(
         &self,
         prefixes: Vec<(usize, PrefixDigest)>,
@@ -194,10 +201,12 @@ impl PrefixCache {
         })
     }
 
-    /// Caches all messages of this request as a prefix of the next one.
+    /// Caches the digests of all messages of this request as a prefix of the next one; has no effect for a request that
+    /// was decoded as a whole.
     pub(crate) fn insert(&self, request: &PartlyCachedRequest, chat: &SentChat<'_>) {
-        let Some((count, digest)) = request.all else { return };
+        let Some((count, digest)) = request.whole else { return };
         let prefix = chat.message_digests();
+        // The digest covers each message of the body, so the chat must consist of exactly these.
         if prefix.len() != count {
             return;
         }
@@ -227,15 +236,17 @@ impl PrefixCache {
     }
 }
 
-/// Returns the byte ranges of a request's messages; `None` if the ranges are ambiguous or an item of the list is not
-/// exactly one message.
+/// Returns the byte ranges of a request's messages; `None` if the API is not Chat Completions, the ranges are
+/// ambiguous, or the list is empty.
 fn message_ranges(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
     let items = (api == Api::ChatCompletions).then(|| json::items(text, "messages"))??;
     (!items.is_empty()).then_some(items)
 }
 
-/// Returns the digest of all messages, and the digests of the prefixes that may be cached with their lengths, shortest
-/// first.
+/// Returns the digest of all messages, and the candidates for the cache lookup: the number of messages and the digest
+/// of each shorter prefix that lacks at most [`MAX_UNCACHED_MESSAGES`] messages, shortest first. Shorter prefixes are
+/// not tried, since an agent rarely adds more messages at once. `messages` are the byte ranges of the messages in
+/// `text`.
 fn prefix_digests(text: &str, messages: &[Range<usize>]) -> (PrefixDigest, Vec<(usize, PrefixDigest)>) {
     let (mut hash, mut prefixes) = (Sha256::new(), Vec::new());
     let mut covered_until = messages.first().map_or(0, |first| first.start);

@@ -24,7 +24,9 @@ struct ClearQuotationsRequest {
 }
 
 impl ModelRoutes {
-    /// Lists the remembered texts of each client in the admin's tenants.
+    /// Lists, for each client of the admin's tenants, the sources of its remembered texts with their numbers, sizes
+    /// and ages, and the limits on them. Without the key of an admin, or if the database fails, returns the error to
+    /// send.
     pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let mut listed_clients: Vec<Value> = Vec::new();
@@ -40,12 +42,12 @@ impl ModelRoutes {
                 .map(|usage| json!({"source": usage.source, "texts": usage.texts, "letters": usage.characters, "oldest": usage.oldest, "newest": usage.newest}))
                 .collect();
             let room = client.spec.quotations;
-            let (bytes, each) = (room, room / flowgate_guard::history::SHARE);
+            let most_of_source = room / flowgate_guard::history::SHARE;
             listed_clients.push(json!({
                 "client": client.spec.name,
                 "tenant": client.spec.tenant,
-                "most_letters": bytes,
-                "most_letters_of_a_source": each,
+                "most_letters": room,
+                "most_letters_of_a_source": most_of_source,
                 "forgotten": forgotten,
                 "sources": sources,
             }));
@@ -54,6 +56,8 @@ impl ModelRoutes {
     }
 
     /// Clears the remembered texts of a client, or those from one source, in all gateways that share the database.
+    /// Returns the error to send if the request is not one of an admin of the client's tenant, is malformed, or
+    /// cannot be carried out.
     pub(crate) async fn clear_quotations(
         &self,
         headers: &HeaderMap,
@@ -82,6 +86,7 @@ impl ModelRoutes {
             what: clear.source.clone().unwrap_or_else(|| "all".to_owned()),
             who: person.name.clone(),
         };
+        // Recorded first: an order that the audit log cannot record is not carried out.
         self.recorder.record(&[event.into()]).map_err(|error| database_error_reply(&error))?;
         let store = self.sessions.store();
         let cleared = store.clear_shown_texts(&clear.client, clear.source.as_deref()).await;
@@ -95,7 +100,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
-    /// Returns the metrics of remembered texts and of the witnesses.
+    /// Returns the metrics of the texts that clients were shown, and of the witnesses that keep heads of the audit
+    /// log. The last part of a metric says whether it only grows.
     pub(crate) fn figures(&self) -> [Metric; 4] {
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();

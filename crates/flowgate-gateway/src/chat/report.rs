@@ -23,11 +23,17 @@ pub(crate) struct RequestReport {
     verdicts: VerdictTotals,
     /// The number of calls that the client received.
     calls: usize,
+    /// The number of questions to people.
     questions: usize,
+    /// The number of hidden regions.
     hidden: usize,
+    /// The number of messages that the model generated.
     messages: usize,
+    /// The number of replies that a rule withheld from the client.
     withheld: usize,
+    /// Why the turn ended before the model's final message, if it did.
     ended: Option<TurnEnd>,
+    /// The time for which the request waited for models.
     upstream: Duration,
     failure: Option<(StatusCode, RequestErrorCause)>,
     /// The detail of the failure, for the log only.
@@ -49,6 +55,7 @@ pub(crate) struct VerdictTotals {
 }
 
 impl VerdictTotals {
+    /// Adds these verdicts to the totals.
     pub(crate) fn count(&mut self, judged: &[CallVerdict]) {
         for call in judged {
             let count = match call.outcome {
@@ -85,8 +92,8 @@ impl VerdictTotals {
 }
 
 impl RequestReport {
-    /// Begins the report of a request, whose client may have named the conversation. Everything else is reported as it
-    /// happens.
+    /// Begins the report of a request, and starts its clock. `named` is the name of the conversation, if the client
+    /// sent one.
     pub(crate) fn begin(named: Option<&str>) -> Self {
         Self {
             begun: Instant::now(),
@@ -111,7 +118,7 @@ impl RequestReport {
         self.conversation = Some(conversation.to_owned());
     }
 
-    /// Adds the outcome of the turn.
+    /// Adds the outcome of the turn: its verdicts, and its numbers for the log line.
     pub(crate) fn add_turn(&mut self, turn: &Turn) {
         self.add_judged(&turn.judged);
         self.calls = turn.calls.len();
@@ -141,8 +148,9 @@ impl RequestReport {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
-    /// Writes the log line of the request. `key` is the key for the upstream, if the client sends one; it is redacted
-    /// from the name of the conversation.
+    /// Writes the log line of the request, and further lines if it reached a limit on evaluation or on the model's
+    /// messages. `key` is the key for the upstream, if the client sends one; it is redacted from the name of the
+    /// conversation.
     pub(crate) fn write(self, log: &OperatorLog, client: &str, key: Option<&str>) {
         let name = self.conversation.as_ref().map(|name| match key {
             Some(key) => Secret::new(key).redacted_from(name),
@@ -194,6 +202,7 @@ impl RequestReport {
     }
 }
 
+/// Returns the name that the log line has for the reason why a turn ended early.
 fn name_of(ended: TurnEnd) -> &'static str {
     match ended {
         TurnEnd::Steps => "steps",

@@ -15,6 +15,7 @@ pub(super) struct RequestQuota {
 
 #[derive(Debug)]
 struct QuotaState {
+    /// The number of requests that are allowed, as of `since`; whole and fractional.
     left: f64,
     since: Instant,
 }
@@ -26,10 +27,10 @@ impl RequestQuota {
         Self { per_minute, state: Mutex::new(QuotaState { left: per_minute, since: Instant::now() }) }
     }
 
-    /// Takes one request from the quota.
+    /// Takes one request from the quota, which refills steadily up to the requests of one minute (a token bucket).
     ///
     /// # Errors
-    /// If the quota is exhausted: the number of seconds until the next request is allowed.
+    /// If the quota is exhausted: the number of seconds, rounded up, until the next request is allowed.
     pub(super) fn take(&self, now: Instant) -> Result<(), u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let filled = now.saturating_duration_since(state.since).as_secs_f64() * self.per_minute / 60.0;

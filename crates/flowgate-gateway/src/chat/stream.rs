@@ -60,6 +60,8 @@ pub(crate) struct OutgoingReply {
 }
 
 impl OutgoingReply {
+    /// Creates an answer of which nothing is sent yet. `usage` says whether its last event reports the used tokens.
+    /// `head` is the metadata of the answer, `parts` is the channel from which the HTTP response reads.
     pub(crate) fn new(
         api: Api,
         head: ResponseHead<'_>,
@@ -105,7 +107,9 @@ impl OutgoingReply {
         self.send(&events);
     }
 
-    /// Sends the rest of the answer; if nothing was sent before, returns the whole answer as one reply instead.
+    /// Ends the answer: sends what is not sent yet of `completion`, and the status `waits` of a turn that waits for a
+    /// person. If nothing was sent before, returns the whole answer as one reply instead, so that its headers can
+    /// still have the status. Returns `None` if the answer was streamed.
     pub(crate) async fn finish(
         &mut self,
         completion: &Completion,
@@ -139,6 +143,7 @@ impl OutgoingReply {
         }
     }
 
+    /// Sends events without waiting; before the first of them, the beginning of the answer with its headers.
     fn send(&mut self, events: &[SseEvent]) {
         if events.is_empty() || self.is_lost {
             return;
@@ -151,6 +156,7 @@ impl OutgoingReply {
         self.send_part(ReplyPart::Bytes(encoded(events)));
     }
 
+    /// Sends a part without waiting, or queues it after the pending parts, so that the order is preserved.
     fn send_part(&mut self, part: ReplyPart) {
         if !self.pending.is_empty() {
             self.pending.push_back(part);
@@ -173,9 +179,10 @@ fn encoded(events: &[SseEvent]) -> Vec<u8> {
     events.iter().map(SseEvent::encode).collect::<Vec<_>>().concat().into_bytes()
 }
 
-/// Builds the event that ends a broken stream.
+/// Builds the event that ends a stream whose turn has failed, in the form of an API.
 pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) -> SseEvent {
     let mut body = api.encode_error(status.as_u16(), message);
+    // Events of Chat Completions have no names; those of the Responses API repeat their name in the body.
     let name = if api == Api::ChatCompletions { "" } else { "error" };
     if let (Api::Responses, Some(body)) = (api, body.as_object_mut()) {
         body.insert("type".to_owned(), Value::from("error"));
@@ -192,6 +199,7 @@ pub(crate) fn response(
 ) -> Response {
     let mut response = events(parts, disconnect_guard);
     for (name, value) in headers {
+        // A value that HTTP cannot express is left out: the answer is complete without it.
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(*name, value);
         }
@@ -200,7 +208,7 @@ pub(crate) fn response(
 }
 
 /// Builds a response that streams events as they come. Dropping the response signals to the sender of the events that
-/// the client has disconnected.
+/// the client has disconnected. `disconnect_guard` gives that signal when it is dropped.
 pub(crate) fn events(parts: Receiver<ReplyPart>, disconnect_guard: DisconnectGuard) -> Response {
     let mut response = Response::new(Body::new(StreamedBody { parts, _disconnect_guard: disconnect_guard }));
     let headers = response.headers_mut();
@@ -220,6 +228,8 @@ impl HttpBody for StreamedBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
+    /// Returns the bytes of the next part. The part that begins the answer has none: its headers were sent with the
+    /// response.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

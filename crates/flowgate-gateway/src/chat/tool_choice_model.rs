@@ -24,6 +24,8 @@ impl ChatModel for ToolChoiceModel<'_> {
         self.model.name()
     }
 
+    /// Queries the model with the tool choice of the client's request, in the first message of the turn and if the
+    /// choice is possible; otherwise with the request unchanged.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -34,8 +36,8 @@ impl ChatModel for ToolChoiceModel<'_> {
             ToolChoice::Any => !request.tools.is_empty(),
             ToolChoice::Auto | ToolChoice::None => true,
         };
-        // The choice applies to the first message only: a later message answers a denied call, and may have to explain
-        // the denial in text.
+        // The choice applies to the first message only: a later message follows a denied call, and may have to explain
+        // the denial in text. It also does not apply if its tool is not on offer.
         if !self.is_first.swap(false, Ordering::Relaxed)
             || !is_choice_possible
             || request.choice == *self.choice

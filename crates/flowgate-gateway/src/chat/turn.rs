@@ -69,6 +69,7 @@ pub(crate) struct TurnRequest<'t> {
 /// conversation.
 pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
+    // An empty list permits every model.
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
         let message = format!(
             "this client may not ask for the model `{}`; it may ask for: {} (`models` in [upstreams])",
@@ -89,7 +90,8 @@ fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
-/// Returns the standing consents that an admin has frozen, and whether the approvals for the rest of the conversation are.
+/// Returns the lines of the client's standing consents that an admin has frozen, and true if the approvals for the rest
+/// of the conversation are frozen too.
 async fn frozen_approvals(
     approvals: &ApprovalService,
     client: &ClientSettings,
@@ -101,9 +103,11 @@ async fn frozen_approvals(
 /// Adds a chat to its conversation and runs the agent until the turn ends, hands calls to the client or waits for a
 /// person.
 ///
-/// A request for a turn that waits for a person resumes that turn if the person has decided; any other request adds its
-/// messages to the conversation. Then the agent runs, the verdicts become audit events of `session`, and calls that a
-/// freeze has stopped in the meantime are withheld. The completion is what the client receives.
+/// A request that repeats the chat of a turn that waits for a person resumes that turn if the person has decided, and
+/// otherwise returns the note that the turn waits. Any other request adds its messages to the conversation, and voids
+/// open questions. Then the agent runs, the verdicts become audit events of `session`, and calls that a freeze has
+/// stopped in the meantime are withheld. The returned completion is what the client receives; the caller stores
+/// `session`.
 pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,
@@ -119,8 +123,10 @@ pub(crate) async fn run(
             .key(key)
             .map_err(|error| RequestError::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
     }
+    // The screener and the filler run on the client's small model, if it has one.
     let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
+    // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;
     let were_grants_withdrawn =
         approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
@@ -236,10 +242,10 @@ pub(crate) async fn run(
     report.add_turn(&turn);
     turn.void.splice(0..0, voided);
     if announced && turn.ended != Some(TurnEnd::Asked) {
-        // A foreseen question may not have been asked after all.
-        let left_over = approvals.void_questions(&client.spec, name, &used).await;
-        session.is_abandoned |= left_over.is_err();
-        left_over?;
+        // Questions that were stored for later calls, and that these calls turned out not to need, must not stay open.
+        let voided_questions = approvals.void_questions(&client.spec, name, &used).await;
+        session.is_abandoned |= voided_questions.is_err();
+        voided_questions?;
     }
     let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
     // One approval of several equal calls is used if one of them runs.
@@ -303,7 +309,12 @@ pub(crate) async fn run(
 const KNOWN_OFFERS: usize = 4;
 
 impl ConversationState {
-    /// Offers the tools of a request to the model, unless the same tools are on offer already.
+    /// Offers the tools of a request to the model, unless the same tools are on offer already. Remembers the request
+    /// itself, so that its next turn need not compare all tools again. `names` are the names that an admin can
+    /// freeze.
+    ///
+    /// # Errors
+    /// If the session has no room for the descriptions of the tools.
     fn offer(
         &mut self,
         client: &ClientSettings,
@@ -318,6 +329,7 @@ impl ConversationState {
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
             self.offered.clear();
+            // An admin can freeze tools by these names.
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
             self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
         }
@@ -327,7 +339,8 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Withholds the calls of a turn, so that the approvals that these calls used become void.
+    /// Voids the approvals of a turn whose calls are not sent to the client after all, withdraws the grants of the
+    /// conversation, and records this. The caller then fails the request, so that the client receives no call.
     fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
         self.void_approvals.append(&mut self.used_approvals);
         // One of these approvals may have been given for the rest of the conversation.
@@ -343,7 +356,8 @@ impl ConversationState {
         }
     }
 
-    /// Adds the completion to the history of the conversation, as the message that the client receives.
+    /// Adds the completion to the history of the conversation, as the message that the client receives, so that the
+    /// next request which repeats it is recognised.
     async fn push_completion(&mut self, client: &ClientState, completion: &Completion) {
         let message = Message::Assistant {
             text: completion.text.clone(),
@@ -355,17 +369,18 @@ impl ConversationState {
     }
 }
 
-/// Moves the audit records out of a turn.
+/// Moves the judged calls, the void approvals and the withheld replies out of a turn, as entries for the audit log.
 fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<AuditEntry> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let withheld = std::mem::take(&mut turn.withheld).into_iter();
-    let judged = judged.map(|call| recorder::judged_entry(&client.spec, name, call));
+    let entries = judged.map(|call| recorder::judged_entry(&client.spec, name, call));
     let void = std::mem::take(&mut turn.void).into_iter();
-    let judged = judged.chain(void.map(|void| recorder::void_approval_entry(&client.spec, name, void)));
-    judged.chain(withheld.map(|text| recorder::withheld_reply_entry(&client.spec, name, text))).collect()
+    let entries = entries.chain(void.map(|void| recorder::void_approval_entry(&client.spec, name, void)));
+    entries.chain(withheld.map(|text| recorder::withheld_reply_entry(&client.spec, name, text))).collect()
 }
 
-/// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question.
+/// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question and
+/// the number of `upcoming` questions about later calls.
 fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
@@ -383,7 +398,8 @@ fn waiting_completion(
     completion
 }
 
-/// Joins the model's replies into one text; a withheld reply is replaced by the rules that withheld it.
+/// Joins the model's replies into one text for the client; a withheld reply is replaced by a note that names the
+/// rules that withheld it.
 fn joined_text(replies: &[ModelReply]) -> String {
     let mut text = String::new();
     for reply in replies {
@@ -404,7 +420,8 @@ fn shown_text(reply: &ModelReply) -> String {
 /// The separator between two replies of the model in one completion.
 const REPLY_SEPARATOR: &str = "\n\n";
 
-/// Builds the completion of a turn for the client.
+/// Builds the completion of a turn for the client, with the client's names of tools. A turn that ended early says so:
+/// with a text for a clearance, with the stop reason for a limit.
 fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Completion {
     let mut text = joined_text(&turn.replies);
     if turn.ended == Some(TurnEnd::Clearance) {
@@ -452,8 +469,9 @@ struct TurnStreamer<'a> {
 }
 
 impl Observer for TurnStreamer<'_> {
+    /// Streams the text that the turn has produced so far, as far as it is not sent yet.
     fn before_need(&mut self, conversation: &Conversation) {
-        // The remaining text is sent at the end of the answer.
+        // After the turn, the rest of the text is sent with the end of the answer.
         if conversation.is_turn_over() {
             return;
         }
@@ -481,6 +499,8 @@ impl Observer for TurnStreamer<'_> {
         }
     }
 
+    /// Joins the labels that other conversations of the tenant have written to stores while the person decided, so
+    /// that the approved call is judged with the current ones.
     fn before_decision<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,
@@ -497,6 +517,7 @@ impl Observer for TurnStreamer<'_> {
         })
     }
 
+    /// Stops a call whose client, conversation or tool an admin has frozen since it was judged.
     fn before_run<'a>(
         &'a mut self,
         _: &'a mut Conversation,

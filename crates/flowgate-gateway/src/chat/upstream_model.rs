@@ -28,6 +28,8 @@ impl ChatModel for UpstreamModel<'_> {
         self.model.name()
     }
 
+    /// Queries the model, adds the time that it takes to the total of the turn, and fails with [`Error::Cancelled`]
+    /// when the client disconnects.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -43,6 +43,7 @@ impl ConfigReader<'_> {
             wait: spec.wait_seconds.map_or(defaults.wait, seconds),
             expires_after: spec
                 .expires_minutes
+                // A question that expires at once could not be answered.
                 .map_or(defaults.expires_after, |minutes| seconds(minutes.max(1)) * 60),
             of_client: spec.open_questions.map_or(defaults.of_client, NonZeroU32::get),
             of_conversation: spec
@@ -66,7 +67,7 @@ impl ConfigReader<'_> {
                 );
             }
             (None, Some(_)) => {
-                return Err("it has a secret for a webhook, but no `webhook`: write webhook = \
+                return Err("the section has a secret for a webhook, but no `webhook`: write webhook = \
                     \"https://...\", or remove the secret"
                     .to_owned());
             }

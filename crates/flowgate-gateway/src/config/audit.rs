@@ -14,19 +14,23 @@ pub struct AuditSpec {
     pub file: PathBuf,
     /// The file of the key, which is created if it does not exist.
     pub key: PathBuf,
-    /// The time for which content is kept beside the log, if it is kept.
+    /// The time after which content beside the log is deleted; `None` if no content is recorded.
     pub content: Option<Duration>,
     /// The witnesses that receive heads of the log.
     pub witness: Option<WitnessSpec>,
 }
 
 impl ConfigReader<'_> {
+    /// Converts the section `[audit]` to settings: paths are relative to the configuration's folder, and the key is
+    /// beside the log unless the section names a file.
     pub(super) fn audit(&self, table: AuditTable) -> Result<AuditSpec, String> {
         let AuditTable { file, key_file, content_days, witness } = table;
         let key = key_file.unwrap_or_else(|| file.with_extension("key"));
+        // Without `content-days`, no content is recorded.
         let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
         let (file, key) = (self.folder.join(file), self.folder.join(key));
         let witness = witness.map(|table| self.witness(table, &file)).transpose();
+        // The caller adds the name of the section before the dot.
         let witness = witness.map_err(|why| format!(".witness: {why}"))?;
         Ok(AuditSpec { file, key, content, witness })
     }

@@ -37,11 +37,11 @@ impl ConfigReader<'_> {
         let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
         let certificate = certificate.map_err(|error| format!("certificate: {error}"))?;
         if key.is_none() && certificate.is_none() {
-            return Err("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]".to_owned());
+            return Err("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]".to_owned());
         }
         if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Err(format!(
-                "its key is too short and can be guessed: use at least {MIN_KEY} characters"
+                "the key is too short and can be guessed: use at least {MIN_KEY} characters"
             ));
         }
         let upstream =
@@ -58,7 +58,9 @@ impl ConfigReader<'_> {
             }
         }
         if upstream.is_none() && servers.is_empty() {
-            return Err("it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
+            return Err(
+                "the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned()
+            );
         }
         let path = self.folder.join(&spec.policy);
         let source = self.text(&path)?;

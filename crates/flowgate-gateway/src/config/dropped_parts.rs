@@ -1,18 +1,21 @@
-//! Reads `dropped-fields` and `dropped-tools` of an upstream: what its clients may send although the gateway does not
-//! understand it. The gateway drops it, so that the upstream never receives it.
+//! Reads `dropped-fields` and `dropped-tools` of an upstream: fields and tools that its clients may send although
+//! the gateway does not understand them. The gateway drops them, so that the upstream never receives them.
 
 use flowgate_lm::wire::DroppedParts;
 
 /// The most entries of each list.
 const MAX_ENTRIES: usize = 64;
 
-/// Checks both lists.
+/// Checks the lists `dropped-fields` and `dropped-tools`, which clients may send and the upstream never receives, and
+/// returns them in the form that the decoder of requests uses.
 ///
 /// # Errors
 /// If an entry cannot be the path of a field or the type of a tool.
 pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<DroppedParts, String> {
     if fields.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
-        return Err(format!("`dropped-fields` and `dropped-tools` may have {MAX_ENTRIES} entries each"));
+        return Err(format!(
+            "`dropped-fields` and `dropped-tools` may have at most {MAX_ENTRIES} entries each"
+        ));
     }
     let is_word = |word: &str| {
         !word.is_empty()

@@ -8,11 +8,11 @@ use crate::secret::Secret;
 /// A role; each role includes the preceding ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// See questions.
+    /// Sees questions.
     Viewer,
-    /// Decide them.
+    /// Decides questions.
     Approver,
-    /// Freeze and thaw.
+    /// Freezes and thaws, and deletes content.
     Admin,
 }
 
@@ -67,7 +67,8 @@ impl ConfigReader<'_> {
         clients: &[ClientSettings],
     ) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        let key = key.ok_or("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
+        let key =
+            key.ok_or("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
         if key.len() < MIN_KEY {
             return Err(format!(
                 "the key is too short and can be guessed: use at least {MIN_KEY} characters"
@@ -79,6 +80,7 @@ impl ConfigReader<'_> {
             RoleSpec::Admin => Role::Admin,
         };
         let tenants = spec.tenants;
+        // A person without tenants is responsible for all of them.
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);
         let policies = clients.iter().filter(is_visible).map(|client| client.policy.as_ref());
         let may_read = Clearance::read(spec.may_read.as_deref(), &policies)?;

@@ -24,10 +24,10 @@ pub struct McpServer {
 }
 
 impl ClientSettings {
-    /// Returns the upstream of its requests.
+    /// Returns the upstream that receives the client's requests for a model.
     ///
     /// # Errors
-    /// If it may not send any to a model.
+    /// If the configuration gives the client no upstream.
     pub(crate) fn upstream(&self) -> Result<&UpstreamConfig, &'static str> {
         self.upstream
             .as_deref()
@@ -39,17 +39,20 @@ impl ClientSettings {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// Returns the tool that the client offers its model under a name.
+    /// Returns the tool that the client offers its model under a name: the tool of a server if the name begins with the
+    /// server's prefix, otherwise a tool of the client itself.
     pub(crate) fn tool_of(&self, name: &str) -> Tool {
         let mut servers = self.servers.iter();
-        let found = servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));
-        match found {
+        let server_and_rest =
+            servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));
+        match server_and_rest {
+            // A name that is nothing but the prefix names no tool of the server.
             Some((server, rest)) if !rest.is_empty() => Tool::of(&server.name, rest),
             _ => Tool::local(name),
         }
     }
 
-    /// Returns the name under which the client offers a tool.
+    /// Returns the name under which the client offers a tool to its model; the inverse of [`tool_of`](Self::tool_of).
     pub(crate) fn name_of(&self, tool: &Tool) -> String {
         let server = tool.server.as_deref().and_then(|name| self.server(name));
         let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();
@@ -58,6 +61,7 @@ impl ClientSettings {
 }
 
 impl ConfigReader<'_> {
+    /// Checks the section of the server `name`, and creates the client for its address.
     pub(super) fn server(&self, name: &str, spec: ServerSpec) -> Result<McpServer, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name == Tool::FLOWGATE_SERVER {
@@ -66,7 +70,7 @@ impl ConfigReader<'_> {
             );
         }
         if name.is_empty() || !name.chars().all(is_name) {
-            return Err("the name of the server has characters other than letters, digits, `-`, `_` and `.`"
+            return Err("the name of the server has characters other than letters, digits, `-`, `_` and `.`: rename the server"
                 .to_owned());
         }
         if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
@@ -74,10 +78,12 @@ impl ConfigReader<'_> {
         }
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err("the key contains characters that an HTTP header cannot contain".to_owned());
+            return Err("the key contains characters that an HTTP header cannot contain, such as a line break: check the key".to_owned());
         }
         let authorities = self.authorities(&spec.url, spec.ca_file.as_deref())?;
         let upstream = McpServerClient::new(&spec.url, key, &authorities);
+        // Without the setting, the tools of the first list of a server count as approved; only changes need an
+        // approval.
         let approves_first = match spec.tools.as_deref() {
             None | Some("first") => false,
             Some("approved") => true,

@@ -59,8 +59,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         with_ca("http://localhost", "p.flow"),
-        "upstreams.local: it has a `ca-file`, but its `url` does not begin with https://: correct the `url`, \
-        or remove the `ca-file`",
+        "upstreams.local: the section has a `ca-file`, but its `url` does not begin with https://: correct the `url`, or remove the `ca-file`",
     );
     check(
         with_ca("https://localhost", "p.flow"),
@@ -87,7 +86,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         format!("{UPSTREAM}{}", CLIENT.replace("KEY", "SHORT")),
-        "clients.a: its key is too short and can be guessed: use at least 16 characters",
+        "clients.a: the key is too short and can be guessed: use at least 16 characters",
     );
     check(
         format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "bad.flow")),
@@ -100,12 +99,11 @@ fn problems_are_named_with_their_place() {
     );
     check(
         format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
-        "clients.b: its key is also that of a: give each client its own key",
+        "clients.b: the key is also that of a: give each client its own key",
     );
     check(
         format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
-        "upstreams.local: it has both a key and `pass-key`: remove the key if clients send their own, or \
-        `pass-key` otherwise",
+        "upstreams.local: the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise",
     );
     let asks = |more: &str| format!("{UPSTREAM}{}{more}", CLIENT.replace("p.flow", "asks.flow"));
     check(asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
@@ -124,7 +122,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
-        "predicates: no policy declares `extern is_foe`",
+        "predicates: no policy declares `extern is_foe`: declare it in a policy, or remove the entry",
     );
     let with = |more: &str| format!("{UPSTREAM}{CLIENT}{more}");
     check(
@@ -144,7 +142,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         witness("every = 9"),
-        "audit.witness: it has neither `file` nor `url`: write file = \"FILE\" or url = \"https://...\"",
+        "audit.witness: the section has neither `file` nor `url`: write file = \"FILE\" or url = \"https://...\"",
     );
     check(
         witness("file = \"audit.jsonl\""),
@@ -157,7 +155,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
-        "audit.witness: it has a key or a `ca-file`, but no server that uses them: write url = \
+        "audit.witness: the section has a key or a `ca-file`, but no server that uses them: write url = \
         \"https://...\", or remove them",
     );
     check(
@@ -175,7 +173,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         with("[people.ann]\nrole = \"admin\"\n"),
-        "people.ann: it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
+        "people.ann: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
     );
     check(
         with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
@@ -184,7 +182,7 @@ fn problems_are_named_with_their_place() {
     check(with("mcp = [\"web\"]\n"), "clients.a: the configuration has no server `web`; known ones are: ");
     check(
         CLIENT.replace("upstream = \"local\"\n", ""),
-        "clients.a: it has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]",
+        "clients.a: the section has no upstream: write upstream = \"NAME\", or mcp = [\"NAME\"]",
     );
     check(
         with("[mcp.web]\nurl = \"web\"\n"),

@@ -6,6 +6,8 @@ use super::file::TlsTable;
 use crate::tls::files::{TlsFiles, TlsSettings};
 
 impl ConfigReader<'_> {
+    /// Loads the files that the section names, relative to the configuration's folder. The caller adds the name of the
+    /// section to an error.
     pub(super) fn tls(&self, table: TlsTable) -> Result<TlsSettings, String> {
         let TlsTable { certificate, key, client_ca } = table;
         let files = TlsFiles {
@@ -140,7 +142,7 @@ mod tests {
         check(
             "gateway.pem",
             "",
-            "clients.b: it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]",
+            "clients.b: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `certificate` with client-ca in [tls]",
         );
         check(
             "",
@@ -159,7 +161,7 @@ mod tests {
         check(
             "gateway.pem",
             &twice,
-            "clients.c: its certificate is also that of b: give each client its own certificate",
+            "clients.c: the certificate is also that of b: give each client its own certificate",
         );
         check(
             "none.pem",

@@ -10,7 +10,7 @@ use super::ConfigReader;
 use super::file::WitnessTable;
 use crate::secret::Secret;
 
-/// After how many lines of the log a witness is notified, or after how many seconds.
+/// The number of lines of the log, and the number of seconds, after which a witness receives the next head.
 const DEFAULT_LINES: u32 = 64;
 const DEFAULT_SECONDS: u32 = 60;
 /// The limits on how far a required witness may be behind.
@@ -53,7 +53,7 @@ pub struct DeliveryRequirement {
 }
 
 impl ConfigReader<'_> {
-    /// Reads the table of the witness of the log in the file `log`.
+    /// Checks the section `[audit.witness]` of the audit log in the file `log`, and fills in the defaults.
     pub(super) fn witness(&self, table: WitnessTable, log: &Path) -> Result<WitnessSpec, String> {
         let key = self.key(table.key_from.as_deref(), table.key_file.as_deref())?;
         let file = table.file.map(|file| self.folder.join(file));
@@ -70,15 +70,18 @@ impl ConfigReader<'_> {
             }
             Some(_) => return Err("the address in `url` does not begin with https:// or http://".to_owned()),
             None if key.is_some() || table.ca_file.is_some() => {
-                return Err("it has a key or a `ca-file`, but no server that uses them: write url = \
+                return Err(
+                    "the section has a key or a `ca-file`, but no server that uses them: write url = \
                     \"https://...\", or remove them"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             None => None,
         };
         if file.is_none() && url.is_none() {
             return Err(
-                "it has neither `file` nor `url`: write file = \"FILE\" or url = \"https://...\"".to_owned()
+                "the section has neither `file` nor `url`: write file = \"FILE\" or url = \"https://...\""
+                    .to_owned(),
             );
         }
         let has_bounds = table.behind_lines.is_some() || table.behind_seconds.is_some();

@@ -46,6 +46,7 @@ impl DatabaseAddress {
             return Ok(Self::Memory);
         }
         match text.split_once(':') {
+            // `sqlite::memory:` is rejected, since it means another address here: `memory`.
             Some(("sqlite", path)) if !path.is_empty() && !path.starts_with(':') => {
                 Ok(Self::File(folder.join(path.strip_prefix("//").unwrap_or(path))))
             }
@@ -66,7 +67,7 @@ impl DatabaseAddress {
                 let authority = rest.split(['?', '#']).next().unwrap_or_default();
                 let host = match authority.rsplit_once('@') {
                     Some((_, host)) => host,
-                    // A password that holds `?` or `#` and is not escaped: nothing before its end can be told from it.
+                    // The password contains an unescaped `?` or `#`, so its end is unknown, and no part of it may show.
                     None if rest.contains('@') => "",
                     None => authority,
                 };

@@ -13,7 +13,7 @@ pub(crate) struct Freeze {
     pub(crate) since: i64,
 }
 
-/// The cached facts; not used where other gateways write as well.
+/// The cached facts; not used if other gateways write to the database as well.
 #[derive(Debug, Default)]
 pub(super) struct DatabaseCache(Mutex<DatabaseCacheState>);
 
@@ -60,7 +60,8 @@ impl DatabaseCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the record of a tenant's stores, if it is known.
+    /// Returns the record of a tenant's stores. The outer `None` means that the cache does not know it, the inner one
+    /// that the tenant has no record.
     pub(super) fn tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.lock().tenants.get(tenant).map(|known| known.record.clone())
     }
@@ -70,7 +71,7 @@ impl DatabaseCache {
         self.lock().tenants.get(tenant).is_some_and(|known| known.is_persisted)
     }
 
-    /// Adds the record of a tenant's stores that was read from the database, if none is known.
+    /// Adds the record of a tenant's stores that was read from the database, unless the cache has one already.
     pub(super) fn add_tenant(&self, tenant: &str, record: Option<String>) {
         let read = TenantRecord { record, is_persisted: true };
         self.lock().tenants.entry(tenant.to_owned()).or_insert(read);
@@ -90,17 +91,18 @@ impl DatabaseCache {
         }
     }
 
-    /// Returns the freezes, or the number of changes so far if they are not known.
+    /// Returns the freezes; if they are not cached, returns the number of changes so far, for
+    /// [`set_freezes`](Self::set_freezes).
     pub(super) fn freezes(&self) -> Result<Arc<[Freeze]>, u64> {
-        let known = self.lock();
-        known.freezes.clone().ok_or(known.changes)
+        let state = self.lock();
+        state.freezes.clone().ok_or(state.changes)
     }
 
     /// Sets the freezes as they were at change number `changes`; ignored if they have changed since.
     pub(super) fn set_freezes(&self, changes: u64, freezes: &Arc<[Freeze]>) {
-        let mut known = self.lock();
-        if known.changes == changes {
-            known.freezes = Some(Arc::clone(freezes));
+        let mut state = self.lock();
+        if state.changes == changes {
+            state.freezes = Some(Arc::clone(freezes));
         }
     }
 
@@ -109,8 +111,8 @@ impl DatabaseCache {
         self.lock().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
     }
 
-    /// Records that chats with `prefix` belong to this conversation alone, and that chats with the other `prefixes`
-    /// may belong to it.
+    /// Records that chats with `prefix` belong to this conversation alone, and that chats with the other `prefixes` may
+    /// belong to it. Prefixes are digests of the beginnings of a chat.
     pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
         self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.lock().chats;
@@ -121,8 +123,8 @@ impl DatabaseCache {
         chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
     }
 
-    /// Records that chats with these prefixes may belong to this conversation, and drops what is known of the
-    /// conversation itself.
+    /// Drops the prefix of this conversation, and each of these prefixes, which now may belong to two conversations,
+    /// from the cache.
     pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
         let chats = &mut self.lock().chats;
         chats.forget(client, name);
@@ -141,9 +143,9 @@ impl DatabaseCache {
 
     /// Drops the freezes, since one was added or removed.
     pub(super) fn forget_freezes(&self) {
-        let mut known = self.lock();
-        known.changes += 1;
-        known.freezes = None;
+        let mut state = self.lock();
+        state.changes += 1;
+        state.freezes = None;
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct CallerStep<I, O> {
 }
 
 impl<I, O> CallerStep<I, O> {
-    /// Has the caller take the step.
+    /// Sends the input of the step to the caller, and waits until the caller has taken the step.
     ///
     /// # Errors
     /// If the step fails, or the caller does not wait any more.
@@ -29,8 +29,9 @@ impl<I, O> CallerStep<I, O> {
 }
 
 impl Database {
-    /// Runs an operation in one transaction, and the step that it has this caller take. The operation may run on
-    /// another thread: it sends the input of the step here, and waits for the output in its transaction.
+    /// Runs `operation` in one transaction. When the operation takes its [`CallerStep`], runs `step` here with the
+    /// input and returns the output to the operation, which may run on another thread. If the step fails, the operation
+    /// can fail, and its transaction is rolled back.
     pub(super) async fn run_with_step<T, I, O>(
         &self,
         operation: impl for<'t> FnOnce(&'t mut DynTransaction<'t>, CallerStep<I, O>) -> OperationFuture<'t, T>
@@ -48,6 +49,7 @@ impl Database {
         let step_of_caller = CallerStep { input: input_sender, output };
         let mut operation = pin!(self.run(Access::Transaction, move |tx| operation(tx, step_of_caller)));
         tokio::select! {
+            // An operation that has ended without the step is noticed first.
             biased;
             outcome = &mut operation => return outcome,
             // An operation that does not need the step drops it.

@@ -6,26 +6,27 @@ use axum::http::StatusCode;
 use super::error::DatabaseError;
 
 /// The message when the store cannot be read or written.
-const STORE: &str =
-    "the gateway's database failed, and nothing was done; the log of the gateway has the reason";
+const STORE: &str = "the gateway's database failed, and the request was not stored; a call that was already sent to an MCP server may have run: check that before you send it again; the log of the gateway has the reason";
 /// The message when a new key or name cannot be generated.
 const RANDOM: &str =
     "the operating system of the gateway returned no random bytes, and nothing was done: try again";
 /// The message when the audit log cannot be written.
-const AUDIT: &str =
-    "nothing was done, since the audit log cannot be written; the log of the gateway has the reason";
+const AUDIT: &str = "the request was not stored, since the audit log cannot be written; a call that was already sent to an MCP server may have run; the log of the gateway has the reason";
 
 /// The message when a required witness has not received the head of the audit log.
 const WITNESS: &str = "no turn begins while the witness of the audit log is too far behind; the log of the gateway has the reason";
 
 impl DatabaseError {
-    /// Returns the message for the client: one of a few constants.
+    /// Returns the message for the client: one of a few constants, without details of the database, which an agent
+    /// would pass on to its model.
     pub(crate) fn client_message(&self) -> &'static str {
         match self {
             Self::Overtaken => "another request extended the conversation in the meantime: try again",
             Self::Withdrawn => "an approval was used, withdrawn or expired in the meantime: try again",
             Self::ConversationHeld => "another request holds the conversation: try again when it is answered",
-            Self::Timeout => "the gateway's database did not answer in time, and nothing was done: try again",
+            Self::Timeout => {
+                "the gateway's database did not answer in time, and the request was not stored; a call that was already sent to an MCP server may have run: check that, and try again"
+            }
             Self::Audit(_) => AUDIT,
             Self::Unwitnessed => WITNESS,
             Self::NoRandomBytes => RANDOM,
@@ -66,7 +67,7 @@ mod tests {
         "another request extended the conversation in the meantime: try again",
         "an approval was used, withdrawn or expired in the meantime: try again",
         "another request holds the conversation: try again when it is answered",
-        "the gateway's database did not answer in time, and nothing was done: try again",
+        "the gateway's database did not answer in time, and the request was not stored; a call that was already sent to an MCP server may have run: check that, and try again",
         AUDIT,
         WITNESS,
         RANDOM,

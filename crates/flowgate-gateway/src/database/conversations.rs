@@ -1,9 +1,10 @@
 //! Finds, opens and deletes conversations in the database, and leases them to gateways.
 //!
 //! A gateway that extends a conversation holds a lease on it (columns of its row that name the gateway and the end of
-//! the lease), so that concurrent requests are serialized across gateways. A turn is persisted only if no other was
-//! persisted since, so that nothing is lost even if two gateways hold the lease. Rows are locked in one order:
-//! questions, the tenant, the conversation, the client.
+//! the lease), so that concurrent requests are serialized across gateways. A turn is persisted only if no other turn
+//! was persisted since the conversation was opened, so that nothing is lost even if two gateways believe to hold the
+//! lease. Transactions lock rows in one order, which excludes deadlocks: questions, the tenant, the conversation, the
+//! client.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ const CHUNK: usize = 64;
 /// The number of longest prefixes that are looked up first; for a continued chat, one of these is found.
 const FIRST: usize = 4;
 
-/// A persisted conversation.
+/// A persisted conversation whose lease this gateway has taken.
 #[derive(Debug)]
 pub(crate) struct OpenedConversation {
     /// Its number, which is never reused.
@@ -53,9 +54,10 @@ impl Database {
         self.cache.chat(client, longest).filter(|_| !self.is_shared)
     }
 
-    /// Returns the conversation that a chat continues: the only one of the client's that has the longest of these
-    /// prefixes that any of them has. `prefixes` is sorted, the shortest first. They are searched in chunks from the
-    /// longest on, since most chats continue one of their longest prefixes; the first chunk is small.
+    /// Returns the conversation that a chat with these prefixes (sorted, shortest first) continues: the one to which
+    /// the longest stored prefix belongs; `None` if no prefix is stored, or the longest belongs to several
+    /// conversations of the client. The prefixes are searched in chunks from the longest on, since most chats continue
+    /// one of their longest prefixes; the first chunk is small.
     pub(crate) async fn find_by_chat(
         &self,
         client: &str,
@@ -64,10 +66,10 @@ impl Database {
         let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST));
         for chunk in std::iter::once(longest).chain(shorter.rchunks(CHUNK)) {
             let (client, chunk) = (client.to_owned(), chunk.to_vec());
-            let found = self.run(Access::Query, move |tx| {
+            let chunk_match = self.run(Access::Query, move |tx| {
                 Box::pin(async move { find_in_chunk(tx, &client, &chunk).await })
             });
-            match found.await? {
+            match chunk_match.await? {
                 ChatMatch::Absent => {}
                 ChatMatch::Only(name) => return Ok(Some(name)),
                 ChatMatch::Ambiguous => return Ok(None),
@@ -76,8 +78,8 @@ impl Database {
         Ok(None)
     }
 
-    /// Opens a conversation and takes the lease; recreates it without turns if it does not exist or was stored on another basis.
-    /// The first `known` turns are not read.
+    /// Opens a conversation and takes the lease; creates it if it does not exist, and recreates it without turns if it
+    /// was stored on another basis. The first `known` turns, which the caller has in memory, are not read.
     ///
     /// # Errors
     /// [`DatabaseError::ConversationHeld`] if another gateway has the lease.
@@ -100,6 +102,8 @@ impl Database {
         let (cache, is_shared) = (Arc::clone(&self.cache), self.is_shared);
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                // Without other gateways, a conversation of which nothing is in memory is mostly new: it is inserted
+                // without a query for it first.
                 if !is_shared
                     && known == 0
                     && let Some(opened) = new.insert(tx).await?
@@ -194,7 +198,8 @@ impl Database {
         }
     }
 
-    /// Renews the leases of this gateway.
+    /// Renews the leases that this gateway holds. A failure does not prevent the renewal of the others; it is returned
+    /// at the end.
     pub(crate) async fn renew_leases(&self) -> Result<(), DatabaseError> {
         let held: Vec<(String, String)> = {
             let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,14 +216,14 @@ impl Database {
                     tx.execute(sql, &values).await.map(drop)
                 })
             });
-            // The others are renewed even if one is not.
+            // The other leases are renewed even if this one is not.
             outcome = outcome.and(renewed.await);
         }
         outcome
     }
 
-    /// Returns the conversations of a client that were used longest ago, beyond the `most` that it may have. `newest`
-    /// is not one of them.
+    /// Returns the conversations by which a client exceeds its limit `most`, at most 1000: those that were used longest
+    /// ago, without `newest` and those whose lease is held.
     pub(crate) async fn least_recently_used(
         &self,
         client: &str,
@@ -237,14 +242,14 @@ impl Database {
         .await
     }
 
-    /// Deletes a conversation with its journal. The labels of its stores and the texts that its client was shown are
-    /// kept.
+    /// Deletes a conversation with its journal, but neither the labels of its tenant's stores nor the texts that its
+    /// client was shown.
     pub(crate) async fn delete_conversation(&self, client: &str, name: &str) -> Result<(), DatabaseError> {
         self.cache.forget_chat(client, name);
         let (cache, client, name) = (Arc::clone(&self.cache), client.to_owned(), name.to_owned());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
-                // A turn may have been persisted before.
+                // A turn may have been persisted, and its chat cached, between the first call and this transaction.
                 cache.forget_chat(&client, &name);
                 delete_named(tx, &client, &name).await
             })
@@ -282,15 +287,18 @@ impl Database {
     }
 }
 
-/// The conversations that have a prefix of a chat.
+/// The outcome of looking up the prefixes of a chat.
 #[derive(Debug, PartialEq, Eq)]
 enum ChatMatch {
+    /// No conversation has one of the prefixes.
     Absent,
+    /// The conversation that alone has the longest stored prefix.
     Only(String),
+    /// Several conversations have the longest stored prefix.
     Ambiguous,
 }
 
-/// Finds the conversations that have the longest of these prefixes that any of them has.
+/// Finds the longest of these prefixes (sorted, shortest first) that the database has, and its conversation.
 async fn find_in_chunk(
     tx: &mut DynTransaction<'_>,
     client: &str,
@@ -305,9 +313,10 @@ async fn find_in_chunk(
     values.extend(chunk.iter().map(SqlValue::from));
     let mut rows = tx.query(&sql, &values).await?;
     let pair = |row: &mut SqlRow| Ok((row.text(0)?, row.text(1)?));
-    let known: Vec<(String, String)> = rows.iter_mut().map(pair).collect::<Result<_, DatabaseError>>()?;
+    let stored: Vec<(String, String)> = rows.iter_mut().map(pair).collect::<Result<_, DatabaseError>>()?;
     for prefix in chunk.iter().rev() {
-        let mut names = known.iter().filter(|(known, _)| known == prefix).map(|(_, name)| name);
+        let mut names =
+            stored.iter().filter(|(stored_prefix, _)| stored_prefix == prefix).map(|(_, name)| name);
         match (names.next(), names.next()) {
             (Some(name), None) => return Ok(ChatMatch::Only(name.clone())),
             (Some(_), Some(_)) => return Ok(ChatMatch::Ambiguous),
@@ -328,7 +337,7 @@ struct NewConversation {
 }
 
 impl NewConversation {
-    /// Begins the conversation; returns nothing if it exists.
+    /// Inserts the conversation without turns; returns `None` if there is one of this name.
     async fn insert(&self, tx: &mut DynTransaction<'_>) -> Result<Option<OpenedConversation>, DatabaseError> {
         let Self { client, name, basis, key, holder, until } = self;
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
@@ -366,7 +375,7 @@ async fn read_inputs(tx: &mut DynTransaction<'_>, id: i64, from: i64) -> Result<
 
 /// Deletes the conversation of a client with this name, if there is one.
 async fn delete_named(tx: &mut DynTransaction<'_>, client: &str, name: &str) -> Result<(), DatabaseError> {
-    // From here on, no turn of it can be persisted.
+    // Locks the row: from here on, no turn of the conversation can be persisted.
     let sql = "UPDATE conversations SET used = used WHERE client = ?1 AND name = ?2 RETURNING id";
     match tx.query(sql, &[client.into(), name.into()]).await?.first() {
         Some(row) => delete(tx, client, row.integer(0)?).await,
@@ -374,7 +383,7 @@ async fn delete_named(tx: &mut DynTransaction<'_>, client: &str, name: &str) -> 
     }
 }
 
-/// Deletes a conversation whose row this transaction has locked.
+/// Deletes a conversation, whose row this transaction has locked, with its prefixes and turns.
 async fn delete(tx: &mut DynTransaction<'_>, client: &str, id: i64) -> Result<(), DatabaseError> {
     let sql = "SELECT prefixes FROM turns WHERE conversation = ?1 AND prefixes <> ''";
     let mut rows = tx.query(sql, &[id.into()]).await?;
@@ -389,7 +398,7 @@ async fn delete(tx: &mut DynTransaction<'_>, client: &str, id: i64) -> Result<()
         values.extend(chunk.iter().map(|prefix| SqlValue::from(*prefix)));
         tx.execute(&sql, &values).await?;
     }
-    // Its turns are deleted with it.
+    // The foreign key deletes the turns together with the row.
     tx.execute("DELETE FROM conversations WHERE id = ?1", &[id.into()]).await?;
     Ok(())
 }

@@ -26,9 +26,9 @@ pub enum DatabaseError {
     Closed,
     /// Another gateway uses the file.
     FileInUse(String),
-    /// The lock file names a database, and there is none.
+    /// The lock file names a database, but the database file does not exist.
     DatabaseMissing(String),
-    /// The lock file names another database than the one that is there.
+    /// The lock file names another database than the one in the database file.
     DatabaseSwapped(String),
     /// The file cannot be locked.
     Lock(String, std::io::Error),
@@ -120,7 +120,8 @@ impl fmt::Display for DatabaseError {
 impl std::error::Error for DatabaseError {}
 
 impl DatabaseError {
-    /// Returns whether a row that a statement refers to does not exist.
+    /// Returns whether a statement failed because a row that it refers to does not exist. On SQLite, whose primary
+    /// error code does not distinguish the constraints, also returns true for every other violated constraint.
     pub(super) fn is_constraint_violation(&self) -> bool {
         match self {
             Self::Sqlite(error) => {
@@ -148,6 +149,7 @@ pub enum MigrationError {
 }
 
 impl fmt::Display for MigrationError {
+    /// Writes which migration is affected and, where that helps, what to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Postgres(error) => write!(f, "{error}"),

@@ -9,11 +9,12 @@ use super::error::DatabaseError;
 use super::transaction::{Access, SqlRow};
 
 impl Database {
-    /// Returns all freezes. From the cache, if only this gateway writes to the database; otherwise from the database.
-    /// What was read is cached only if no freeze has changed since the `changes` that the cache counted before.
+    /// Returns all freezes: from the cache if only this gateway writes to the database, otherwise from the database.
+    /// Freezes that were read are cached only if the cache counted no change while they were read (`changes`).
     pub(crate) async fn freezes(&self) -> Result<Arc<[Freeze]>, DatabaseError> {
         let changes = match self.cache.freezes() {
-            Ok(known) if !self.is_shared => return Ok(known),
+            Ok(cached) if !self.is_shared => return Ok(cached),
+            // The number is not used: a shared database is not cached.
             Ok(_) => 0,
             Err(changes) => changes,
         };
@@ -34,8 +35,9 @@ impl Database {
         Ok(freezes)
     }
 
-    /// Adds a freeze.
+    /// Adds a freeze, ordered by the person `who`; has no effect if the target is frozen already.
     pub(crate) async fn freeze(&self, kind: &str, what: &str, who: &str) -> Result<(), DatabaseError> {
+        // Invalidates the cache on return, also if the request is cancelled and the outcome unknown.
         let _changes = FreezeCacheGuard(&self.cache);
         let (kind, what, who) = (kind.to_owned(), what.to_owned(), who.to_owned());
         let cache = Arc::clone(&self.cache);
@@ -51,6 +53,7 @@ impl Database {
 
     /// Removes a freeze; returns whether there was one.
     pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, DatabaseError> {
+        // Invalidates the cache on return, also if the request is cancelled and the outcome unknown.
         let _changes = FreezeCacheGuard(&self.cache);
         let (kind, what) = (kind.to_owned(), what.to_owned());
         let cache = Arc::clone(&self.cache);

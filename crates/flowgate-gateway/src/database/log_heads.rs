@@ -1,8 +1,8 @@
 //! Stores the heads of audit logs (the number and the digest of the newest record) in the database, in the transactions
 //! that persist turns and decisions.
 //!
-//! A truncated log can be detected only against another record: a gateway whose log is behind its database does not
-//! start.
+//! They show that a log was truncated, which the log itself cannot show: a gateway whose log lacks a recorded head does
+//! not start. `recorder` opens the log, and `flowgate audit` reads the heads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct TrackedAuditLog {
     id: String,
     end: Arc<LastLineHandle>,
     /// The number of the last line that the database has recorded.
-    kept: AtomicI64,
+    recorded_seq: AtomicI64,
 }
 
 /// A conversation in the database.
@@ -55,6 +55,7 @@ impl Database {
                 Ok(DatabaseLogAnchors {
                     database: identity.text(0)?,
                     is_shared,
+                    // `began_empty` is 0 if the database had conversations before it recorded logs.
                     is_upgraded: identity.integer(1)? == 0,
                     logs: tx.query(sql, &[]).await?.iter_mut().map(read_anchor).collect::<Result<_, _>>()?,
                 })
@@ -74,6 +75,7 @@ impl Database {
                         id: row.integer(0)?,
                         client: row.text(1)?,
                         name: row.text(2)?,
+                        // Turns are numbered from 0.
                         turns: row.integer(3)?.saturating_add(1),
                     })
                 };
@@ -83,9 +85,9 @@ impl Database {
         .await
     }
 
-    /// Records the head of this log, and removes those of the logs that it replaces. From now on, the transactions of
-    /// turns and decisions store newer heads. With `is_begun_anew`, existing conversations may have turns that the log
-    /// has lost.
+    /// Records the head of the gateway's log, and deletes the heads of the logs that it replaces. From now on, the
+    /// transactions of turns and decisions store newer heads. `is_begun_anew` says that the log has lost lines: the
+    /// conversations that exist now may have turns that it does not contain, and are noted as older than the log.
     pub(crate) async fn watch(&self, log: &AuditLog, is_begun_anew: bool) -> Result<(), DatabaseError> {
         let (id, key, last_line) = (log.id().to_string(), log.key().to_string(), log.last_line());
         let head = last_line.get();
@@ -107,19 +109,23 @@ impl Database {
             })
         });
         recorded.await?;
-        let persisted_seq = AtomicI64::new(seq);
-        self.log
-            .set(TrackedAuditLog { id, end: last_line, kept: persisted_seq })
-            .map_err(|_| DatabaseError::Audit("the database already tracks a log of this gateway".to_owned()))
+        let recorded_seq = AtomicI64::new(seq);
+        self.log.set(TrackedAuditLog { id, end: last_line, recorded_seq }).map_err(|_| {
+            DatabaseError::Audit(
+                "this gateway already tracks another audit log in its database; this is a defect of Flowgate"
+                    .to_owned(),
+            )
+        })
     }
 
-    /// Returns the head of the log, if it is newer than the one in the database. The lines for a transaction are
-    /// appended to the log before.
+    /// Returns the head of the log, if it is newer than the one in the database. The caller has appended the lines
+    /// about its transaction to the log before, so that the head covers them. `None` if there is no newer one, or no
+    /// log.
     pub(super) fn newer_head(&self) -> Option<NewerLogHead> {
-        let TrackedAuditLog { id, end, kept } = self.log.get()?;
+        let TrackedAuditLog { id, end, recorded_seq } = self.log.get()?;
         let head = end.get();
         let seq = number(head.seq);
-        (seq > kept.load(Ordering::Relaxed)).then(|| NewerLogHead {
+        (seq > recorded_seq.load(Ordering::Relaxed)).then(|| NewerLogHead {
             log: id.clone(),
             seq,
             hash: head.hash.to_string(),
@@ -128,8 +134,8 @@ impl Database {
 
     /// Notes that the database has recorded this head.
     pub(super) fn set_recorded(&self, newer: Option<&NewerLogHead>) {
-        if let (Some(newer), Some(watched)) = (newer, self.log.get()) {
-            watched.kept.fetch_max(newer.seq, Ordering::Relaxed);
+        if let (Some(newer), Some(tracked)) = (newer, self.log.get()) {
+            tracked.recorded_seq.fetch_max(newer.seq, Ordering::Relaxed);
         }
     }
 
@@ -156,6 +162,7 @@ pub(super) async fn update_log_head(
     tx.execute(sql, &[(*seq).into(), hash.into(), log.into()]).await.map(drop)
 }
 
+/// Reads a row of the table `audit_logs`: a log, its key, and the head and the conversation recorded for it.
 fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
     let damaged = DatabaseError::Damaged(
         "a row of the table `audit_logs` has an invalid hash, key or number of a log head",

@@ -7,9 +7,9 @@ use super::Database;
 use super::error::DatabaseError;
 use super::transaction::{Access, SqlColumn};
 
-/// The migrations in order. A migration that has been released never changes.
-/// `{number}` and `{in_one_place}` are replaced by what the databases spell differently.
-pub(super) const MIGRATIONS: [(i64, &str, &str); 8] = [
+/// The migrations in order: number, name and SQL. A migration that has been released never changes. Each backend
+/// replaces `{number}` and `{in_one_place}` by its own SQL.
+pub(super) const MIGRATIONS: [(i64, &str, &str); 9] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),
     (3, "tools", include_str!("../../migrations/3_tools.sql")),
@@ -18,10 +18,11 @@ pub(super) const MIGRATIONS: [(i64, &str, &str); 8] = [
     (6, "quotations", include_str!("../../migrations/6_quotations.sql")),
     (7, "request quotas", include_str!("../../migrations/7_request_quotas.sql")),
     (8, "grants", include_str!("../../migrations/8_grants.sql")),
+    (9, "lasting grants", include_str!("../../migrations/9_lasting_grants.sql")),
 ];
 
 impl Database {
-    /// Checks that the tables are those of this program; changes nothing.
+    /// Checks that the newest applied migration is the newest one of this program; changes nothing.
     pub(super) async fn check_schema(&self) -> Result<(), DatabaseError> {
         let version = self.run(Access::Query, |tx| {
             Box::pin(async move {
@@ -39,6 +40,7 @@ impl Database {
             Err(error) => return Err(error),
         };
         let newest = MIGRATIONS.last().map(|(version, ..)| *version);
+        // No migration (`None`) is less than any.
         match version.cmp(&newest) {
             Ordering::Less => Err(DatabaseError::SchemaOlder),
             Ordering::Equal => Ok(()),

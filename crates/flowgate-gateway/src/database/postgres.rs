@@ -1,4 +1,5 @@
-//! Implements [`Backend`] for a PostgreSQL database, which any number of gateways share.
+//! Implements [`Backend`], which runs the operations of the database, for a PostgreSQL database. Any number of gateways
+//! can share one.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -32,6 +33,7 @@ const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 pub(super) struct PostgresDatabase(PgPool);
 
 impl PostgresDatabase {
+    /// Opens a pool of connections, each with time limits on its statements.
     pub(super) async fn connect(url: &str) -> Result<Self, DatabaseError> {
         let options = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
@@ -53,13 +55,14 @@ impl PostgresDatabase {
             MigrateError::VersionMissing(_) => DatabaseError::SchemaNewer,
             error => DatabaseError::Migration(MigrationError::Postgres(error)),
         });
+        // The connection returns to the pool, whose connections have limits.
         limit_times(&mut connection).await?;
         migrated
     }
 }
 
-/// Bounds the time of what the gateway no longer waits for: statements, locks, and transactions whose gateway or
-/// network has stopped, which would otherwise hold their locks for hours.
+/// Sets time limits on statements, on waiting for locks, and on idle transactions of a connection. Without these
+/// limits, work whose gateway no longer waits for it, or whose network has failed, could hold its locks for hours.
 async fn limit_times(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let limit = PATIENCE.as_millis();
     let sql = format!(
@@ -69,7 +72,8 @@ async fn limit_times(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
-/// Returns the first `count` migrations.
+/// Returns the first `count` migrations in the SQL of PostgreSQL. The gateway applies all of them; tests apply fewer,
+/// to create the tables of an earlier version.
 fn migrator(count: usize) -> Migrator {
     let migrations = MIGRATIONS.iter().take(count).map(|(version, name, sql)| {
         let sql = sql
@@ -81,7 +85,8 @@ fn migrator(count: usize) -> Migrator {
     Migrator::with_migrations(migrations.collect())
 }
 
-/// Returns whether a connection that returns to the pool can be reused.
+/// Returns whether a connection that returns to the pool can be reused; otherwise the pool closes it. A connection is
+/// not reused while it is in a transaction.
 async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     if !connection.is_in_transaction() {
         return Ok(true);
@@ -92,12 +97,15 @@ async fn is_reusable(connection: &mut PgConnection) -> Result<bool, sqlx::Error>
 }
 
 impl Backend for PostgresDatabase {
+    /// Runs an operation on a connection of the pool, in a transaction if `access` requires one.
     fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()> {
         Box::pin(async move {
             if access.is_transaction() {
                 return finish(self.0.begin().await?, operation).await;
             }
             let mut connection: PoolConnection<Postgres> = self.0.acquire().await?;
+            // Outside a transaction, each statement is committed by itself, so the actions after the commit follow the
+            // last one.
             let mut statements = PostgresTransaction::new(&mut connection);
             operation(&mut statements).await?;
             statements.committed.into_iter().for_each(|action| action());
@@ -105,12 +113,14 @@ impl Backend for PostgresDatabase {
         })
     }
 
+    /// Begins the transaction of a turn, and runs `first` in it at once.
     fn begin_turn<'b>(
         &'b self,
         _: &'b str,
         first: Operation,
     ) -> OperationFuture<'b, Box<dyn TurnTransaction>> {
         Box::pin(async move {
+            // The tenant's name is not needed: `first` locks the tenant's row until the transaction ends.
             let mut turn = self.0.begin().await?;
             first(&mut PostgresTransaction::new(&mut turn)).await?;
             Ok(Box::new(PostgresTurn(turn)) as Box<dyn TurnTransaction>)
@@ -135,6 +145,8 @@ impl Backend for PostgresDatabase {
 struct PostgresTurn(sqlx::Transaction<'static, Postgres>);
 
 impl TurnTransaction for PostgresTurn {
+    /// Runs an operation in a transaction, and commits it, unless the operation has discarded it; then runs the actions
+    /// that the operation wants after the commit. An error drops the transaction, which rolls it back.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
         Box::pin(finish(self.0, last))
     }
@@ -193,8 +205,10 @@ impl Transaction for PostgresTransaction<'_> {
     }
 }
 
+/// Builds a statement in the syntax of PostgreSQL, with its values.
 fn statement<'v>(sql: &str, values: &[SqlValue<'v>]) -> Query<'v, Postgres, PgArguments> {
     let sql: Cow<'_, str> = expand_statement(sql, NOW);
+    // `?1` is written `$1` in PostgreSQL.
     let query = sqlx::query(AssertSqlSafe(sql.replace('?', "$")));
     values.iter().fold(query, |query, value| match value {
         SqlValue::Integer(value) => query.bind(*value),
@@ -234,7 +248,7 @@ pub(super) mod tests {
         Some(format!("{server}/{name}"))
     }
 
-    /// Creates the tables of an earlier version, with rows.
+    /// Creates the tables of an earlier version, which had `count` migrations, with rows.
     pub(in crate::database) async fn create_earlier(url: &str, count: usize, rows: &[&'static str]) {
         let mut connection = PgConnection::connect(url).await.unwrap();
         migrator(count).run(&mut connection).await.unwrap();

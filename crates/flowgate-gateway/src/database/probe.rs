@@ -27,6 +27,7 @@ pub(super) struct ProbeResult {
 impl Database {
     /// Returns whether the database is writable, as of at most a second ago.
     pub(crate) async fn is_writable(&self) -> bool {
+        // Requests at the same time wait for one probe.
         let mut probed = self.probe.lock().await;
         if let Some(probed) = probed.filter(|probed| probed.at.elapsed() < FRESH) {
             return probed.is_writable;
@@ -36,7 +37,8 @@ impl Database {
         is_writable
     }
 
-    /// Writes as much as a turn.
+    /// Writes as many bytes as a turn, in a transaction, so that it fails where a turn would fail. The table `probe`
+    /// has a single row, so the database does not grow.
     async fn write_probe(&self) -> Result<(), DatabaseError> {
         self.run(Access::Transaction, |tx| {
             Box::pin(async move {

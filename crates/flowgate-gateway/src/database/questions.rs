@@ -1,8 +1,8 @@
-//! Stores questions to people, their decisions, and what was done with each approval.
+//! Stores questions to people, the decisions on them, and the use of each approval. `ApprovalService` calls this file.
 //!
 //! A question is decided once, for exactly what it asks, before it expires; an approval is used once, in the
-//! transaction that persists the turn in which its call is sent. Whatever crashes in between, an approval is neither
-//! lost nor used twice.
+//! transaction that persists the turn in which its call is sent. So no crash of a gateway loses an approval or lets it
+//! be used twice.
 
 mod asking;
 #[cfg(test)]
@@ -13,7 +13,9 @@ use serde_json::Value;
 
 use self::asking::QuestionToAsk;
 use super::Database;
+use super::changes::{NO_CHANGES, next_change};
 use super::error::DatabaseError;
+use super::lasting_grants::{self, NewGrant};
 use super::log_heads::{NewerLogHead, update_log_head};
 use super::tools::{self, ToolOffer};
 use super::transaction::{Access, DynTransaction, SqlRow};
@@ -31,7 +33,8 @@ pub(crate) enum QuestionState {
     Used,
     /// It was not decided in time, or the approval was not used in time.
     Expired,
-    /// The conversation continued without it.
+    /// The conversation continued without the answer, the call did not run, or the external state that the question is
+    /// about has changed.
     Void,
 }
 
@@ -74,6 +77,8 @@ pub(crate) struct StoredQuestion {
     pub(crate) is_granted: bool,
     /// The number of persisted turns of the conversation before, or [`TURN_OUTSIDE_CHAT`] or [`TURN_OF_TOOL_OFFER`].
     pub(crate) turn: i64,
+    /// The lasting grant that answered it; empty if none did.
+    pub(crate) lasting_grant: String,
 }
 
 /// What a person decides.
@@ -83,6 +88,8 @@ pub(crate) enum PersonDecision {
     Allow,
     /// The call may run, and so may equal calls of its conversation.
     Grant,
+    /// The call may run, and so may equal calls of all conversations of the client.
+    LastingGrant,
     /// The call must not run.
     Deny,
 }
@@ -158,13 +165,12 @@ pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
 /// The columns of a question. One that has expired and is not marked yet is shown as expired.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
-    asked, expires, decided_by, decided, change, granted, turn";
-const NO_CHANGES: DatabaseError =
-    DatabaseError::Damaged("the table `changes` has no row with the number of the last change");
+    asked, expires, decided_by, decided, change, granted, turn, lasting_grant";
 
 impl Database {
-    /// Asks a question, or returns the same question if it has not expired and its approval is not used. A new question is
-    /// recorded before any person can see it; `record` is given its predecessors that are void.
+    /// Stores a question, unless the same question is stored, has not expired and its approval is not used, or a limit
+    /// is reached. Before a new question is committed, so that a person can see it, calls `record` with the ids of the
+    /// approvals that it voids: those of equal questions about an earlier external state.
     pub(crate) async fn ask(
         &self,
         new: &NewQuestion<'_>,
@@ -225,8 +231,9 @@ impl Database {
         .await
     }
 
-    /// Returns the questions that changed after change number `after`, in the order of changes: about `target` of them,
-    /// with all questions of each change.
+    /// Returns the questions that changed after change number `after`, in the order of changes: about `target` of them.
+    /// Never returns only some questions of a change, since the next call would skip the others; reads more rows if
+    /// necessary.
     pub(crate) async fn questions_after(
         &self,
         after: i64,
@@ -235,22 +242,22 @@ impl Database {
         let mut limit = target;
         loop {
             let rows = i64::try_from(limit).unwrap_or(i64::MAX);
-            let found = self.run(Access::Query, move |tx| {
+            let questions = self.run(Access::Query, move |tx| {
                 Box::pin(async move {
                     let sql =
                         format!("SELECT {COLUMNS} FROM questions WHERE change > ?1 ORDER BY change LIMIT ?2");
                     read_all(&mut tx.query(&sql, &[after.into(), rows.into()]).await?)
                 })
             });
-            let mut found = found.await?;
-            let last = found.last().map(|question| question.change);
-            if found.len() < limit {
-                return Ok(found);
+            let mut questions = questions.await?;
+            let last = questions.last().map(|question| question.change);
+            if questions.len() < limit {
+                return Ok(questions);
             }
-            // The last change may be incomplete.
-            found.retain(|question| Some(question.change) != last);
-            if !found.is_empty() {
-                return Ok(found);
+            // The limit may have cut off questions of the last change, so this change is left to the next call.
+            questions.retain(|question| Some(question.change) != last);
+            if !questions.is_empty() {
+                return Ok(questions);
             }
             limit = limit.saturating_mul(4);
         }
@@ -267,8 +274,9 @@ impl Database {
         .await
     }
 
-    /// Returns the questions of a state, of a tenant or of all, the newest first, and how many were left out. Of more
-    /// than `limit`, each client has its newest in turn, so that a client with many questions hides no other's.
+    /// Returns the questions in a state, of a tenant or with `None` of all tenants, the newest first, and the number of
+    /// questions left out. If there are more than `limit`, the newest of each client are taken first, so that a client
+    /// with many questions cannot hide those of others.
     pub(crate) async fn questions(
         &self,
         state: QuestionState,
@@ -286,22 +294,24 @@ impl Database {
                 );
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), limit.into()]).await?;
                 // The column after `COLUMNS`.
-                let total = rows.first().map_or(Ok(0), |row| row.integer(14))?;
-                let mut found = read_all(&mut rows)?;
-                found.sort_by_key(|question| std::cmp::Reverse(question.asked));
-                Ok((found, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
+                let total = rows.first().map_or(Ok(0), |row| row.integer(15))?;
+                let mut listed = read_all(&mut rows)?;
+                listed.sort_by_key(|question| std::cmp::Reverse(question.asked));
+                Ok((listed, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
             })
         })
         .await
     }
 
-    /// Decides a question, once, by a person who was shown what this digest represents. The decision is recorded
-    /// before anything can follow from it.
+    /// Stores the decision of the person `who` on a question, if it is open and has the digest that the person was
+    /// shown. Calls `record` before the decision is committed and can take effect. `grant` is stored with a [lasting
+    /// grant](PersonDecision::LastingGrant).
     pub(crate) async fn decide(
         &self,
         (id, digest): (&str, &str),
         decision: PersonDecision,
         who: &str,
+        grant: Option<NewGrant>,
         record: impl FnOnce() -> Result<(), DatabaseError>,
     ) -> Result<Result<StoredQuestion, DecideError>, DatabaseError> {
         let (question, shown_digest, who) = (id.to_owned(), digest.to_owned(), who.to_owned());
@@ -330,6 +340,9 @@ impl Database {
                     if allow {
                         approve_offered(tx, &question, &who).await?;
                     }
+                    if let Some(grant) = &grant {
+                        lasting_grants::insert(tx, &question, &who, grant).await?;
+                    }
                     Ok(Some(head))
                 })
             },
@@ -347,7 +360,8 @@ impl Database {
         })
     }
 
-    /// Voids the questions of a conversation that continued without the answers. Returns those that had been allowed.
+    /// Voids the open and allowed questions of a conversation that continued without the answers, except those with the
+    /// ids in `except`. Returns those that had been allowed.
     pub(crate) async fn void_questions(
         &self,
         client: &str,
@@ -361,22 +375,22 @@ impl Database {
                 let sql = format!(
                     "SELECT {COLUMNS} FROM questions WHERE client = ?1 AND name = ?2 AND turn >= 0 AND state IN ('open', 'allowed')"
                 );
-                let mut found = read_all(&mut tx.query(&sql, &[(&client).into(), (&name).into()]).await?)?;
-                found.retain(|question| !except.contains(&question.id));
-                for question in &found {
+                let mut questions = read_all(&mut tx.query(&sql, &[(&client).into(), (&name).into()]).await?)?;
+                questions.retain(|question| !except.contains(&question.id));
+                for question in &questions {
                     let sql = "UPDATE questions SET state = 'void', change = ?1 \
                                WHERE id = ?2 AND state IN ('open', 'allowed')";
                     tx.execute(sql, &[change.into(), (&question.id).into()]).await?;
                 }
-                found.retain(|question| question.state == QuestionState::Allowed);
-                Ok(found)
+                questions.retain(|question| question.state == QuestionState::Allowed);
+                Ok(questions)
             })
         })
         .await
     }
 
-    /// Marks expired questions, and deletes those that expired more than `age` milliseconds ago. Returns the
-    /// approvals that were not used in time.
+    /// Marks questions that were not answered or used in time as expired, and deletes closed questions and lasting
+    /// grants whose time ended more than `age` milliseconds ago. Returns the approvals that were not used in time.
     pub(crate) async fn expire(&self, age: i64) -> Result<Vec<StoredQuestion>, DatabaseError> {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
@@ -389,6 +403,7 @@ impl Database {
                 let sql =
                     "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1";
                 tx.execute(sql, &[age.into()]).await?;
+                lasting_grants::delete_expired(tx, age).await?;
                 Ok(allowed)
             })
         })
@@ -429,12 +444,6 @@ pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resu
     tx.execute(sql, &[change.into(), id.into()]).await.map(drop)
 }
 
-/// Returns the number of the next change. Changes are committed in the order of their numbers.
-async fn next_change(tx: &mut DynTransaction<'_>) -> Result<i64, DatabaseError> {
-    let rows = tx.query("UPDATE changes SET last = last + 1 WHERE one = 1 RETURNING last", &[]).await?;
-    rows.first().ok_or(NO_CHANGES)?.integer(0)
-}
-
 async fn read_question(
     tx: &mut DynTransaction<'_>,
     id: &str,
@@ -468,5 +477,6 @@ fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
         change: row.integer(11)?,
         is_granted: row.integer(12)? != 0,
         turn: row.integer(13)?,
+        lasting_grant: row.text(14)?,
     })
 }

@@ -1,8 +1,9 @@
-//! Stores the labelled texts that clients were shown, and the texts that their users typed first, so that the guard
-//! recognises them when they are quoted. They outlive the conversations.
+//! Stores the labelled texts that clients were shown, and the texts that their users typed before any source contained
+//! them, which therefore remain the users' own. So the guard recognises quotations of these texts after a restart and
+//! at other gateways. They outlive the conversations.
 //!
-//! Each text has a source, the tool or conversation that it is from. Of each source, as much is kept as the guard's
-//! history remembers of it, for as long.
+//! Each text has a source: the tool or conversation that it is from. Of each source, as much is stored as the guard's
+//! history remembers of the source, for as long.
 
 use super::Database;
 use super::error::DatabaseError;
@@ -28,7 +29,7 @@ pub(crate) struct ShownTexts {
     pub(crate) cleared: i64,
 }
 
-/// The amount that is kept of one source of a client.
+/// The amount of text that is stored of one source of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourceUsage {
     pub(crate) source: String,
@@ -46,12 +47,13 @@ pub(crate) struct NewShownTexts {
     /// The number of the first text that the caller does not know.
     pub(crate) from: i64,
     pub(crate) texts: Vec<ShownText>,
-    /// The sources of which texts were forgotten, and the most characters that are kept of each.
+    /// The sources of which texts were forgotten, and the most characters that may be stored of each.
     pub(crate) full: Vec<(String, i64)>,
 }
 
 impl Database {
-    /// Returns the texts of a client, from number `from` on.
+    /// Returns the texts that a client was shown, from number `from` on, whether older ones were forgotten, and how
+    /// often the texts were cleared: a gateway that knows a smaller number drops its texts.
     pub(crate) async fn shown_texts(&self, client: &str, from: i64) -> Result<ShownTexts, DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
@@ -68,7 +70,8 @@ impl Database {
         .await
     }
 
-    /// Returns the amount that is kept of each source of a client, and the number of times that texts were forgotten.
+    /// Returns the amount of text that is stored of each source of a client, and the number of times that texts were
+    /// forgotten.
     pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
@@ -94,7 +97,9 @@ impl Database {
         .await
     }
 
-    /// Deletes the texts of one source of a client, or of all, and returns their number. Every gateway forgets them.
+    /// Deletes the stored texts in which quotations are recognised: those of one source of a client (a tool, for example), or
+    /// with `None` of all sources. Returns their number. Raises `forgotten`, which says that the texts are no longer complete, and
+    /// `cleared`, by which every gateway notices that the texts in its memory are out of date.
     pub(crate) async fn clear_shown_texts(
         &self,
         client: &str,
@@ -119,12 +124,14 @@ impl Database {
         .await
     }
 
-    /// Deletes the texts that were persisted more than `age` milliseconds ago.
+    /// Deletes the texts that were persisted more than `age` milliseconds ago. A text whose time is unknown, or in the
+    /// future because the clock was set back, counts as persisted now.
     pub(crate) async fn delete_old_shown_texts(&self, age: i64) -> Result<(), DatabaseError> {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 tx.execute("UPDATE seen SET kept = {now} WHERE kept = 0 OR kept > {now} + 60000", &[])
                     .await?;
+                // Before the deletion, while the texts show which clients forget some.
                 let sql = "UPDATE clients SET forgotten = forgotten + 1 \
                            WHERE client IN (SELECT client FROM seen WHERE kept < {now} - ?1)";
                 tx.execute(sql, &[age.into()]).await?;
@@ -135,8 +142,9 @@ impl Database {
     }
 }
 
-/// Persists texts that a client was shown. Returns the texts that others have persisted since the first that the caller
-/// does not know, and the number after that of the last text.
+/// Persists texts that a client was shown, and trims sources that are full to the number of characters that may stay.
+/// Returns the texts that other gateways have persisted and the caller does not know (from number `from` on), and the
+/// number that the next text will have.
 pub(super) async fn persist_shown_texts(
     tx: &mut DynTransaction<'_>,
     new: &NewShownTexts,
@@ -179,6 +187,7 @@ async fn trim_shown_texts(
     source: &str,
     most: i64,
 ) -> Result<(), DatabaseError> {
+    // The lengths are added from the newest text to the oldest; texts beyond the limit are deleted.
     let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
                FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.letters > ?3)";
@@ -199,12 +208,12 @@ async fn read(
     let sql = "SELECT source, label, letters, number FROM seen \
                WHERE client = ?1 AND number >= ?2 AND number < ?3 ORDER BY number";
     let mut rows = tx.query(sql, &[client.into(), from.into(), to.into()]).await?;
-    let (mut found, mut next) = (Vec::with_capacity(rows.len()), from);
+    let (mut texts, mut next) = (Vec::with_capacity(rows.len()), from);
     for row in &mut rows {
-        found.push(ShownText { source: row.text(0)?, label: row.text(1)?, text: row.text(2)? });
+        texts.push(ShownText { source: row.text(0)?, label: row.text(1)?, text: row.text(2)? });
         next = row.integer(3)? + 1;
     }
-    Ok((found, next))
+    Ok((texts, next))
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ pub(crate) enum RequestAdmission {
 }
 
 impl Database {
-    /// Takes one request out of the quota of a client, which is `per_minute` for all gateways of the database.
+    /// Takes one request out of the quota of a client, which is `per_minute` for all gateways of the database. If the
+    /// quota is exhausted, the result says after how many seconds it admits a request again.
     pub(crate) async fn take_request(
         &self,
         client: &str,

@@ -44,10 +44,10 @@ pub(super) struct SqliteDatabase {
 }
 
 impl SqliteDatabase {
-    /// Opens a file, and migrates its tables; creates the file if there is none.
+    /// Opens a file, and migrates its tables; creates the file if it does not exist and is not expected to.
     ///
     /// # Errors
-    /// If the file is in use or missing, or it cannot be opened or migrated.
+    /// If the file is in use, is expected and does not exist, or cannot be opened or migrated.
     pub(super) fn open_file(path: &Path) -> Result<Self, DatabaseError> {
         let file = LockedDatabaseFile::lock_database_file(path)?;
         let place = DatabasePlace::File(path.to_owned());
@@ -93,15 +93,18 @@ impl Backend for SqliteDatabase {
         Box::pin(async move { thread.send(access, operation).await?.outcome().await })
     }
 
+    /// Waits until no other turn of the tenant is in progress in this process, and then begins the turn.
     fn begin_turn<'b>(
         &'b self,
         tenant: &'b str,
         first: Operation,
     ) -> OperationFuture<'b, Box<dyn TurnTransaction>> {
+        // One lock for each tenant, which a turn holds from here until `finish`.
         let lock = {
             let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(tenants.entry(tenant.to_owned()).or_default())
         };
+        // The first operation runs in `finish`, since the only writer must not wait for the rest of the turn.
         Box::pin(async move {
             let tenant = lock.lock_owned().await;
             let writer = Arc::clone(&self.writer);
@@ -109,6 +112,7 @@ impl Backend for SqliteDatabase {
         })
     }
 
+    /// Closes the connections, after the operations that were sent before.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             // The last connection to be closed moves the write-ahead log into the file.
@@ -128,7 +132,8 @@ impl Backend for SqliteDatabase {
     }
 }
 
-/// The transaction of a turn. Its statements run all at once, when it ends: the thread waits for nobody.
+/// The transaction of a turn. Its statements run all at once when it ends, so that the thread that writes never waits
+/// for a turn.
 struct SqliteTurn {
     tenant: OwnedMutexGuard<()>,
     writer: Arc<SqliteThread>,
@@ -136,8 +141,8 @@ struct SqliteTurn {
 }
 
 impl TurnTransaction for SqliteTurn {
-    /// Runs the statements of the begun turn and `last` in one transaction. Until they are in the queue of the thread
-    /// that writes, the lock of the tenant is held.
+    /// Runs the statements of the begun turn and `last` in one transaction. Holds the lock of the tenant until they are
+    /// in the queue of the thread that writes: this fixes their order before the tenant's next turn.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()> {
         let Self { tenant, writer, first } = *self;
         let both: Operation = Box::new(move |tx| {

@@ -1,4 +1,5 @@
-//! Stores the tools of servers that a tenant has approved, each bound to the digest of its description.
+//! Stores the tools of servers that a tenant has approved, each with the digest of its description, so that a changed
+//! description needs a new approval. The MCP routes and the questions about offered tools use it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ pub(crate) struct ToolOffer {
 }
 
 impl Database {
-    /// Returns the approved tools of a server, with their digests.
+    /// Returns the approved tools of a server for a tenant: the digest of the approved description by the name of the
+    /// tool.
     pub(crate) async fn approved(
         &self,
         tenant: &str,
@@ -46,7 +48,8 @@ impl Database {
         .await
     }
 
-    /// Approves tools without a decision: the first ones that a tenant is offered by a server (trust on first use).
+    /// Approves tools without a decision of a person: those of the first list that a tenant receives from a server
+    /// (trust on first use). Leaves existing approvals unchanged.
     pub(crate) async fn approve_first(
         &self,
         tenant: &str,

@@ -74,7 +74,7 @@ impl SqlRow {
     }
 }
 
-/// What an operation returns: boxed, since the future of a request would otherwise hold the states of all its
+/// The future of an operation: boxed, since the future of a request would otherwise contain those of all its
 /// operations.
 pub(super) type OperationFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 't>>;
 
@@ -96,7 +96,8 @@ pub(super) trait Transaction: Send {
 /// A transaction as an operation receives it.
 pub(super) type DynTransaction<'t> = dyn Transaction + 't;
 
-/// The statements of an operation, whose output the operation keeps itself.
+/// An operation as a backend runs it: a function that executes its statements, and hands its output to its caller by
+/// itself.
 pub(super) type Operation =
     Box<dyn for<'t> FnOnce(&'t mut DynTransaction<'t>) -> OperationFuture<'t, ()> + Send>;
 

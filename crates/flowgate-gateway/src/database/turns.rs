@@ -1,6 +1,7 @@
 //! Stores turns, and for each tenant a record of the labels of its stores.
 //!
-//! A turn that has no other effects is one operation. A turn with effects depends on what other turns of its tenant
+//! A turn that changes only its conversation is one operation. A turn that also uses or voids approvals, changes
+//! external state or shows its client new texts is a turn with *effects*. It depends on what other turns of its tenant
 //! have written before: [`Database::begin_turn`] returns the tenant's record, and no other turn of this tenant changes
 //! it until [`Database::finish_turn`]. `chat::conversations` calls both.
 
@@ -33,6 +34,7 @@ pub(crate) struct PersistedTurn {
     pub(crate) turns: i64,
     /// The bytes of those turns.
     pub(crate) bytes: i64,
+    /// The inputs of the turn in their stored form.
     pub(crate) inputs: String,
     /// The chat prefixes that belong to the conversation from now on, and those that no longer do.
     pub(crate) prefixes: Vec<String>,
@@ -72,7 +74,7 @@ impl fmt::Debug for BegunTurn {
 }
 
 impl Database {
-    /// Persists a turn without other effects, if none was persisted since.
+    /// Persists a turn without other effects, if no other turn of the conversation was persisted since it was opened.
     pub(crate) async fn persist_turn(&self, turn: PersistedTurn) -> Result<(), DatabaseError> {
         let write = self.turn_write(turn);
         let log = write.log.clone();
@@ -127,8 +129,9 @@ impl Database {
         .await
     }
 
-    /// Persists a turn, the record of its tenant's stores if it has changed, and the texts that its client was shown.
-    /// Returns the texts that others have persisted since, and the number after that of the last text.
+    /// Persists a turn with effects, and commits its transaction: the record of its tenant's stores if it has changed,
+    /// and the texts that its client was shown. If there are any, returns the texts that other gateways have persisted
+    /// since, and the number that the next text will have.
     pub(crate) async fn finish_turn(
         &self,
         begun: BegunTurn,
@@ -139,6 +142,7 @@ impl Database {
         let BegunTurn { transaction, tenant, .. } = begun;
         let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
         if let Some((tenant, record)) = &new_record {
+            // Assumed even if the outcome of the write remains unknown: its labels are at least as high as before.
             self.cache.set_unconfirmed_tenant(tenant, record.clone());
         }
         let write = self.turn_write(turn);
@@ -170,17 +174,19 @@ impl Database {
         TurnWrite { turn, holder, log: self.newer_head(), cache: Arc::clone(&self.cache) }
     }
 
-    /// Returns the record of a tenant's stores, if the cache knows it and knows that the database has it.
+    /// Returns the record of a tenant's stores from the cache, as [`DatabaseCache::tenant`] does, if the database is
+    /// known to have it.
     pub(crate) fn persisted_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cached_tenant(tenant).filter(|_| self.cache.is_tenant_persisted(tenant))
     }
 
-    /// Returns the record of a tenant's stores, if the cache knows it.
+    /// Returns the record of a tenant's stores from the cache, unless other gateways may have changed it.
     fn cached_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cache.tenant(tenant).filter(|_| !self.is_shared)
     }
 
-    /// Returns the record of a tenant's stores.
+    /// Returns the record of a tenant's stores, from the cache if it is known there; `None` if the tenant has none. An
+    /// empty record is that of a tenant whose row was only locked.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, DatabaseError> {
         if let Some(known) = self.cached_tenant(tenant) {
             return Ok(known);
@@ -208,12 +214,20 @@ struct TurnWrite {
 }
 
 impl TurnWrite {
-    /// Persists the turn if none was persisted since, and releases the lease.
+    /// Persists the turn with its chat prefixes and the head of the audit log, and releases the lease. After the
+    /// commit, caches the conversation by its longest prefix, if no other conversation has it.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Overtaken`] if another turn was persisted, the lease was lost or the conversation was deleted
+    /// since the conversation was opened.
     async fn persist(self, tx: &mut DynTransaction<'_>) -> Result<(), DatabaseError> {
         let Self { turn, holder, log, cache } = self;
+        // Before the write: if its outcome remains unknown, the cache must not contradict the database.
         cache.forget_prefixes(&turn.client, &turn.name, &turn.prefixes);
         let (conversation, total) = (turn.conversation, turn.total_bytes());
         let PersistedTurn { client, turns, inputs, prefixes, forgotten, longest, .. } = &turn;
+        // With a shared database, the lease must still be held, and is released. Otherwise there is no lease, and the
+        // time of last use is updated only if it is out of date.
         if let Some(holder) = &holder {
             let sql = "UPDATE conversations SET used = {used}, holder = '', held_until = 0 WHERE id = ?1 AND holder = ?2";
             if tx.execute(sql, &[conversation.into(), holder.into()]).await? != 1 {
@@ -268,7 +282,8 @@ impl TurnWrite {
     }
 }
 
-/// Locks the record of a tenant's stores until the transaction ends, and returns it.
+/// Locks the record of a tenant's stores until the transaction ends, and returns it; `None` if the tenant has none: an
+/// empty record is one that this lock created.
 async fn lock_tenant(tx: &mut DynTransaction<'_>, tenant: &str) -> Result<Option<String>, DatabaseError> {
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, '') \
                ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";

@@ -1,8 +1,9 @@
-//! Controls access to the routes that client keys do not protect: holders of the token may use them or, without a
-//! token, programs on this host.
+//! Controls access to the routes that client keys do not protect, in one of three modes: with a token, its holders; without
+//! one, programs on this host, and the server must listen on loopback; with `allow_anonymous` and without a token, every
+//! caller that can connect.
 //!
-//! A server without a token that listens on loopback also rejects requests for foreign host names. This prevents DNS
-//! rebinding: a web page whose name resolves to 127.0.0.1 is not a program on this machine.
+//! In the second mode requests for foreign host names are rejected as well. This prevents DNS rebinding: a web page whose
+//! name resolves to 127.0.0.1 is not a program on this machine.
 
 use std::fmt;
 use std::hint::black_box;
@@ -41,7 +42,8 @@ impl BearerToken {
         Ok(Self(text.as_bytes().to_vec()))
     }
 
-    /// Compares in a time that depends on the length of `given` only.
+    /// Returns whether a caller sent this token. The comparison takes a time that depends only on the length of
+    /// `given`, so that it reveals nothing of the token.
     fn matches(&self, given: &[u8]) -> bool {
         let expected = self.0.iter().copied().chain(std::iter::repeat(0));
         let mut difference = u8::from(given.len() != self.0.len());
@@ -99,7 +101,8 @@ impl fmt::Display for AccessError {
 impl std::error::Error for AccessError {}
 
 impl AccessControl {
-    /// Decides who may send requests to a server at `address`.
+    /// Decides who may send requests to a server at `address`. Other machines can reach every address but a loopback
+    /// address.
     ///
     /// # Errors
     /// If other machines can reach it, and neither a token nor `allow_anonymous` is given.
@@ -116,7 +119,8 @@ impl AccessControl {
         }
     }
 
-    /// Rejects a request that is not authorized.
+    /// Rejects a request that is not authorized: without the token or, on a loopback address without a token, with
+    /// another host in `Host`, which a web page in a local browser could cause (DNS rebinding).
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), HttpReply> {
         match self {
             Self::Anonymous => Ok(()),
@@ -142,6 +146,8 @@ fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
+/// Returns whether the header `Host` names this machine: `localhost` or a loopback address. A request without the
+/// header passes, one with several does not.
 fn is_local(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     // HTTP/1.0 needs no host, and no browser speaks it.

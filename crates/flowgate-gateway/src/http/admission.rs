@@ -3,12 +3,12 @@
 //! `server` requests a place among the open connections for each new connection, and `connection` reports what happens
 //! on it.
 //!
-//! Every client can hold connections open without authenticating. Such connections have a bounded share of all places.
-//! If no place is free for a new connection, one without a valid key is closed: of the address with the most of them,
-//! the one that has kept the server waiting longest. The number of them per address is bounded: when an address exceeds
-//! it, one of that address's connections is closed, and the new one waits separately, so that it delays no others. A
-//! connection is not closed while the server has unread bytes of it, or has waited for it only briefly; the new one
-//! waits instead.
+//! Every client can hold connections open without authenticating. Such connections, called strangers here, have a
+//! bounded share of all places. If no place is free for a new connection, a stranger is closed: of the address with the
+//! most strangers, the one for which the server has waited longest. The strangers of one address are bounded as well:
+//! if an address exceeds this bound, one of its own strangers is closed, and the new connection waits outside the queue
+//! of all new connections, so that it delays none of other addresses. A stranger is not closed while the server has
+//! unread bytes of it, or has waited for it only briefly; the new connection waits instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-/// The time for which a client may keep the server waiting before its connection may be closed for another one.
+/// The time for which the server waits for a stranger before the connection may be closed for another one.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(250);
 /// The reciprocal of the share of places that is reserved for connections with a valid key.
 const RESERVE: usize = 4;
@@ -42,17 +42,18 @@ struct OpenConnections {
     strangers: BTreeMap<u64, UnauthenticatedConnection>,
     /// The number of connections that have shown a valid key, and of their further requests.
     known: usize,
-    /// The number of further requests of the other connections.
+    /// The number of further requests of the strangers: open requests of HTTP/2 beyond the first one of a connection.
     further: usize,
-    /// The number of waiting connections of each address.
+    /// The number of connections of each address that wait until the address has room.
     aside: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
 struct UnauthenticatedConnection {
     peer: IpAddr,
-    /// The time since which the server has waited for the client.
+    /// The time since which the server has waited for the client; `None` while it does not wait.
     waiting: Option<Instant>,
+    /// Notifies the task of the connection to end.
     close: Option<oneshot::Sender<()>>,
     /// The number of its open requests beyond the first one.
     further: usize,
@@ -65,7 +66,7 @@ enum AdmissionStep {
     Free,
     /// Close this connection.
     Close(u64),
-    /// Wait, at most until this time.
+    /// Wait for a change of the connections, at most until this time, at which a stranger may be closed.
     Wait(Option<Instant>),
 }
 
@@ -74,14 +75,14 @@ enum AdmissionStep {
 pub(crate) struct ConnectionPlace {
     admission: Arc<Admission>,
     number: u64,
-    /// Whether the connection may not be closed for another one.
-    is_kept: AtomicBool,
+    /// Whether the connection has shown a valid key, so that it may not be closed for another one.
+    is_protected: AtomicBool,
     /// The number of its open requests that have a place; changed only while the connections are locked.
     requests: AtomicUsize,
 }
 
-/// The place of a request of HTTP/2; released on drop. The first one at a time is that of its connection; any further one
-/// counts as a connection.
+/// The place of a request of HTTP/2; released on drop. The only open request of a connection uses the place of the
+/// connection; any further one counts as a connection.
 #[derive(Debug)]
 pub(crate) struct RequestPlace(Arc<ConnectionPlace>);
 
@@ -109,12 +110,14 @@ impl Admission {
         open.count_of_address(peer) >= self.most_of_address || open.aside.contains_key(&peer)
     }
 
-    /// Returns a waiting place for a connection until others of its address make room; `None` if too many wait already.
-    pub(crate) fn wait_for_address(self: &Arc<Self>, peer: IpAddr) -> Option<WaitingConnection> {
+    /// Reserves a place where a connection waits until its address may open another one; `None` if too many connections of
+    /// this address, or of all addresses together, wait already.
+    pub(crate) fn reserve_waiting_place(self: &Arc<Self>, peer: IpAddr) -> Option<WaitingConnection> {
         let peer = address_of(peer);
         let mut open = self.connections();
         let of_peer = open.aside.get(&peer).copied().unwrap_or_default();
-        // Waiting connections take file descriptors: they are bounded like open ones.
+        // A waiting connection takes a file descriptor as well: at most as many may wait for one address as may be open
+        // for it, and twice as many in all.
         if of_peer >= self.most || open.aside.values().sum::<usize>() >= self.most.saturating_mul(2) {
             return None;
         }
@@ -126,8 +129,9 @@ impl Admission {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place for a connection from an address. The receiver is notified when the connection is to be closed
-    /// for another one. Calls `closed` for each connection that is closed for this one.
+    /// Waits for a place for a connection from an address, and closes strangers to make room if necessary. Calls
+    /// `closed` for each connection that is closed for this one. The returned receiver is notified when this connection
+    /// itself has to be closed for another one.
     pub(crate) async fn acquire_place(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -137,24 +141,24 @@ impl Admission {
         loop {
             // Registered before the check, so that a change between check and wait is not missed.
             let changed = self.changed.notified();
-            let room = {
+            let step = {
                 let mut open = self.connections();
-                let room = open.next_step(peer, (self.most, self.most_of_address), Instant::now());
-                match room {
+                let step = open.next_step(peer, (self.most, self.most_of_address), Instant::now());
+                match step {
                     AdmissionStep::Free => {
                         let (close, must_close) = oneshot::channel();
                         let number = open.add(peer, close);
-                        let (is_kept, requests) = Default::default();
+                        let (is_protected, requests) = Default::default();
                         let place =
-                            ConnectionPlace { admission: Arc::clone(self), number, is_kept, requests };
+                            ConnectionPlace { admission: Arc::clone(self), number, is_protected, requests };
                         return (Arc::new(place), must_close);
                     }
                     AdmissionStep::Close(number) => open.close(number),
                     AdmissionStep::Wait(_) => {}
                 }
-                room
+                step
             };
-            match room {
+            match step {
                 AdmissionStep::Wait(Some(until)) => {
                     let _ = tokio::time::timeout_at(until.into(), changed).await;
                 }
@@ -187,7 +191,7 @@ impl OpenConnections {
         self.strangers.len() + self.further
     }
 
-    /// Adds a connection without a valid key, and returns its number. `close` tells it to end.
+    /// Adds a connection without a valid key, and returns its number. `close` notifies its task to end.
     fn add(&mut self, peer: IpAddr, close: oneshot::Sender<()>) -> u64 {
         self.next += 1;
         self.strangers.insert(
@@ -210,22 +214,26 @@ impl OpenConnections {
         Some(stranger)
     }
 
-    /// Takes a place for a further request of a connection, among `limit` in all and `address_limit` of one address.
-    /// `is_kept` means that a request of the connection had a valid key; other connections are strangers.
+    /// Takes a place for a further concurrent request of an open connection, among `limit` in all and `address_limit`
+    /// of one address. `is_protected` says that the connection has shown a valid key; the other connections are
+    /// strangers, and only their places count against their share and their address.
+    ///
+    /// # Errors
+    /// `Full` if all places, or all those for strangers, are taken; `Crowded` if the address has as many as it may.
     fn add_further(
         &mut self,
         number: u64,
-        is_kept: bool,
+        is_protected: bool,
         (limit, address_limit): (usize, usize),
     ) -> Result<(), RequestPlaceError> {
         if self.count() >= limit {
             return Err(RequestPlaceError::Full);
         }
-        if is_kept {
+        if is_protected {
             self.known += 1;
             return Ok(());
         }
-        // Otherwise the connection was closed for another one.
+        // A stranger that is missing here was closed for another connection.
         let peer = self.strangers.get(&number).ok_or(RequestPlaceError::Full)?.peer;
         if self.count_strangers() >= for_strangers(limit) {
             return Err(RequestPlaceError::Full);
@@ -241,8 +249,8 @@ impl OpenConnections {
     }
 
     /// Returns the next step towards another connection of `peer`, among `limit` in all and `address_limit` of one
-    /// address: its place is free, another connection has to be closed for it, or it has to wait. A stranger, a
-    /// connection without a valid key, may be closed once the server has waited for it for [`EVICTION_TIMEOUT`].
+    /// address: a place is free, a stranger has to be closed for it, or it has to wait. A stranger may be closed once
+    /// the server has waited for it for [`EVICTION_TIMEOUT`]. Strangers of the address with the most places come first.
     fn next_step(&self, peer: IpAddr, (limit, address_limit): (usize, usize), now: Instant) -> AdmissionStep {
         let is_crowded = self.count_of_address(peer) >= address_limit;
         if !is_crowded && self.count() < limit && self.count_strangers() < for_strangers(limit) {
@@ -294,6 +302,7 @@ pub(crate) struct WaitingConnection {
 }
 
 impl Drop for WaitingConnection {
+    /// Releases the waiting place.
     fn drop(&mut self) {
         let mut open = self.admission.connections();
         let left = open.aside.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
@@ -313,28 +322,29 @@ fn address_of(peer: IpAddr) -> IpAddr {
 }
 
 impl ConnectionPlace {
-    /// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a
+    /// Protects the connection from being closed for another one: the client has shown a valid key, or has sent a
     /// complete request that needs none.
     pub(crate) fn protect(&self) {
         let mut open = self.admission.connections();
         if let Some(stranger) = open.remove_stranger(self.number) {
             open.known += 1 + stranger.further;
-            self.is_kept.store(true, Ordering::Relaxed);
+            self.is_protected.store(true, Ordering::Relaxed);
             drop(open);
             self.admission.changed.notify_waiters();
         }
     }
 
-    /// Takes a place for a request.
+    /// Takes a place for a request: that of the connection, if the connection has no other open request, or a further
+    /// one.
     ///
     /// # Errors
-    /// If the connection has another request, and all places are taken.
+    /// If a further place is needed, and all places, or those of the address, are taken.
     pub(crate) fn begin_request(self: &Arc<Self>) -> Result<RequestPlace, RequestPlaceError> {
         let Admission { most, most_of_address, .. } = *self.admission;
         let mut open = self.admission.connections();
         if self.requests.load(Ordering::Relaxed) > 0 {
-            let is_kept = self.is_kept.load(Ordering::Relaxed);
-            open.add_further(self.number, is_kept, (most, most_of_address))?;
+            let is_protected = self.is_protected.load(Ordering::Relaxed);
+            open.add_further(self.number, is_protected, (most, most_of_address))?;
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(RequestPlace(Arc::clone(self)))
@@ -347,7 +357,8 @@ impl ConnectionPlace {
         }
     }
 
-    /// Notes that the server waits for the client.
+    /// Notes that the server waits for the client, from now on or since an earlier call: a stranger may be closed for
+    /// another connection only after it has kept the server waiting.
     pub(crate) fn mark_waiting(&self) {
         let mut open = self.admission.connections();
         if let Some(stranger) = open.strangers.get_mut(&self.number)
@@ -362,9 +373,10 @@ impl ConnectionPlace {
 }
 
 impl Drop for ConnectionPlace {
+    /// Releases the place, and wakes connections that wait for one.
     fn drop(&mut self) {
         let mut open = self.admission.connections();
-        match self.is_kept.load(Ordering::Relaxed) {
+        match self.is_protected.load(Ordering::Relaxed) {
             true => open.known = open.known.saturating_sub(1),
             // The connection may have been closed for another one already.
             false => drop(open.remove_stranger(self.number)),
@@ -375,6 +387,8 @@ impl Drop for ConnectionPlace {
 }
 
 impl Drop for RequestPlace {
+    /// Ends the request. If the connection has other open requests, releases a further place; the last request leaves
+    /// the connection its own place.
     fn drop(&mut self) {
         let Self(place) = self;
         let mut guard = place.admission.connections();
@@ -385,7 +399,7 @@ impl Drop for RequestPlace {
                     stranger.further -= 1;
                     open.further -= 1;
                 }
-                None if place.is_kept.load(Ordering::Relaxed) => open.known -= 1,
+                None if place.is_protected.load(Ordering::Relaxed) => open.known -= 1,
                 // The connection was closed for another one, with all of its requests.
                 None => return,
             }
@@ -484,12 +498,12 @@ mod tests {
         ];
         assert!(admission.is_crowded(peer(1)) && !admission.is_crowded(peer(2)));
         let aside: Vec<WaitingConnection> =
-            (0..3).map(|_| admission.wait_for_address(peer(1)).unwrap()).collect();
-        assert!(admission.wait_for_address(peer(1)).is_none());
+            (0..3).map(|_| admission.reserve_waiting_place(peer(1)).unwrap()).collect();
+        assert!(admission.reserve_waiting_place(peer(1)).is_none());
         let other: Vec<WaitingConnection> =
-            (0..3).map(|_| admission.wait_for_address(peer(2)).unwrap()).collect();
+            (0..3).map(|_| admission.reserve_waiting_place(peer(2)).unwrap()).collect();
         // The number of all waiting connections is bounded as well.
-        assert!(admission.wait_for_address(peer(3)).is_none());
+        assert!(admission.reserve_waiting_place(peer(3)).is_none());
         drop((aside, other));
         assert!(admission.connections().aside.is_empty());
     }

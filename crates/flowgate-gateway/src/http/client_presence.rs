@@ -1,10 +1,10 @@
-//! Tells a turn whether the client of its request still waits for the answer. `service` creates a [`ClientPresence`]
-//! for each request.
+//! Signals to a turn that the client of its request no longer waits for the answer. `service` creates a
+//! [`ClientPresence`] for each request.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Tells a turn whether its client still waits for the answer. Once the [`DisconnectGuard`] of a request is dropped, its turn ends
-/// as soon as it can.
+/// Says whether the client of a request still waits for the answer. Once the [`DisconnectGuard`] of the request is
+/// dropped, the turn ends as soon as it can.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientPresence(CancellationToken);
 

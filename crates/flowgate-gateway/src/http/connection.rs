@@ -28,7 +28,7 @@ use crate::tls::reload::ServerTls;
 
 /// The most bytes of a request's head.
 const MAX_HEAD: u32 = 32 << 10;
-/// What no request of HTTP/1.1 begins with, and every connection of HTTP/2 does.
+/// The first bytes of every connection of HTTP/2, with which no request of HTTP/1.1 begins.
 const HTTP2_BEGIN: [u8; 4] = *b"PRI ";
 /// The most streams of a connection of HTTP/2 that are open at the same time.
 const MAX_STREAMS: u32 = 128;
@@ -40,7 +40,7 @@ const SEND_BUFFER: usize = 64 << 10;
 /// The most streams that a client may reset before they are seen, and that the gateway resets because of errors.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_STREAM_ERRORS: usize = 100;
-/// The time after which a client is asked for a sign of life.
+/// The interval of the pings by which the gateway notices that a client of HTTP/2 is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Serves connections, with what all of them share. Cheap to clone.
@@ -50,11 +50,12 @@ pub(crate) struct ConnectionServer {
     router: Router,
     limits: Arc<ServerLimits>,
     tls: Option<Arc<ServerTls>>,
-    /// True when the server stops.
+    /// Becomes true when the server stops.
     closing: watch::Receiver<bool>,
 }
 
 impl ConnectionServer {
+    /// Builds the routes once, for all connections. `closing` becomes true when the server stops.
     pub(crate) fn new(
         service: &Arc<GatewayService>,
         limits: ServerLimits,
@@ -84,7 +85,7 @@ impl ConnectionServer {
         let counted = self.service.count_connection();
         tokio::select! {
             biased;
-            // The sender is dropped when the connection is kept.
+            // When the connection is protected, the sender is dropped, and this branch is disabled.
             Ok(()) = must_close => {}
             () = self.serve_socket(stream, &place) => {}
         }
@@ -115,7 +116,8 @@ impl ConnectionServer {
         }
     }
 
-    /// Serves a connection without TLS. One that begins as HTTP/2 does is served so, without negotiation.
+    /// Serves a connection without TLS, as HTTP/2 if its first bytes are those of HTTP/2, otherwise as HTTP/1.1. Closes
+    /// a connection that sends nothing within the time for the head of a request.
     async fn serve_plain(&self, stream: TcpStream, place: &Arc<ConnectionPlace>) {
         let begin = first_bytes(&stream, place);
         let is_http2 = tokio::select! {
@@ -171,8 +173,9 @@ impl ConnectionServer {
         let _ = connection.await;
     }
 
-    /// Serves the requests of a connection of HTTP/2 until it ends, has none for as long as the head of one may take,
-    /// cancels too many, or the server stops.
+    /// Serves the requests of a connection of HTTP/2 until it ends, has no open request for the time that the head of a
+    /// request may take, cancels too many requests, or the server stops. In the second and the last case, the client is
+    /// notified, and open requests are answered first.
     async fn serve_http2(&self, stream: impl Socket, service: ConnectionService) {
         let requests = Arc::clone(&service.requests);
         let connection = http2::Builder::new(StreamExecutor { limit: self.limits.write_time })
@@ -202,7 +205,7 @@ impl ConnectionServer {
                     }
                 }
             }
-            // Requests that are open, or arrive before the client has read of the end, are answered.
+            // Requests that are open, or that arrive before the client has read the notice, are answered.
             connection.as_mut().graceful_shutdown();
             is_ending = true;
         }

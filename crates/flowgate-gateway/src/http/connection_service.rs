@@ -1,8 +1,8 @@
 //! Checks and converts each request of a connection before the routes of `service` receive it.
 //!
-//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1. The first open request of a
-//! connection is covered by the connection's place (see `admission`); each further one takes a place like a separate
-//! connection.
+//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1. Each connection has one of a
+//! limited number of places, which `admission` grants. It covers the first open request of the connection; each
+//! further one takes a place like a separate connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -43,8 +43,9 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Error = Infallible;
     type Future = ServiceFuture;
 
-    /// Passes a request to the routes. A request of HTTP/2 is counted and checked first, and its answer is paced by its
-    /// client.
+    /// Passes a request to the routes. A request of HTTP/2 is counted and checked first, since its connection can
+    /// have several at once, and its answer is paced by its client. A connection of HTTP/1.1 has one request at a
+    /// time, which the place of the connection covers.
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.place));
         if let Some(certificate) = &self.certificate {
@@ -53,7 +54,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
         if request.version() != Version::HTTP_2 {
             return Box::pin(self.router.call(request));
         }
-        // Counted before the next request of the connection is read.
+        // Counted here and not in the future, so that the request counts before the next one of the connection is read.
         let (place, refused) = match self.place.begin_request() {
             Ok(place) => (Some(place), None),
             Err(error) => (None, Some(error)),

@@ -1,7 +1,8 @@
 //! Performs TLS handshakes within a limit of time. `connection` calls it.
 //!
-//! A connection takes one of the places that `admission` grants before its handshake, like one that has sent nothing
-//! yet: a slow handshake is closed for another connection as a slow head of a request is, and delays no others.
+//! A connection takes one of the places that `admission` grants before its handshake. While the gateway waits for the
+//! client during the handshake, the connection may be closed for another one, as while it waits for the head of a
+//! request. So a slow handshake delays no other connection.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ const HANDSHAKE_RECORD: u8 = 0x16;
 /// The answer to a client that speaks HTTP without TLS.
 const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 63\r\nconnection: close\r\n\r\n\
     {\"detail\":\"this address speaks TLS: send the request by https\"}";
-/// The bytes of such a client that are read and discarded: if they were left, it could lose the answer.
+/// The most bytes of a client without TLS that are read and discarded after the answer: if they were left unread, the
+/// socket could be reset before the client reads the answer.
 const MAX_DISCARDED: usize = 64 << 10;
 
 /// The reason why a handshake did not end in a connection.
@@ -42,7 +44,10 @@ pub(crate) enum HandshakeError {
 /// A socket with TLS.
 pub(crate) type TlsSocket = TlsStream<WriteTimeout<TcpStream>>;
 
-/// Performs the handshake of a connection that has a place, within the time for the head of a request.
+/// Performs the handshake of a connection that has a place, within the time for the head of a request. Sends a client
+/// that speaks HTTP without TLS an HTTP error that says so.
+///
+/// # Errors Why the handshake failed, for the operator's log.
 pub(crate) async fn accept(
     stream: TcpStream,
     tls: &Arc<ServerTls>,
@@ -74,9 +79,12 @@ enum AcceptFailure {
     Other(HandshakeError),
 }
 
-/// Performs the handshake of a connection without a limit of time. Recognises a client that speaks HTTP without TLS by
-/// its first byte. From then on, writes to the socket are bounded by `limits`, and `place` records for how long the
-/// gateway waits for the client.
+/// Performs the handshake of a connection without a limit of time. Recognises a client that speaks HTTP without TLS
+/// by its first byte. From then on, writes to the socket are bounded by `limits`, and `place` records for how long
+/// the gateway waits for the client.
+///
+/// # Errors
+/// `Plain`, with the socket, if the client speaks HTTP without TLS; otherwise why the handshake failed.
 async fn accept_unbounded(
     stream: TcpStream,
     tls: &Arc<ServerTls>,
@@ -99,6 +107,8 @@ async fn accept_unbounded(
     acceptor.accept(stream).await.map_err(|error| AcceptFailure::Other(reason(&error)))
 }
 
+/// Answers a client that speaks HTTP without TLS, and reads what it still sends, up to [`MAX_DISCARDED`]: a socket
+/// that is closed with unread bytes is reset, and the client might not see the answer.
 async fn answer_plain(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(PLAIN_ANSWER).await?;
     stream.shutdown().await?;
@@ -145,7 +155,7 @@ fn reason(error: &io::Error) -> HandshakeError {
         ) => "a client does not trust the certificate of the gateway",
         Error::AlertReceived(_) => "a client ended the TLS handshake",
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
-            "a client and the gateway have no version, cipher or protocol in common"
+            "a client and the gateway have no TLS version, cipher suite or application protocol in common"
         }
         _ => "a client violated the TLS protocol",
     })

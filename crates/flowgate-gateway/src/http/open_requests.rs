@@ -1,8 +1,8 @@
 //! Counts the requests of one HTTP/2 connection that are open at the same time.
 //!
-//! The library has no limit of time for a connection of HTTP/2 without requests, and none on requests that are
-//! cancelled as soon as they have been sent (CVE-2023-44487): [`OpenRequests::idle`] and [`OpenRequests::flooded`]
-//! report both.
+//! The HTTP library limits neither the time of a connection of HTTP/2 without requests nor the number of requests that
+//! are cancelled as soon as they have been sent (CVE-2023-44487). `connection` ends such connections by
+//! [`OpenRequests::idle`] and [`OpenRequests::flooded`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ pub(crate) struct OpenRequests(watch::Sender<ConnectionRequestCounts>);
 #[derive(Debug, Clone, Copy, Default)]
 struct ConnectionRequestCounts {
     open: u64,
-    /// Those whose answer has begun.
+    /// The requests whose answer has begun.
     answered: u64,
-    /// Those that the client cancelled before.
+    /// The requests that ended before their answer began: the client cancelled them.
     cancelled: u64,
 }
 
@@ -44,7 +44,7 @@ impl OpenRequests {
         OpenRequest { requests: Arc::clone(self), is_answered: false, _place: place }
     }
 
-    /// Waits until no request was open for `limit`.
+    /// Waits until no request has been open for the whole of the time `limit`.
     pub(crate) async fn idle(&self, limit: Duration) {
         let mut counts = self.0.subscribe();
         loop {

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 
 use crate::http::admission::ConnectionPlace;
 
-/// Waits for the first bytes of a connection, and leaves them to be read. Returns as many as have arrived; none, if the
-/// client has sent its end.
+/// Waits for the first bytes of a connection, and leaves them unread; meanwhile the place notes that the server waits.
+/// Returns up to `MOST` bytes and the number of those that have arrived: 0 if the client has closed its side.
 pub(crate) async fn first_bytes<const MOST: usize>(
     stream: &TcpStream,
     place: &ConnectionPlace,

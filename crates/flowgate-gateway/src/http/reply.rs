@@ -70,7 +70,19 @@ impl HttpReply {
         Self { log_annotation: Some(error.to_string()), ..reply }
     }
 
-    /// Creates a reply with a ready document.
+    /// Takes over the text for the log of a rejection that this reply reports in its body.
+    pub(crate) fn annotate_from(mut self, rejection: Option<Self>) -> Self {
+        self.log_annotation = rejection.and_then(|rejection| rejection.log_annotation);
+        self
+    }
+
+    /// Returns the message of a rejection; `None` if the reply is not a rejection.
+    pub(crate) fn detail_text(&self) -> Option<String> {
+        let body: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+        body.get("detail")?.as_str().map(str::to_owned)
+    }
+
+    /// Creates a reply with status 200 whose body is complete already.
     pub(crate) fn document(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self {
             status: StatusCode::OK,
@@ -145,6 +157,8 @@ impl HttpReply {
 }
 
 impl IntoResponse for HttpReply {
+    /// Builds the response, which no cache may store and no browser may interpret as another type. Passes on for the
+    /// log whether the reply is logged already, and the annotation of its log line.
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = self.status;

@@ -1,5 +1,6 @@
 //! Describes why a request for a model or an MCP server failed: the message for the client, and the cause for the
-//! operator's log.
+//! operator's log. The two differ, since the client must not learn what the operator may. The model routes and the
+//! MCP routes create these errors.
 
 use axum::http::StatusCode;
 use flowgate::monitor::PushError;
@@ -20,7 +21,7 @@ pub(crate) struct RequestError {
 pub(crate) enum RequestErrorCause {
     /// The request or its client.
     Request,
-    /// The conversation is full.
+    /// The conversation has reached its size limit, or there is no memory for it.
     Full,
     /// The client has disconnected.
     Gone,

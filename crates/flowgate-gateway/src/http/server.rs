@@ -105,7 +105,8 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Opens the service and listens.
+    /// Listens on the address and opens the service, with its database and audit log. First raises the limit of the
+    /// system on open files, and warns if clients connect over a network without TLS.
     ///
     /// # Errors
     /// If the address or the store is not available.
@@ -133,7 +134,8 @@ impl HttpServer {
         self.address
     }
 
-    /// Serves until `stop`; then accepts no more connections, and drains those that are open.
+    /// Serves until `stop` resolves; then accepts no more connections, and waits for the open connections and the
+    /// running turns, at most for the time to drain. Finally closes the service.
     pub async fn run(self, stop: impl Future<Output = ()>) -> ShutdownOutcome {
         let admission = Admission::new(self.limits.connections, self.limits.connections_of_address);
         let (close, closing) = watch::channel(false);
@@ -141,7 +143,8 @@ impl HttpServer {
             ConnectionServer::new(&self.service, self.limits.clone(), self.tls.clone(), closing);
         let mut stop = pin!(stop);
         loop {
-            // One connection is accepted before it has a place; the others wait in the kernel.
+            // At most one accepted connection waits for a place here; the others wait in the kernel. Connections of an
+            // address at its bound wait aside.
             let accepted = async {
                 let (stream, peer) = loop {
                     let (stream, peer) = self.listener.accept().await?;
@@ -163,7 +166,7 @@ impl HttpServer {
                     let connections = connections.clone();
                     tokio::spawn(async move { connections.serve(stream, place).await });
                 }
-                // The process is out of file descriptors, or the client has disconnected.
+                // The process is out of file descriptors, or the client has disconnected: tries again after a pause.
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }
@@ -183,8 +186,9 @@ impl HttpServer {
         ended
     }
 
-    /// Serves a connection when others of its address have made room, if they do in time. It delays no other
-    /// connection.
+    /// Serves a connection of an address at its bound, in a task of its own: waits until the address has room, within
+    /// the time for the head of a request, and then serves the connection. Closes it if there is no room in time, or
+    /// too many connections wait already.
     fn queue_connection(
         &self,
         stream: TcpStream,
@@ -193,7 +197,7 @@ impl HttpServer {
         connections: &ConnectionServer,
     ) {
         let address_limit = self.limits.connections_of_address;
-        let Some(waiting_place) = admission.wait_for_address(peer) else {
+        let Some(waiting_place) = admission.reserve_waiting_place(peer) else {
             self.service.note_crowded("a new connection was closed at once", address_limit);
             return;
         };
@@ -211,7 +215,7 @@ impl HttpServer {
             match place {
                 Ok(place) => connections.serve(stream, place).await,
                 Err(_) => service.note_crowded(
-                    "a new connection was closed, since no connection could be closed for it",
+                    "a new connection was closed, since no place became free for it in time",
                     address_limit,
                 ),
             }
@@ -219,8 +223,8 @@ impl HttpServer {
     }
 }
 
-/// Lets the process open as many files as the system allows it, and tells the operator if those are too few: each turn
-/// may take a socket for the client and one for the model's server.
+/// Raises the limit on open files to what the server may need, and warns the operator if the system allows fewer: each
+/// turn may take a socket for the client and one for the model's server.
 fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
     let wanted = u64::try_from(limits.connections.saturating_mul(2)).unwrap_or(u64::MAX);
     match rlimit::increase_nofile_limit(wanted.saturating_add(OTHER_FILES)) {
@@ -242,8 +246,8 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
 /// If it cannot start.
 pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<ShutdownOutcome, ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Sockets take a small part of the time, and the threads that serve them wake each other. Turns have threads of
-    // their own.
+    // Half of the cores: sockets take a small part of the time, and more threads would only wake each other. Turns run
+    // on threads of their own.
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
         runtime
             .worker_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)));
@@ -269,7 +273,7 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
             () = signals.next() => Ok(ShutdownOutcome::Cut),
         }
     });
-    // Evaluations of abandoned requests are not awaited.
+    // Does not wait for evaluations whose requests were abandoned.
     runtime.shutdown_background();
     ended
 }

@@ -64,8 +64,11 @@ pub(crate) enum ServiceRoute {
     QuestionEvents,
     Question,
     Decide,
+    DecideSeveral,
     Frozen,
     Freeze,
+    Grants,
+    WithdrawGrant,
     Forget,
     Quotations,
     ClearQuotations,
@@ -75,12 +78,14 @@ pub(crate) enum ServiceRoute {
 }
 
 impl ServiceRoute {
-    /// Returns whether the route authenticates requests by separate keys, or needs no authentication.
+    /// Returns whether the handler of the route authenticates requests by the keys of clients or people, or needs no
+    /// authentication; otherwise the gateway's [`AccessControl`] applies.
     fn has_own_access(self) -> bool {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens | Self::Models => true,
-            Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
-            Self::Frozen | Self::Freeze | Self::Forget => true,
+            Self::Questions | Self::QuestionEvents | Self::Question => true,
+            Self::Decide | Self::DecideSeveral => true,
+            Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
             Self::Quotations | Self::ClearQuotations => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
@@ -88,8 +93,9 @@ impl ServiceRoute {
     }
 }
 
-/// Every route: what is served, what `openapi.json` describes, and what the answer to an unknown path lists.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 24] = [
+/// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
+/// an unknown path contains.
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 27] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -103,11 +109,14 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 24] = [
     (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
     (Method::GET, "/v1/models", ServiceRoute::Models),
     (Method::GET, "/api/v1/approvals", ServiceRoute::Questions),
+    (Method::POST, "/api/v1/approvals", ServiceRoute::DecideSeveral),
     (Method::GET, "/api/v1/approvals/events", ServiceRoute::QuestionEvents),
     (Method::GET, "/api/v1/approvals/{id}", ServiceRoute::Question),
     (Method::POST, "/api/v1/approvals/{id}", ServiceRoute::Decide),
     (Method::GET, "/api/v1/freezes", ServiceRoute::Frozen),
     (Method::POST, "/api/v1/freezes", ServiceRoute::Freeze),
+    (Method::GET, "/api/v1/grants", ServiceRoute::Grants),
+    (Method::DELETE, "/api/v1/grants/{id}", ServiceRoute::WithdrawGrant),
     (Method::POST, "/api/v1/audit/forget", ServiceRoute::Forget),
     (Method::GET, "/api/v1/quotations", ServiceRoute::Quotations),
     (Method::POST, "/api/v1/quotations/clear", ServiceRoute::ClearQuotations),
@@ -123,7 +132,7 @@ pub(crate) struct Health {
     version: &'static str,
     /// The failing parts that keep the gateway from working: the store, the audit log, or a required witness of it.
     failing: Vec<&'static str>,
-    /// The failing parts that do not: an optional witness of the audit log.
+    /// The failing parts without which the gateway still works: an optional witness of the audit log.
     late: Vec<&'static str>,
 }
 
@@ -168,7 +177,7 @@ pub(crate) struct GatewayService {
 }
 
 impl GatewayService {
-    /// Opens the service.
+    /// Opens the service: the model routes, if there is a configuration, the policy API, and the threads for both.
     ///
     /// # Errors
     /// If the store cannot be opened.
@@ -180,8 +189,8 @@ impl GatewayService {
         limits: ServerLimits,
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
-        // A gateway with clients and without a token authenticates callers by the clients' keys; the policy API has
-        // no such keys.
+        // Without a token, a gateway with clients authenticates callers by the clients' keys. The policy API knows no
+        // such keys, so it is closed then, unless the configuration opens it to all callers.
         let is_closed = |config: &config::GatewayConfig| {
             !matches!(access, AccessControl::Token(_)) && !config.policy_api_anonymous
         };
@@ -217,7 +226,7 @@ impl GatewayService {
         ConnectionGuard(Arc::clone(self))
     }
 
-    /// Returns the router.
+    /// Builds the router from [`ROUTES`], with answers to unknown paths and methods.
     pub(crate) fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
         for (method, path, route) in ROUTES {
@@ -269,7 +278,8 @@ impl GatewayService {
         response
     }
 
-    /// Checks the access to a route, and hands the request to its handler.
+    /// Checks the access to a route, and hands the request to its handler. After authentication, the connection is
+    /// protected from being closed for another one.
     async fn route(self: &Arc<Self>, route: ServiceRoute, request: Request) -> Result<Response, HttpReply> {
         // Health and the description of the API are public. Clients and people have separate keys.
         if !route.has_own_access() {
@@ -281,7 +291,7 @@ impl GatewayService {
         if !self.has_policy_api
             && matches!(route, ServiceRoute::Load | ServiceRoute::Check | ServiceRoute::Batch)
         {
-            let message = "a gateway with clients serves the policy API to holders of its token: start it with --token-file, \
+            let message = "a gateway with clients serves the policy API only to holders of its token: start the gateway with --token-file, \
                            or write [policy-api] allow-anonymous = true in its configuration";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message).close());
         }
@@ -317,15 +327,22 @@ impl GatewayService {
                 .freezes(request.headers())
                 .await
                 .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Grants => self
+                .approvals()?
+                .lasting_grants(request.headers())
+                .await
+                .inspect(|_| protect_connection(request.extensions())),
             ServiceRoute::Quotations => self
                 .routes_of_people()?
                 .quotations(request.headers())
                 .await
                 .inspect(|_| protect_connection(request.extensions())),
             ServiceRoute::Decide
+            | ServiceRoute::DecideSeveral
             | ServiceRoute::Freeze
             | ServiceRoute::Forget
             | ServiceRoute::ClearQuotations => self.serve_person_request(route, request).await,
+            ServiceRoute::WithdrawGrant => self.withdraw_grant(request).await,
             ServiceRoute::Health => Ok(self.health().await.reply()),
             ServiceRoute::OpenApi => Ok(HttpReply::json_document(openapi::DOCUMENT)),
             ServiceRoute::Metrics => {
@@ -353,6 +370,8 @@ impl GatewayService {
         self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 
+    /// Returns which parts of the gateway fail, and which are degraded: they fail, but the gateway works without
+    /// them. Without a configuration of clients there is no such part.
     async fn health(&self) -> Health {
         let failing = match &self.models {
             Some(models) => models.failing_parts().await,
@@ -362,7 +381,8 @@ impl GatewayService {
         Health::new(failing, late)
     }
 
-    /// Serves a request of a person that has a body.
+    /// Serves an order or a decision of a person, which has a body. Runs it as a task that the end of the request
+    /// does not cancel. Returns the error to send if the person is not authenticated or the order fails.
     async fn serve_person_request(
         &self,
         route: ServiceRoute,
@@ -380,16 +400,27 @@ impl GatewayService {
             let (headers, body) = (&head.headers, &read.bytes);
             match route {
                 ServiceRoute::Decide => models.approvals.decide(headers, last_segment(&head.uri), body).await,
+                ServiceRoute::DecideSeveral => models.approvals.decide_several(headers, body).await,
                 ServiceRoute::Forget => models.approvals.forget(headers, body).await,
                 ServiceRoute::ClearQuotations => models.clear_quotations(headers, body).await,
+                // The remaining route with a body: an order to freeze, or to end a freeze.
                 _ => models.approvals.switch(headers, body).await,
             }
         });
-        served.await.unwrap_or_else(|_| {
-            let message = "the request failed because of a bug in the gateway, but may have taken effect: check that before you send \
-                 it again";
-            Err(HttpReply::detail(StatusCode::INTERNAL_SERVER_ERROR, message))
-        })
+        served.await.unwrap_or_else(|_| Err(failed_order_reply()))
+    }
+
+    /// Serves the withdrawal of a lasting grant, which has no body, as a task like other orders. Returns the error to
+    /// send if the person is not authenticated or the withdrawal fails.
+    async fn withdraw_grant(&self, request: Request) -> Result<HttpReply, HttpReply> {
+        let models = Arc::clone(self.routes_of_people()?);
+        let (head, _) = request.into_parts();
+        models.approvals.check(&head.headers)?;
+        protect_connection(&head.extensions);
+        let withdrawn = self.orders.spawn(async move {
+            models.approvals.withdraw_grant(&head.headers, last_segment(&head.uri)).await
+        });
+        withdrawn.await.unwrap_or_else(|_| Err(failed_order_reply()))
     }
 
     /// Ends the streams that would otherwise never end, because the gateway stops.
@@ -417,7 +448,8 @@ impl GatewayService {
         }
     }
 
-    /// Reads the body and has a worker compute the answer.
+    /// Reads the body of a request to the policy API, and computes the answer on a worker thread within the time limit.
+    /// Rejects the request if the queue is full or the time is over.
     async fn compute_on_worker(
         &self,
         request: Request,
@@ -482,8 +514,11 @@ impl GatewayService {
         Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
     }
 
+    /// Answers a request whose method its route does not support, with the name of the supported one. The answer is
+    /// always an error; it names no route to a caller without access.
     async fn wrong_method(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
         self.access.check(headers)?;
+        // A path with a variable segment differs from its pattern, and is answered without the method.
         let route = ROUTES.iter().find(|(_, known, _)| *known == path);
         let detail = route.map_or_else(
             || "this route does not support the method of the request".to_owned(),
@@ -519,8 +554,15 @@ impl GatewayService {
     }
 }
 
-/// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a complete
-/// request where none is needed.
+/// Returns the reply to an order whose task failed.
+fn failed_order_reply() -> HttpReply {
+    let message = "the request failed because of a bug in the gateway, but may have taken effect: check that before you send \
+         it again";
+    HttpReply::detail(StatusCode::INTERNAL_SERVER_ERROR, message)
+}
+
+/// Protects the connection from being closed for another one: the client has shown a valid key, or has sent a complete
+/// request that needs none.
 fn protect_connection(extensions: &Extensions) {
     if let Some(place) = extensions.get::<Arc<ConnectionPlace>>() {
         place.protect();

@@ -1,8 +1,10 @@
-//! Ends an answer on a stream of HTTP/2 if the client accepts nothing of it for too long. `connection` calls it.
+//! Ends an answer on a stream of HTTP/2 if the client accepts nothing of it for too long. `connection` and
+//! `connection_service` use it.
 //!
 //! All streams of a connection share one socket, whose [write timeout](super::write_timeout) does not notice that a
 //! client leaves no room in the window of one stream. The library runs each stream as a task, by way of
 //! [`StreamExecutor`], and takes the next part of an answer from [`PacedBody`] only when it has sent the previous one.
+//! The time between two parts therefore shows whether the client accepts the answer.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +25,8 @@ tokio::task_local! {
     static PROGRESS: Arc<StreamProgress>;
 }
 
-/// When the last part of an answer was taken that the client may not have accepted yet.
+/// The time at which the library took the last part of an answer, while the client may not have accepted that part;
+/// `None` while the client waits for the gateway.
 #[derive(Debug, Default)]
 struct StreamProgress(Mutex<Option<Instant>>);
 
@@ -36,7 +39,8 @@ impl StreamProgress {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Waits until the client has accepted nothing for `limit`.
+    /// Waits until the client has accepted nothing of a part for `limit`: the library has taken no other part since.
+    /// While no part is being sent, the client cannot stall, and the wait begins again.
     async fn stalled(&self, limit: Duration) {
         loop {
             let since = self.sending_since();
@@ -48,14 +52,15 @@ impl StreamProgress {
     }
 }
 
-/// Runs the streams of connections as tasks, each until it ends or its client accepts nothing for the time limit. A
-/// stream that is dropped is reset.
+/// Runs each stream of a connection as a task, until the stream ends or its client accepts nothing for the time limit.
+/// In the second case the stream is dropped, which resets it.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamExecutor {
     pub(crate) limit: Duration,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamExecutor {
+    /// Spawns the stream as a task that ends when the stream is complete or its client has stalled.
     fn execute(&self, stream: F) {
         let (progress, limit) = (Arc::new(StreamProgress::default()), self.limit);
         let stream = PROGRESS.scope(Arc::clone(&progress), stream);
@@ -81,7 +86,8 @@ pub(crate) struct PacedBody {
 }
 
 impl PacedBody {
-    /// Returns the body of the answer to a request, on the stream whose task calls this.
+    /// Wraps the body of the answer to `request`. Called in the task of the stream, whose progress the parts then
+    /// report.
     pub(crate) fn new(body: Body, mut request: OpenRequest) -> Self {
         if body.is_end_stream() {
             request.mark_answered();
@@ -90,6 +96,8 @@ impl PacedBody {
         Self { body, rest: Bytes::new(), progress, request }
     }
 
+    /// Returns the next part of the body, of at most [`PART`] bytes, so that the progress of a client shows even
+    /// within a long piece of the answer.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         while self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
@@ -109,6 +117,7 @@ impl HttpBody for PacedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
+    /// Returns the next part of the answer, and notes when the library took it.
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -128,6 +137,7 @@ impl HttpBody for PacedBody {
         self.rest.is_empty() && self.body.is_end_stream()
     }
 
+    /// Returns the size of what is left: the rest of the current piece and the pieces after it.
     fn size_hint(&self) -> SizeHint {
         let (rest, inner) = (u64::try_from(self.rest.len()).unwrap_or(u64::MAX), self.body.size_hint());
         let mut hint = SizeHint::new();

@@ -5,9 +5,9 @@
 //! delays other turns at most, and no socket; there are more threads than cores, so that the system shares the cores
 //! between several such turns.
 //!
-//! The number of turns is bounded, and the bound is shared fairly: while more than half of it is taken, a client that
-//! has more than its share of turns is refused and one that has less is not. Messages to servers and listening streams
-//! have separate bounds, on the same threads.
+//! The number of turns is bounded, and clients share the bound fairly: once half of it is taken, a client is refused
+//! further turns when it has its share, which is the bound divided by the number of clients with turns. Messages to
+//! servers and listening streams have separate bounds, on the same threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -72,7 +72,7 @@ impl TurnTasks {
     /// client has disconnected, and stores what it did.
     ///
     /// # Errors
-    /// If too many turns are running, or the turn panics.
+    /// `Busy` if too many turns are running, or the server stops; `Broken` if the turn panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         client: &str,
@@ -112,7 +112,8 @@ struct TurnCounts {
 }
 
 impl AdmittedTurns {
-    /// Admits a turn of a client until the result is dropped; `None` if there are too many turns.
+    /// Admits a turn of a client until the result is dropped; `None` if all places are taken, or half of them are and
+    /// the client has its share.
     fn admit(self: &Arc<Self>, client: &str) -> Option<AdmittedTurn> {
         let mut counts = self.counts();
         let own = counts.by_client.get(client).copied().unwrap_or(0);
@@ -139,6 +140,7 @@ struct AdmittedTurn {
 }
 
 impl Drop for AdmittedTurn {
+    /// Releases the place of the turn, and the share of its client.
     fn drop(&mut self) {
         let mut counts = self.turns.counts();
         counts.total = counts.total.saturating_sub(1);

@@ -1,14 +1,14 @@
 //! Bounds the memory of values parsed from JSON: of bodies of requests, of answers of servers, and of conversations in
 //! use.
 //!
-//! All of them share one budget, so that concurrent requests cannot take more than the operator has set. A request
-//! for which the budget has no room fails instead of waiting: it would hold room that others wait for.
+//! All of them share one budget, so that concurrent requests cannot take more than the operator has set. A request for
+//! which the budget has no room fails instead of waiting: a waiting request would hold room for which others wait.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The budget for all values at the same time, roughly.
+/// The budget for the estimated memory of all values at the same time. Clones share the budget.
 #[derive(Debug, Clone)]
 pub(crate) struct ValueBudget {
     most: usize,
@@ -27,7 +27,7 @@ pub(crate) type ValueBudgetShare = OwnedSemaphorePermit;
 /// The reason why there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueBudgetError {
-    /// One value exceeds the share that one may take.
+    /// One body or answer exceeds the share that one may take.
     TooLarge,
     /// The budget is exhausted.
     Taken,

@@ -1,4 +1,5 @@
 //! Runs evaluations for the policy API on threads of their own, so that a long one delays no connection.
+//! `http::service` calls it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -23,7 +24,9 @@ pub(crate) enum WorkError {
 /// A bounded number of workers, and a bounded queue before them.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
-    turns: Arc<Semaphore>,
+    /// One permit for each job that may run at the same time.
+    workers: Arc<Semaphore>,
+    /// One permit for each job that may run or wait.
     places: Arc<Semaphore>,
     threads: Arc<ThreadPool>,
 }
@@ -33,8 +36,8 @@ impl WorkerPool {
     pub(crate) fn new(workers: usize, queue: usize) -> Self {
         let workers = workers.clamp(1, 1024);
         let most = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);
-        let (turns, places) = (Arc::new(Semaphore::new(workers)), Arc::new(Semaphore::new(most)));
-        Self { turns, places, threads: Arc::default() }
+        let (workers, places) = (Arc::new(Semaphore::new(workers)), Arc::new(Semaphore::new(most)));
+        Self { workers, places, threads: Arc::default() }
     }
 
     /// Runs `work` when a worker is free.
@@ -49,18 +52,18 @@ impl WorkerPool {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, WorkError> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| WorkError::Busy)?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| WorkError::Broken)?;
-        let (result_sender, done) = oneshot::channel();
+        let worker = Arc::clone(&self.workers).acquire_owned().await.map_err(|_| WorkError::Broken)?;
+        let (result_sender, result) = oneshot::channel();
         let job = move || {
-            let done = catch_unwind(AssertUnwindSafe(work));
+            let result = catch_unwind(AssertUnwindSafe(work));
             // Released before the result is sent: its receiver may ask for more at once.
-            drop((turn, place));
-            if let Ok(done) = done {
-                let _ = result_sender.send(done);
+            drop((worker, place));
+            if let Ok(result) = result {
+                let _ = result_sender.send(result);
             }
         };
         self.threads.run(Box::new(job)).map_err(|_| WorkError::Broken)?;
-        done.await.map_err(|_| WorkError::Broken)
+        result.await.map_err(|_| WorkError::Broken)
     }
 }
 
@@ -83,11 +86,16 @@ impl ThreadPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a job to an idle thread or, if there is none, to a new one.
+    /// Passes a job to the thread that became idle last or, if none is idle, to a new thread. The callers bound the
+    /// number of jobs, and so that of threads.
+    ///
+    /// # Errors
+    /// If the system cannot start a thread.
     fn run(self: &Arc<Self>, mut job: WorkerJob) -> std::io::Result<()> {
         let number = loop {
             let mut idle = self.idle();
             let Some((_, thread)) = idle.threads.pop() else {
+                // Each new thread has a number, by which it finds itself in the list of idle threads.
                 idle.count += 1;
                 break idle.count;
             };
@@ -116,9 +124,9 @@ impl ThreadPool {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     let mut idle = self.idle();
-                    let found = idle.threads.iter().position(|(other, _)| *other == number);
-                    if let Some(found) = found {
-                        idle.threads.remove(found);
+                    let position = idle.threads.iter().position(|(other, _)| *other == number);
+                    if let Some(position) = position {
+                        idle.threads.remove(position);
                         return;
                     }
                     drop(idle);

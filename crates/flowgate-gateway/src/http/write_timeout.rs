@@ -17,6 +17,7 @@ use crate::http::admission::ConnectionPlace;
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
+    /// Ends when the time limit of the write that waits is over.
     waiting: Option<Pin<Box<Sleep>>>,
     /// Notified when the server waits for input of the client.
     place: Option<Arc<ConnectionPlace>>,
@@ -33,7 +34,8 @@ impl<S> WriteTimeout<S> {
         Self { place: Some(place), ..self }
     }
 
-    /// Returns the outcome of a write, or an error once writes have made no progress for the time limit.
+    /// Returns `written`, the outcome of polling a write, unchanged, or an error once writes have been pending
+    /// without progress for the time limit. The limit begins again with each write that makes progress.
     fn with_timeout<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waiting = None;
@@ -46,6 +48,8 @@ impl<S> WriteTimeout<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
+    /// Reads from the socket, and notes when the server has to wait for the client, which may then be closed for
+    /// another connection.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
@@ -63,6 +67,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         this.with_timeout(cx, written)
     }
 
+    /// Writes to the socket within the time limit.
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -8,7 +8,8 @@ use crate::limits::ServerLimits;
 
 const GATEWAY: &str = include_str!("../../../../docs/gateway.md");
 
-/// Returns the rows of the table: the limit, its default, and its setting.
+/// Returns the rows of the table of limits in the documentation: the default and the setting of each limit, by its
+/// name.
 fn rows() -> BTreeMap<&'static str, (&'static str, &'static str)> {
     let (_, section) = GATEWAY.split_once("\n## Limits\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -136,6 +137,8 @@ fn every_reported_limit_is_documented() {
     assert!(found >= 15, "{found}");
 }
 
+/// Adds the texts of the source files in a folder and below it to `sources`, except `log.rs`, whose limits are
+/// examples.
 fn read(folder: &Path, sources: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
-//! Formats one line of the log, as text or as JSON. Its content cannot end the line, move a cursor or change the
-//! direction of writing.
+//! Formats one line of the operator's log, as text or as JSON, for `log`. Texts of others in a line cannot end the
+//! line, move a cursor or change the direction of writing.
 
 use std::fmt::Write as _;
 
@@ -81,6 +81,7 @@ impl LogLine {
         let mut line = format!("{} {} {}", self.time, self.level.name(), self.event);
         for (name, value) in &self.fields {
             let _ = match value {
+                // A text without spaces and special characters needs no quotation marks.
                 Value::String(text) if is_plain(text) => write!(line, " {name}={text}"),
                 Value::String(text) => {
                     write!(line, " {name}=\"{}\"", escape_invisible(&truncate(text, MAX_CHARACTERS), true))
@@ -94,7 +95,8 @@ impl LogLine {
         line
     }
 
-    /// Formats the line as a JSON object in ASCII.
+    /// Formats the line as a JSON object in ASCII, so that no character can move a cursor or change the direction of
+    /// writing.
     fn json(&self) -> String {
         let mut line = Map::new();
         line.insert("time".to_owned(), self.time.to_string().into());
@@ -127,7 +129,8 @@ fn truncate(text: &str, most: usize) -> String {
     }
 }
 
-/// Returns text on one line, with invisible characters escaped.
+/// Escapes everything but letters, digits and visible ASCII, so that the text stays on one line; with `is_quoted`, also
+/// quotes and backslashes.
 fn escape_invisible(text: &str, is_quoted: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -141,7 +144,7 @@ fn escape_invisible(text: &str, is_quoted: bool) -> String {
     shown
 }
 
-/// Returns the same JSON value in ASCII.
+/// Writes a JSON text in ASCII: characters outside ASCII, which occur only in strings, become `\u` escapes.
 pub(crate) fn to_ascii(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,11 +1,12 @@
-//! Limits the rate of log lines: decides for each kind of line whether it is written, and counts the suppressed ones.
+//! Limits the rate of log lines, for `log`: decides for each kind of line (an event, a client and a limit) whether it
+//! is written, and counts the suppressed lines.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::LogEvent;
 
-/// The length of a window.
+/// The length of a window of time, in which each kind has a number of lines.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
 /// The maximum number of kinds that are counted separately. Clients come from the configuration and limits from this
@@ -48,11 +49,12 @@ pub(super) struct SuppressedLines {
 }
 
 impl RateWindows {
-    /// Decides whether a line of a kind is written.
+    /// Decides whether a line of a kind is written now, and counts it in the window of the kind. Begins a new window if
+    /// the current one is over.
     pub(super) fn admit(&mut self, kind: (LogEvent, &str, ReachedLimit), now: Instant) -> RateDecision {
         let (event, client, limit) = kind;
         let mut kind = (event, client.to_owned(), limit);
-        // So that clients cannot fill the memory, further clients share one window for each event.
+        // Beyond the bound, all clients share one window for each event and limit.
         if self.0.len() >= MAX_KINDS && !self.0.contains_key(&kind) {
             kind.1.clear();
         }

@@ -1,6 +1,7 @@
-//! Creates the audit records of questions that an MCP client asks the person who uses it (elicitation).
+//! Creates the audit records about approved calls to MCP servers: the question that an MCP client asks the person who
+//! uses it (elicitation), the answer, and whether the call then goes to its server.
 //!
-//! `conversation_inputs` adds them to its session, and they are written to the audit log with the turn.
+//! `conversation_inputs` calls it. The records are added to the session, and written to the audit log with the turn.
 
 use serde_json::{Value, json};
 
@@ -15,9 +16,12 @@ use flowgate_audit::{AuditEvent, RecordedDecision};
 use flowgate_mcp::ProxyAction;
 
 impl McpExchange<'_> {
-    /// Records that the person at the client is asked.
+    /// Records that the person at the client is asked, if the message `text` to the client contains a question of the
+    /// gateway: as a request of its own, or in an answer that requires input.
     pub(super) fn note_question(&self, session: &mut ConversationState, text: &str) {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
+        // A request of the gateway has a generated id, and an answer that requires input a `requestState`: either names
+        // the question.
         let in_answer = message.pointer("/result/requestState");
         let name =
             message.get("id").filter(|id| is_generated_id(Some(id))).or(in_answer).and_then(Value::as_str);
@@ -27,10 +31,11 @@ impl McpExchange<'_> {
         session.events.push(recorder::question_entry(&client.spec, conversation, &ask, shown_content(&ask)));
     }
 
-    /// Records that a call which the chat had permitted goes to its server, unless a freeze has stopped it.
+    /// Records that a call that the chat had permitted, and that the client now makes through the proxy, goes to its
+    /// server; if no action sends a message to the server, a freeze has stopped it, and nothing is recorded.
     pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, actions: &[ProxyAction]) {
         let taken = session.conversation.drain_taken_calls();
-        if !actions.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
+        if !actions.iter().any(|action| matches!(action, ProxyAction::Server(_))) {
             return;
         }
         let McpRequest { client, conversation, .. } = self.request;
@@ -44,9 +49,9 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Records whether a call that a person has allowed in the question `asked` is among the `actions` that go to its
-    /// server.
-    pub(super) async fn note_approved(
+    /// Records what became of the call that a person has allowed in the question `asked`. If one of `actions` sends a message
+    /// to the server, the call runs and the approval is used; otherwise the approval is void.
+    pub(super) async fn record_approval_outcome(
         &self,
         session: &mut ConversationState,
         asked: &ApprovalReference,
@@ -54,7 +59,7 @@ impl McpExchange<'_> {
     ) {
         let McpRequest { client, conversation, .. } = self.request;
         let (tool, digest) = (asked.tool.clone(), asked.digest.clone());
-        if actions.iter().any(|out| matches!(out, ProxyAction::Server(_))) {
+        if actions.iter().any(|action| matches!(action, ProxyAction::Server(_))) {
             let conversation = conversation.clone();
             return session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
@@ -64,13 +69,15 @@ impl McpExchange<'_> {
             let asked = session.used_approvals.remove(at);
             session.void_approvals.push(asked);
         }
+        // The record names the freeze, if one is the cause.
         let stopped = self.routes.approvals.freeze_reason(&client.spec, conversation, &tool).await;
         let cause = stopped.unwrap_or_else(|| "the call was refused when it was judged again".to_owned());
         let (conversation, reasons) = (conversation.clone(), Vec::new());
         session.events.push(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());
     }
 
-    /// Records the answer of the person at the client. If it is a yes, returns the question.
+    /// Records the answer of the person at the client, if the message `text` of the client answers a question of the
+    /// gateway. If the answer is a yes, returns the question.
     pub(super) fn note_answer(
         &self,
         session: &mut ConversationState,

@@ -1,7 +1,7 @@
-//! Hands an input to the proxy of a server: a message of the client or the server, or the outcome of a sent message.
-//! `exchange`, `server_requests` and `listening` call [`McpExchange::apply_event`].
+//! Hands an input to the state proxy of a server (`flowgate_mcp`): a message of the client or the server, or the
+//! outcome of a sent message. `exchange`, `server_requests` and `listening` call [`McpExchange::apply_event`].
 //!
-//! The conversation is locked from an input until its effects are stored; only then is anything sent.
+//! The conversation is locked from an input until its effects are stored; only then the caller sends anything.
 
 use axum::http::StatusCode;
 use flowgate_mcp::ProxyAction;
@@ -16,14 +16,16 @@ use crate::http::request_error::RequestError;
 use crate::recorder::{self, AuditEntry};
 
 impl McpExchange<'_> {
-    /// Hands an input to the proxy, asks pending questions, and stores the outcome before anything is sent.
-    pub(super) async fn apply_event(&mut self, what: ProxyEvent) -> Result<Vec<ProxyAction>, RequestError> {
+    /// Hands an input to the proxy, asks people the questions that the proxy raises, and stores the outcome. Returns
+    /// the actions for the caller to perform.
+    pub(super) async fn apply_event(&mut self, event: ProxyEvent) -> Result<Vec<ProxyAction>, RequestError> {
         // A server's message is processed even if the client has disconnected.
-        let presence = match what {
+        let presence = match event {
             ProxyEvent::Client { .. } => self.presence.clone(),
+            // A client that never disconnects.
             _ => ClientPresence::default(),
         };
-        self.apply_event_for(&presence, what).await
+        self.apply_event_for(&presence, event).await
     }
 
     /// Hands an input to the proxy as [`Self::apply_event`] does, and gives up if the client of `presence` disconnects
@@ -31,7 +33,7 @@ impl McpExchange<'_> {
     pub(super) async fn apply_event_for(
         &mut self,
         presence: &ClientPresence,
-        what: ProxyEvent,
+        event: ProxyEvent,
     ) -> Result<Vec<ProxyAction>, RequestError> {
         let McpRequest { client, conversation, .. } = self.request;
         let routes = self.routes;
@@ -39,8 +41,9 @@ impl McpExchange<'_> {
         let mut locked = routes.sessions.lock(client, &handle, presence).await?;
         let outcome = match locked.get() {
             Some(session) => {
-                let judged = self.judge(session, what).await;
-                // Nothing of a failed input is sent, so nothing of it is persisted: no approval is used.
+                let judged = self.judge(session, event).await;
+                // Nothing of a failed input is sent, so none of its effects are persisted, and no approval is used:
+                // `persist` drops an abandoned conversation from memory, and the next request loads the stored state.
                 session.is_abandoned |= judged.is_err() && session.has_unpersisted_changes();
                 judged
             }
@@ -55,17 +58,20 @@ impl McpExchange<'_> {
             Err(error) => Err(routes.sessions.evict_unpersisted(&handle, &mut locked, error).await),
         };
         if recorded.is_err() {
+            // The log may have recorded approved calls as run, which do not run now.
             routes.record_taken_back(events);
         }
         drop(locked);
         outcome.and_then(|(actions, _)| recorded.map(|()| actions))
     }
 
-    /// Hands an input to the proxy, and asks pending questions. Returns also the audit records.
+    /// Checks whether the conversation may take an input, updates its state, hands the input to the proxy, and asks
+    /// people the questions that the proxy raises, until none is left. Returns the actions that no freeze stops, and
+    /// the audit records.
     async fn judge(
         &mut self,
         session: &mut ConversationState,
-        what: ProxyEvent,
+        event: ProxyEvent,
     ) -> Result<(Vec<ProxyAction>, Vec<AuditEntry>), RequestError> {
         let McpRequest { client, conversation, .. } = self.request;
         let routes = self.routes;
@@ -74,25 +80,27 @@ impl McpExchange<'_> {
             return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
         }
         // A failed call is noted even where a freeze stops everything else.
-        if !matches!(what, ProxyEvent::Failed { .. }) {
+        if !matches!(event, ProxyEvent::Failed { .. }) {
             routes.approvals.check_frozen(&client.spec, conversation).await?;
         }
+        // Other requests may have changed the texts that the client was shown, and the labels of stores.
         routes.sessions.catch_up(client, session).await?;
         routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
-        self.pin(session, &what).await?;
-        let mut actions = self.apply_event_to_session(session, what).await;
+        self.pin(session, &event).await?;
+        let mut actions = self.apply_event_to_session(session, event).await;
         self.note_tools(session, &mut actions).await?;
         while let Some(at) = actions.iter().position(|action| matches!(action, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             let (answer, allowed) = self.ask_people(session, &question).await?;
-            // While the question was open, consents and approvals may have been withdrawn, and others may have written to stores.
+            // While the question was open, consents and approvals may have been withdrawn, and other conversations may
+            // have written to external state.
             routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
             routes.sessions.recall_external_state(client, session).await?;
             let decided = ProxyEvent::Decided { question, answer };
             let mut further_actions = self.apply_event_to_session(session, decided).await;
             if let Some(asked) = allowed {
                 self.withhold_frozen(session, &mut further_actions).await;
-                self.note_approved(session, &asked, &further_actions).await;
+                self.record_approval_outcome(session, &asked, &further_actions).await;
             }
             actions.extend(further_actions);
         }
@@ -102,18 +110,18 @@ impl McpExchange<'_> {
         Ok((actions, events))
     }
 
-    /// Hands an input to the proxy; withholds what a freeze has stopped of a call that the person at the client
-    /// has allowed.
+    /// Hands an input to the proxy. If it is the yes of the person at the client, also withholds the allowed call if a
+    /// freeze stops it, and records whether the approval is used.
     async fn apply_event_to_session(
         &mut self,
         session: &mut ConversationState,
-        what: ProxyEvent,
+        event: ProxyEvent,
     ) -> Vec<ProxyAction> {
-        let accepted = self.note_answer_in(session, &what);
-        let mut actions = self.hand_to_proxy(session, what);
+        let accepted = self.note_answer_in(session, &event);
+        let mut actions = self.hand_to_proxy(session, event);
         if let Some(asked) = accepted {
             self.withhold_frozen(session, &mut actions).await;
-            self.note_approved(session, &asked, &actions).await;
+            self.record_approval_outcome(session, &asked, &actions).await;
         }
         actions
     }
@@ -122,29 +130,30 @@ impl McpExchange<'_> {
     fn note_answer_in(
         &self,
         session: &mut ConversationState,
-        what: &ProxyEvent,
+        event: &ProxyEvent,
     ) -> Option<ApprovalReference> {
-        match what {
+        match event {
             ProxyEvent::Client { text, .. } => self.note_answer(session, text),
             _ => None,
         }
     }
 
-    /// Hands an input to the proxy, and records the verdicts and the questions to the client.
+    /// Passes an input to the proxy of the conversation, and returns the resulting actions. Adds the verdicts, and the
+    /// gateway's questions to the person at the client, to the records for the audit log.
     pub(super) fn hand_to_proxy(
         &mut self,
         session: &mut ConversationState,
-        what: ProxyEvent,
+        event: ProxyEvent,
     ) -> Vec<ProxyAction> {
         let spec = &self.request.client.spec;
-        let put = ServerProxyEvent { server: self.request.server.name.clone(), what };
-        let (actions, judged) = session.handle_proxy_event(spec, put);
+        let server_event = ServerProxyEvent { server: self.request.server.name.clone(), what: event };
+        let (actions, judged) = session.handle_proxy_event(spec, server_event);
         self.verdicts.count(&judged);
         let events =
             judged.into_iter().map(|call| recorder::judged_entry(spec, &self.request.conversation, call));
         session.events.extend(events);
-        for out in &actions {
-            if let ProxyAction::Client(text) = out {
+        for action in &actions {
+            if let ProxyAction::Client(text) = action {
                 self.note_question(session, text);
             }
         }

@@ -1,4 +1,5 @@
-//! Reads the messages in a server's event stream, and keeps the position from which the stream can be resumed.
+//! Reads the messages in the event stream of an MCP server, and notes the position from which the stream can be
+//! resumed. `upstream` creates an [`EventStream`], and `server_requests` and `listening` read it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,7 +21,9 @@ const RESUME_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(100), Duration
 pub(super) struct EventStream {
     bytes: ServerAnswerBytes,
     splitter: EventSplitter,
+    /// Messages that have arrived and were not returned yet.
     waiting: VecDeque<String>,
+    /// The number of bytes read, also of the streams that this one resumed.
     read: usize,
     /// The event and the pause from which this stream resumed an earlier one.
     since: Option<(String, Duration)>,
@@ -34,6 +37,7 @@ impl EventStream {
     /// Returns the id of the event after which the stream can be resumed, and the pause before that; `None` if the
     /// server has sent no valid id.
     pub(super) fn resume_point(&self) -> Option<(&str, Duration)> {
+        // Until this stream has sent an id or a pause of its own, those by which it resumed an earlier stream apply.
         let (since, pause) =
             self.since.as_ref().map_or(("", DEFAULT_RESUME_PAUSE), |(since, pause)| (since.as_str(), *pause));
         let id = Some(self.splitter.last_id()).filter(|id| !id.is_empty()).unwrap_or(since);
@@ -44,7 +48,7 @@ impl EventStream {
         is_id.then(|| (id, pause.clamp(least, most)))
     }
 
-    /// Continues with the resumed stream, under the size limit of the whole.
+    /// Continues with `rest`, the stream by which the server resumes this one. The size limit applies to both together.
     pub(super) fn resume_with(&mut self, rest: Self) {
         let since = self.resume_point().map(|(since, pause)| (since.to_owned(), pause));
         *self = Self { read: self.read, since, ..rest };
@@ -60,13 +64,13 @@ impl EventStream {
                 return Ok(Some(message));
             }
             let Some(bytes) = stop.wait_for(self.bytes.next()).await?? else { return Ok(None) };
-            // A stream of comments alone must not keep an abandoned request open.
+            // A stream that consists of comments must not hold an abandoned request open.
             if stop.is_over().await {
                 return Err(NOT_AWAITED);
             }
             self.read = self.read.saturating_add(bytes.len());
             if self.read > MAX_STREAM {
-                return Err("the answer of the MCP server is incomplete");
+                return Err("the event stream of the MCP server is larger than 64 MiB");
             }
             for event in self.splitter.feed(&bytes) {
                 let event = event.map_err(|_| {

@@ -1,11 +1,11 @@
 //! Processes one message of a client to an MCP server until it is answered. The HTTP service calls
 //! [`ModelRoutes::exchange`].
 //!
-//! The conversation is held while a message is judged and labelled, not while a server works on it: calls of one
-//! conversation run in parallel. Turns of its chat and messages of its servers are serialised.
+//! The conversation is locked while a message is judged and labelled, but not while a server works on it: calls of one
+//! conversation run in parallel, while turns of its chat and messages of its servers are processed one after the other.
 //!
-//! An exchange is a task that runs to its end even if its client disconnects: what a server was sent has an outcome,
-//! which is labelled and stored.
+//! An exchange is a task that runs to its end even if its client disconnects: a message that was sent to a server has
+//! an outcome, which is labelled and stored.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use crate::log::{self, millis};
 impl ModelRoutes {
     /// Answers a message. A streamed answer is sent to `parts`, and the result is then `None`. A message is a request,
     /// a notification, or the response of the client to a request of the gateway, for which another task waits.
+    /// `presence` says whether the client is still connected.
     pub(crate) async fn exchange(
         &self,
         request: &McpRequest,
@@ -57,10 +58,11 @@ impl ModelRoutes {
                 send `accept: text/event-stream`";
             return Some(error_reply(StatusCode::NOT_ACCEPTABLE, why));
         }
-        let way = PendingReply::new(parts, request.streams && is_request, &request.conversation);
-        let mut exchange = McpExchange::new(self, request, presence, way);
+        let reply = PendingReply::new(parts, request.streams && is_request, &request.conversation);
+        let mut exchange = McpExchange::new(self, request, presence, reply);
         let begun = Instant::now();
-        // Notifications may still end work that began earlier.
+        // No request begins while a required witness of the audit log is too far behind. Notifications may still end
+        // work that began earlier.
         let may_begin = if is_request { self.recorder.check_witness_lag() } else { Ok(()) };
         let outcome = match may_begin {
             Ok(()) => exchange.run(text).await,
@@ -92,24 +94,28 @@ pub(super) struct McpExchange<'e> {
 }
 
 impl<'e> McpExchange<'e> {
+    /// Creates the exchange of a request that was just received.
     pub(super) fn new(
         routes: &'e ModelRoutes,
         request: &'e McpRequest,
         presence: &'e ClientPresence,
-        way: PendingReply,
+        reply: PendingReply,
     ) -> Self {
+        // `received` counts the server's messages; `called` is the tool or method that was sent last, as freezes name
+        // it.
         let (verdicts, called) = (VerdictTotals::default(), String::new());
-        Self { routes, request, presence, reply: way, received: 0, verdicts, called }
+        Self { routes, request, presence, reply, received: 0, verdicts, called }
     }
 
-    /// Hands the message of the client to the proxy, and carries out what follows.
+    /// Hands the message of the client to the proxy, and performs the resulting actions.
     async fn run(&mut self, text: &str) -> Result<(), RequestError> {
         let event = ProxyEvent::Client { text: text.to_owned(), labels: self.request.labels };
         let actions = self.apply_event(event).await?;
         self.perform_actions(actions).await
     }
 
-    /// Writes the log line of a message.
+    /// Writes the log line of a request, or of another message that failed, and reports if evaluating a call reached a
+    /// limit, such as that of fuel.
     fn log(&self, took: Duration, is_request: bool, failure: Option<&RequestError>) {
         let McpRequest { client, server, conversation, .. } = self.request;
         let (client, log) = (&client.spec.name, &self.routes.log);
@@ -135,7 +141,8 @@ impl<'e> McpExchange<'e> {
         self.verdicts.report_limit(log, client, Some(conversation));
     }
 
-    /// Carries out actions until none are left. A server's answer may lead to further ones, so the future is boxed.
+    /// Performs actions in order: sends messages to the client and the server, and writes remarks. The answer to a sent
+    /// message may lead to further actions, which are performed next; since this recurses, the future is boxed.
     pub(super) fn perform_actions<'a>(
         &'a mut self,
         actions: Vec<ProxyAction>,
@@ -150,7 +157,7 @@ impl<'e> McpExchange<'e> {
                         self.routes.remark(&format!("{}: {note}", self.request.client.spec.name));
                         Vec::new()
                     }
-                    // The questions were already asked while the conversation was held.
+                    // Were handled while the conversation was locked.
                     ProxyAction::Ask(_) | ProxyAction::Pins(_) | ProxyAction::Unapproved { .. } => Vec::new(),
                 };
                 more.into_iter().rev().for_each(|action| remaining.push_front(action));
@@ -159,13 +166,15 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Sends a message to the client. If it is a question, waits for the answer.
+    /// Sends a message to the client. If it is a question of the gateway, waits for the answer and returns the actions
+    /// that result from it.
     async fn send_to_client(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
-        let own = message.get("id").filter(|_| message.get("method").is_some());
-        match own.filter(|id| is_generated_id(Some(id))) {
-            Some(own) => self.ask_at_client(own, text).await,
+        let request_id = message.get("id").filter(|_| message.get("method").is_some());
+        match request_id.filter(|id| is_generated_id(Some(id))) {
+            Some(question_id) => self.ask_at_client(question_id, text).await,
             None => {
+                // A message without a method is the answer, with which the reply ends.
                 self.reply.send(text, message.get("method").is_none()).await;
                 Ok(Vec::new())
             }

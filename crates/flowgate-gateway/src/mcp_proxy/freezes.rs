@@ -33,21 +33,22 @@ impl ModelRoutes {
 }
 
 impl McpExchange<'_> {
-    /// Withholds messages to the server that a freeze has stopped.
+    /// Removes messages to the server that a freeze stops from `actions`. For each stopped request, hands the proxy the
+    /// event that it was not sent, and adds the resulting actions, such as the error for the client.
     pub(super) async fn withhold_frozen(
         &mut self,
         session: &mut ConversationState,
         actions: &mut Vec<ProxyAction>,
     ) {
         let mut allowed = Vec::new();
-        for out in std::mem::take(actions) {
-            let ProxyAction::Server(text) = &out else {
-                allowed.push(out);
+        for action in std::mem::take(actions) {
+            let ProxyAction::Server(text) = &action else {
+                allowed.push(action);
                 continue;
             };
             let message: Value = serde_json::from_str(text).unwrap_or_default();
             match self.routes.freeze_of(self.request, &freeze_name(&message)).await {
-                None => allowed.push(out),
+                None => allowed.push(action),
                 Some(why) => {
                     let id = message.get("id").filter(|_| message.get("method").is_some());
                     let unsent = id.map(|id| ProxyEvent::Unsent { id: id.clone(), why });

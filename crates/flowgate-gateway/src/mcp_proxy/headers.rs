@@ -1,7 +1,8 @@
 //! Generates and checks the HTTP headers that repeat parts of an MCP message.
 //!
-//! An intermediary may decide by these headers, so they must agree with the message. They are generated from the
-//! message that is sent; a client's headers are compared with its message, and the request is rejected if they differ.
+//! A proxy on the way may decide by these headers, so they must agree with the message. For a server, they are
+//! generated from the message that is sent; a client's headers are compared with its message, and the request is
+//! rejected if they differ. `request`, `exchange` and `server_requests` call it.
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 use base64::Engine as _;
@@ -43,37 +44,42 @@ impl McpHeaders {
             }
         };
         let mut arguments = Vec::new();
+        // The number of arguments that headers repeat is bounded.
         for name in headers.keys().filter(|name| name.as_str().starts_with(ARGUMENT)).take(64) {
             arguments.extend(single_value(name.as_str())?.map(|value| (name.clone(), value)));
         }
         let version = single_value(VERSION)?;
+        // A version of MCP is a date, such as `2025-06-18`.
         let is_version = |text: &String| {
             text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         };
         if version.as_ref().is_some_and(|version| !is_version(version)) {
-            return Err(format!("the header `{VERSION}` is not a version of MCP that the gateway supports"));
+            return Err(format!(
+                "the header `{VERSION}` does not have the form of a version of MCP: send one such as `2025-11-25`"
+            ));
         }
         Ok(Self { version, method: single_value(METHOD)?, name: single_value(NAME)?, arguments })
     }
 
-    /// Checks that the headers agree with the message.
+    /// Checks that the headers for the method and the name, if the client sent them, agree with the message.
     ///
     /// # Errors
-    /// If they do not.
+    /// If one of them differs.
     pub(super) fn check(&self, message: &Value) -> Result<(), String> {
-        let says = |name: &str| {
+        let mismatch = |name: &str| {
             format!("the header `{name}` differs from the same field of the message: send equal values")
         };
         if self.method.is_some() && self.method.as_deref() != message.get("method").and_then(Value::as_str) {
-            return Err(says(METHOD));
+            return Err(mismatch(METHOD));
         }
         if self.name.as_deref().is_some_and(|name| decoded(name).as_deref() != subject_name(message)) {
-            return Err(says(NAME));
+            return Err(mismatch(NAME));
         }
         Ok(())
     }
 
-    /// Returns the headers for a message to the server.
+    /// Returns the headers for a message to the server: the client's protocol version, the method and the name of the
+    /// message, and the client's headers that repeat an argument of the message.
     pub(super) fn for_message(&self, message: &Value) -> Vec<(String, String)> {
         let mut headers = Vec::new();
         if let Some(version) = &self.version {
@@ -86,8 +92,8 @@ impl McpHeaders {
         if let Some(name) = subject_name(message) {
             headers.push((NAME.to_owned(), encoded(name)));
         }
-        // The tool's schema decides which arguments are repeated; a value that is not among the judged arguments is
-        // not sent.
+        // The tool's schema, which only the client reads, says which arguments a header repeats. A value that is not
+        // among the judged arguments is not sent.
         let arguments = message.pointer("/params/arguments");
         for (name, value) in &self.arguments {
             let text = decoded(value);
@@ -110,7 +116,8 @@ pub(super) fn is_from_web_page(headers: &HeaderMap) -> bool {
     headers.get_all(header::ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_local))
 }
 
-/// Returns the name or address that a request is about.
+/// Returns the name of the tool or prompt, or the address of the resource, that a request is about; `None` for requests
+/// about none of these.
 fn subject_name(message: &Value) -> Option<&str> {
     let field = match message.get("method")?.as_str()? {
         "tools/call" | "prompts/get" => "name",
@@ -203,7 +210,9 @@ mod tests {
         );
         check(
             &[(VERSION, "latest")],
-            Err("the header `mcp-protocol-version` is not a version of MCP that the gateway supports"),
+            Err(
+                "the header `mcp-protocol-version` does not have the form of a version of MCP: send one such as `2025-11-25`",
+            ),
         );
         // Only judged arguments are repeated.
         check(

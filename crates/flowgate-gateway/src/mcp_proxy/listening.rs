@@ -25,8 +25,9 @@ use crate::http::request_error::RequestError;
 use crate::log::Limit;
 use flowgate_mcp::{LISTEN_METHOD, SUBSCRIPTION_ID_KEY};
 
-/// The limit on server messages in one stream; `MAX_ASKED` bounds those among them that are requests.
+/// The limit on server messages in one stream.
 pub(crate) const MAX_UNSOLICITED: usize = 1_000;
+/// The limit on those among them that are requests of the server.
 const MAX_ASKED: usize = 64;
 
 impl ModelRoutes {
@@ -51,10 +52,11 @@ impl ModelRoutes {
         if let Some(why) = self.freeze_of_server(request).await {
             return Some(error_reply(StatusCode::FORBIDDEN, &why));
         }
+        // There is no message yet, so the headers name only the version of the protocol.
         let mut headers = request.headers.for_message(&Value::Null);
         headers.extend(request.session.iter().map(|session| (SESSION.to_owned(), session.clone())));
-        let way = PendingReply::new(parts, true, &request.conversation);
-        let mut exchange = McpExchange::new(self, request, presence, way);
+        let reply = PendingReply::new(parts, true, &request.conversation);
+        let mut exchange = McpExchange::new(self, request, presence, reply);
         let mut stop =
             exchange.watch_stream(StopSignal { client: presence.clone(), ..StopSignal::default() });
         let answer = match request.server.upstream.listen(None, &headers, &mut stop).await {
@@ -74,6 +76,7 @@ impl ModelRoutes {
             }
         };
         exchange.reply.begin().await;
+        // Only now that the reply has begun, the watch can send comments to the client.
         let mut stop = exchange.watch_stream(stop);
         if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
             && !presence.is_disconnected()
@@ -94,7 +97,9 @@ pub(crate) fn opens_stream(body: &[u8]) -> bool {
 }
 
 impl McpExchange<'_> {
-    /// Handles a server's message in the stream of a subscription. Only messages that change the conversation are
+    /// Handles a server's message in the stream of the subscription `id`: hands it to the proxy if it is a notification
+    /// of this subscription, and drops it otherwise. Returns the actions that result and, if the stream must end, why:
+    /// there were too many messages, or a freeze stops the server. Only messages that change the conversation are
     /// stored.
     pub(super) async fn handle_stream_message(
         &mut self,
@@ -121,7 +126,8 @@ impl McpExchange<'_> {
         Ok((actions, None))
     }
 
-    /// Passes on server messages until the stream ends.
+    /// Forwards server messages until the stream ends, a freeze stops the server, or the client disconnects. Logs the
+    /// limit if the server sent too many messages or requests.
     async fn forward_messages(
         &mut self,
         events: &mut EventStream,
@@ -135,18 +141,19 @@ impl McpExchange<'_> {
             }
             // A message for which there is no memory is dropped; the log reports it.
             let Ok(_share) = self.reserve_memory(&event) else { continue };
-            let out = match self.handle_stateless_message(&event).await? {
-                Some(out) => out,
+            let actions = match self.handle_stateless_message(&event).await? {
+                Some(actions) => actions,
                 None => {
                     let message: Value = serde_json::from_str(&event).unwrap_or_default();
                     question_count += usize::from(message.get("id").is_some());
                     if question_count > MAX_ASKED {
                         break;
                     }
+                    // No request is open, so no id of an answer is expected.
                     self.handle_server_message(&Value::Null, event).await?.0
                 }
             };
-            self.perform_actions(out).await?;
+            self.perform_actions(actions).await?;
             if stop.is_over().await || self.reply.is_lost {
                 return Ok(());
             }
@@ -174,14 +181,14 @@ impl McpExchange<'_> {
     ) -> Result<Option<Vec<flowgate_mcp::ProxyAction>>, RequestError> {
         let McpRequest { client, server, conversation, .. } = self.request;
         let sessions = &self.routes.sessions;
-        let found = sessions.find_by_name(client, conversation);
-        let mut held = sessions.lock(client, &found, self.presence).await?;
-        let actions = held.get().map(|session| {
+        let handle = sessions.find_by_name(client, conversation);
+        let mut locked = sessions.lock(client, &handle, self.presence).await?;
+        let actions = locked.get().map(|session| {
             // Nothing is labelled here, so the labels of stores are not needed.
             session.handle_stateless_message(&client.spec, &server.name, text)
         });
-        // There was no input, so this only releases the conversation for other gateways.
-        sessions.persist(client, &found, &mut held).await?;
+        // There was no input, so this only releases the lease of the conversation.
+        sessions.persist(client, &handle, &mut locked).await?;
         Ok(actions.unwrap_or_else(|| Some(Vec::new())))
     }
 }

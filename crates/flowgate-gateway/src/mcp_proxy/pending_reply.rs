@@ -1,4 +1,5 @@
-//! Writes the reply to a client of an MCP server: one message, or a stream of messages.
+//! Writes the reply to a client of an MCP server: one message, or a stream of messages. A stream begins as late as
+//! possible, with the first message that precedes the answer: a failure before that is reported with an HTTP status.
 //!
 //! `exchange`, `person_questions`, `server_requests` and `listening` write here.
 
@@ -19,16 +20,20 @@ const INVALID: i64 = -32600;
 /// The reply to a client, until it is complete.
 pub(super) struct PendingReply {
     pub(super) parts: Sender<ReplyPart>,
+    /// Whether the reply may be a stream of messages.
     pub(super) streams: bool,
     headers: Vec<(&'static str, String)>,
     pub(super) status: StatusCode,
+    /// Whether the stream has begun, so that only messages can be sent any more.
     has_begun: bool,
     /// Whether the client has disconnected.
     pub(super) is_lost: bool,
+    /// The answer to the request, which is sent at the end.
     answer: Option<String>,
 }
 
 impl PendingReply {
+    /// Creates a reply of which nothing is sent. `streams` says whether it may be a stream.
     pub(super) fn new(parts: Sender<ReplyPart>, streams: bool, conversation: &str) -> Self {
         let headers = vec![(CONVERSATION, conversation.to_owned())];
         Self {
@@ -47,7 +52,8 @@ impl PendingReply {
         self.headers.extend(session.map(|session| (SESSION, session)));
     }
 
-    /// Sends a message. The answer is kept for the end; other messages are dropped unless the reply is a stream.
+    /// Sends a message. The answer is sent at the end of the reply; other messages are dropped unless the reply is a
+    /// stream.
     pub(super) async fn send(&mut self, text: String, is_answer: bool) {
         if is_answer {
             self.answer = Some(text);
@@ -56,7 +62,8 @@ impl PendingReply {
         }
     }
 
-    /// Begins a stream, whose first message may arrive late.
+    /// Begins the stream with its headers, so that the client receives them before the first message, which may arrive
+    /// late.
     pub(super) async fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             let headers = std::mem::take(&mut self.headers);
@@ -64,7 +71,7 @@ impl PendingReply {
         }
     }
 
-    /// Returns the way to the client, once the stream has begun.
+    /// Returns the channel to the client, once the stream has begun.
     pub(super) fn begun_parts(&self) -> Option<Sender<ReplyPart>> {
         self.has_begun.then(|| self.parts.clone())
     }
@@ -101,13 +108,14 @@ impl PendingReply {
             None if self.has_begun => None,
             None if is_request => Some(self.with_headers(error_reply(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the request ended without an answer because of a bug in the gateway",
+                "the request ended without an answer because of a bug in the gateway, but may have taken effect: check that before you send it again, and report the bug",
             ))),
             None => Some(self.with_headers(HttpReply::empty(StatusCode::ACCEPTED))),
         }
     }
 
     /// Reports the failure of the request `id`: as the reply, or as the last message of a stream that has begun.
+    /// Returns `None` in the second case.
     pub(super) async fn fail(mut self, failure: &RequestError, id: Option<&Value>) -> Option<HttpReply> {
         if self.has_begun {
             let mut error = error(&failure.message);

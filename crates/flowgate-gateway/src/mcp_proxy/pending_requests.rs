@@ -1,6 +1,6 @@
-//! Keeps the pending requests of the MCP proxy, in memory and for all clients: questions to a person at an MCP client,
-//! with the receiver of the answer; and requests to MCP servers, by the ID that the server knows, so that a client can
-//! cancel them. A cancellation that arrives before its request begins is remembered.
+//! Holds the pending requests of the MCP routes, in memory and for all clients: questions to a person at an MCP client,
+//! with the task that waits for the answer; and requests to MCP servers, by the ID that the server knows, so that a
+//! client can cancel them. A cancellation that arrives before its request begins is remembered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub(crate) type ElicitationKey = (String, String, String);
 /// The state that the exchanges of all clients share.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRequests {
-    /// Receivers of the answers of people at clients.
+    /// The channels to the exchanges that wait for the answers of people at clients.
     waiters: Mutex<HashMap<ElicitationKey, Sender<String>>>,
     requests: Mutex<ServerRequests>,
 }
@@ -55,7 +55,8 @@ impl PendingRequests {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the request with this server-side id, which may have been cancelled already.
+    /// Begins the request with the id by which the server knows it. The returned token is cancelled with the request,
+    /// at once if the cancellation arrived before; dropping the result ends the request.
     pub(crate) fn begin(&self, id: &Value) -> RunningRequest<'_> {
         let (id, cancelled) = (id.to_string(), CancellationToken::new());
         let mut requests = self.requests();
@@ -67,8 +68,9 @@ impl PendingRequests {
         RunningRequest { pending: self, id, cancelled }
     }
 
-    /// Cancels the request with this server-side id. Returns whether as many were remembered as may be, and were
-    /// forgotten: entries of requests that had already ended stay behind.
+    /// Cancels the request with this server-side id; if it does not run, remembers the cancellation. Returns true if
+    /// the memory of such cancellations was full and was cleared first: it also fills with those of requests that had
+    /// already ended.
     pub(crate) fn cancel(&self, id: &Value) -> bool {
         let (id, mut requests) = (id.to_string(), self.requests());
         if let Some(running) = requests.running.get(&id) {

@@ -23,7 +23,8 @@ use crate::http::request_error::RequestError;
 const PERSON_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl ModelRoutes {
-    /// Hands an answer to the request that waits for it.
+    /// Hands the client's answer `message` to a question of the gateway to the exchange that waits for the answer, if
+    /// one does.
     pub(super) fn hand_to_waiter(&self, request: &McpRequest, message: &Value, text: &str) {
         let Some(id) = message.get("id") else { return };
         let key = (request.client.spec.name.clone(), request.conversation.clone(), id.to_string());
@@ -35,21 +36,23 @@ impl ModelRoutes {
 }
 
 impl McpExchange<'_> {
-    /// Asks the person at the client, and hands the answer to the proxy.
+    /// Asks the person at the client the question `text` with the id `question_id`, and hands the answer to the proxy.
+    /// Without an answer in time, or if the reply cannot be a stream that asks, the proxy receives a cancellation,
+    /// which allows nothing.
     pub(super) async fn ask_at_client(
         &mut self,
-        own: &Value,
+        question_id: &Value,
         text: String,
     ) -> Result<Vec<ProxyAction>, RequestError> {
         let answer = match self.reply.streams {
-            true => self.await_person(own, text).await,
+            true => self.await_person(question_id, text).await,
             false => None,
         };
-        let silent = json!({"jsonrpc": "2.0", "id": own, "result": {"action": "cancel"}});
+        let cancellation = json!({"jsonrpc": "2.0", "id": question_id, "result": {"action": "cancel"}});
         // The question is closed even if the client has disconnected.
         self.apply_event_for(
             &ClientPresence::default(),
-            ProxyEvent::Client { text: answer.unwrap_or_else(|| silent.to_string()), labels: false },
+            ProxyEvent::Client { text: answer.unwrap_or_else(|| cancellation.to_string()), labels: false },
         )
         .await
     }
@@ -63,6 +66,7 @@ impl McpExchange<'_> {
         self.routes.pending.waiters().insert(key.clone(), sender);
         self.reply.send(text, false).await;
         let answer = tokio::select! {
+            // An answer that arrives in the last moment counts.
             biased;
             answer = answer => answer.ok(),
             () = self.presence.disconnected() => None,
@@ -73,18 +77,19 @@ impl McpExchange<'_> {
         answer
     }
 
-    /// Asks people whether a call may run. Returns their answer and, if it is a yes, the question. If they cannot be
-    /// asked, the call fails, and nothing of it is stored.
+    /// Asks people the proxy's question with this name: whether a call may run. Returns their answer and, if it is a
+    /// yes, the reference to the stored question, which is used. If the question cannot be stored, the call fails, and
+    /// none of its effects are stored.
     pub(super) async fn ask_people(
         &self,
         session: &mut ConversationState,
         question: &str,
     ) -> Result<(PersonAnswer, Option<ApprovalReference>), DatabaseError> {
         let McpRequest { client, server, conversation, .. } = self.request;
-        let Some(found) = session.question(&server.name, question) else {
+        let Some(proxy_question) = session.question(&server.name, question) else {
             return Ok((PersonAnswer::Nothing, None));
         };
-        let ask = session.conversation.approval_request(found);
+        let ask = session.conversation.approval_request(proxy_question);
         let context = ApprovalContext {
             client: &client.spec,
             conversation,
@@ -94,6 +99,7 @@ impl McpExchange<'_> {
             key: None,
         };
         let answered = self.routes.approvals.ask(context, &ask, &session.used_approvals).await;
+        // The state with half of the input's effects is dropped from memory, and not stored.
         session.is_abandoned = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         Ok(match (decision, asked) {

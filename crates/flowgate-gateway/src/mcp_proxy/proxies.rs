@@ -1,5 +1,5 @@
-//! Owns the proxies ([`flowgate_mcp::Proxy`]) of one conversation, one for each MCP server, and hands them their
-//! inputs. `conversation_inputs` and the replay of stored turns call it.
+//! Owns the state proxies ([`flowgate_mcp::Proxy`]: state machines without I/O) of one conversation, one for each MCP
+//! server, and hands each its inputs. `conversation_inputs` and the replay of stored turns call it.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) enum ProxyEvent {
     },
     /// A message of the server.
     Server(String),
-    /// The server received the request with this id, and gave no answer that can be passed on.
+    /// The request with this id was sent to the server, and there is no answer that can be forwarded.
     Failed { id: serde_json::Value, why: String },
     /// The request with this id was not sent to the server.
     Unsent { id: serde_json::Value, why: String },
@@ -49,7 +49,7 @@ pub(crate) struct ConversationProxies {
 }
 
 impl ConversationProxies {
-    /// Returns the proxy of the server `name`, if the client has this server. Creates it at its first use.
+    /// Returns the proxy of the server `name`, created at its first use; `None` if the client may not use this server.
     pub(crate) fn proxy_of(
         &mut self,
         conversation: &Conversation,
@@ -57,12 +57,12 @@ impl ConversationProxies {
         name: &str,
     ) -> Option<&mut Proxy> {
         let server = client.server(name)?;
-        let begun = || Proxy::new(proxy_settings(client, server, conversation));
-        Some(self.proxies.entry(name.to_owned()).or_insert_with(begun))
+        let new_proxy = || Proxy::new(proxy_settings(client, server, conversation));
+        Some(self.proxies.entry(name.to_owned()).or_insert_with(new_proxy))
     }
 
-    /// Hands an input to the proxy of its server, and returns the actions that follow: none if the client does not have
-    /// this server.
+    /// Hands an input to the proxy of its server, and returns the resulting actions; none if the client may not use
+    /// this server. Also counts the JSON values of messages, by which the memory of the conversation is estimated.
     pub(crate) fn handle_event(
         &mut self,
         conversation: &mut Conversation,
@@ -114,7 +114,10 @@ impl ConversationProxies {
 fn proxy_settings(client: &ClientSettings, server: &McpServer, conversation: &Conversation) -> ProxySettings {
     ProxySettings {
         is_interactive: client.asks_in_front,
+        // Several connections of the client may use the proxy, so it replaces their request ids by ids of the
+        // conversation.
         names: Some(conversation.text_digest(&server.name)),
+        // The gateway asks people where the client cannot.
         asks_elsewhere: true,
         // The size of the whole conversation is bounded elsewhere.
         limits: ProxyLimits { session: usize::MAX, ..ProxyLimits::default() },

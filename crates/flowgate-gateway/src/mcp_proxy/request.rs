@@ -1,5 +1,5 @@
-//! Reads one request of a client for an MCP server from its headers: authenticates the client, checks its limits and
-//! finds the conversation.
+//! Reads the headers of one request of a client for an MCP server: authenticates the client, checks its limits and
+//! finds the server and the conversation. `http::service` calls it before it reads a body.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::http::reply::HttpReply;
 use crate::mcp_proxy::stream_place::StreamPlace;
 use crate::tls::client_certificate::ClientCertificate;
 
-/// The conversation of a client that names none and has no chats: everything that the client was ever shown counts
-/// there.
+/// The conversation of all requests of a client that names none and uses no model. The labels of everything that the
+/// client was ever shown apply there.
 const UNNAMED: &str = "mcp";
 /// The header and its value by which a client asks for the labels of answers.
 const FEATURES: &str = "x-mcp-features";
@@ -57,7 +57,8 @@ impl McpRequest {
         &self.client.spec.name
     }
 
-    /// Exchanges the place of an ordinary request for that of a listening stream.
+    /// Exchanges the place of an ordinary request, its share of the client's limit on parallel requests, for that of a
+    /// listening stream. Rejects the request if the client has reached its limit on streams.
     pub(crate) fn switch_place(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
         let Some(place) = StreamPlace::acquire(&self.client.listening) else {
             routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
@@ -95,9 +96,9 @@ impl ModelRoutes {
         .await
     }
 
-    /// Authenticates the client of a request, counts the request, and finds its server and conversation. `place` takes
-    /// the place of the request among those that count against the client's limit `bound`; it returns `None` if the
-    /// limit is reached.
+    /// Authenticates the client of a request, takes the request from its quota, and finds its server and conversation.
+    /// `place` takes a place for the request against the client's limit `bound`; it returns `None` if that limit is
+    /// reached. Returns the reply to send if any of this fails.
     async fn receive_with(
         &self,
         server: &str,
@@ -133,7 +134,7 @@ impl ModelRoutes {
         let bad = |why: String| error_reply(StatusCode::BAD_REQUEST, &why);
         let conversation = match conversation_of(headers).map_err(bad)? {
             Some(name) => name,
-            // Its chats are found by their prefixes, and a message to a server has none.
+            // The conversation of a chat is found by a prefix of its messages, which a request to an MCP server lacks.
             None if client.spec.upstream.is_some() => {
                 let why = format!(
                     "the request names no conversation, as it must for a client that also uses a model: send \
@@ -145,12 +146,14 @@ impl ModelRoutes {
         };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
+        // The client can ask for the labels of answers.
         let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
         let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
         Ok(McpRequest { client, server, conversation, session, headers: mcp_headers, streams, labels, place })
     }
 
-    /// Ends the MCP session of a client at its server. The conversation keeps the labels of everything that was shown.
+    /// Ends the MCP session of a client at its server, unless a freeze stops the server. The conversation and its
+    /// labels remain.
     pub(crate) async fn end_connection(&self, request: &McpRequest) -> HttpReply {
         if let Some(why) = self.freeze_of_server(request).await {
             return error_reply(StatusCode::FORBIDDEN, &why);

@@ -18,8 +18,11 @@ const MAX_EMPTY: usize = 10;
 
 /// The limits on the resumptions of one answer.
 pub(super) struct ResumptionLimits {
+    /// The end of the time for the answer.
     pub(super) until: Instant,
+    /// The id of the event after which the stream was resumed last.
     since: String,
+    /// The number of consecutive resumptions after that event.
     empty: usize,
 }
 
@@ -28,7 +31,7 @@ impl ResumptionLimits {
         Self { until: Instant::now() + ANSWER_TIMEOUT, since: String::new(), empty: 0 }
     }
 
-    /// Returns whether the server may be asked once more for the events after this one.
+    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits.
     fn allows_another(&mut self, since: &str) -> bool {
         self.empty = if self.since == since { self.empty.saturating_add(1) } else { 0 };
         since.clone_into(&mut self.since);
@@ -37,8 +40,9 @@ impl ResumptionLimits {
 }
 
 impl McpExchange<'_> {
-    /// Resumes a stream that has ended. Returns whether there is more of it. Does not ask a server that a freeze has
-    /// stopped, and ends as soon as the wait is over.
+    /// Resumes a stream that has ended, after the pause that its server asked for, and tries again if the server cannot
+    /// be reached. Returns true if `events` continues. Returns false if the server cannot or does not resume the
+    /// stream, a limit is reached, the wait is over, or a freeze stops the server.
     pub(super) async fn resume(
         &self,
         events: &mut EventStream,

@@ -1,5 +1,5 @@
-//! Sends a message to the server, and reads and labels everything that the server answers. `exchange` calls it for the
-//! actions that the proxy returns.
+//! Sends a message to an MCP server, and reads and labels everything that the server answers. `exchange` calls it for
+//! the actions that the proxy returns.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ const NOTIFICATION_GRACE: Duration = Duration::from_secs(1);
 pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<&'static str>);
 
 impl ModelRoutes {
-    /// Notes that the request with this server-side id was cancelled.
+    /// Cancels the request with this server-side id or, if it has not begun, remembers the cancellation. Logs if the
+    /// memory of cancellations was full and was cleared.
     fn cancel(&self, id: &Value) {
         if self.pending.cancel(id) {
             self.log.limit(&log::Limit {
@@ -53,20 +54,23 @@ impl ModelRoutes {
     }
 }
 
-/// Returns whether a server asks the client for this method, in a request or in its answer.
+/// Returns whether a message of a server asks the client for this method: as a request, or among the inputs that an
+/// answer requires.
 fn is_requested_method(message: &Value, method: &str) -> bool {
-    let names = |one: &Value| one.get("method").and_then(Value::as_str) == Some(method);
-    let in_answer = message.pointer("/result/inputRequests").and_then(Value::as_object);
-    names(message) || in_answer.is_some_and(|all| all.values().any(names))
+    let has_method = |request: &Value| request.get("method").and_then(Value::as_str) == Some(method);
+    let input_requests = message.pointer("/result/inputRequests").and_then(Value::as_object);
+    has_method(message) || input_requests.is_some_and(|requests| requests.values().any(has_method))
 }
 
-/// Returns whether a message to a client ends its request.
+/// Returns whether a message to a client is a response, which answers its request: no request and no notification.
 fn is_answer(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|message| message.get("method").is_none())
 }
 
 impl<'e> McpExchange<'e> {
-    /// Sends a message to the server, and labels everything that it answers.
+    /// Sends a message to the server, and returns the actions that its answer leads to. Messages before the answer are
+    /// handled and forwarded meanwhile. If there is no answer, hands the proxy the failure, so that the client receives
+    /// an error. A notification has no answer.
     pub(super) async fn send_to_server(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let mut headers = self.request.headers.for_message(&message);
@@ -75,6 +79,7 @@ impl<'e> McpExchange<'e> {
         }
         let routes = self.routes;
         let upstream = &self.request.server.upstream;
+        // The name by which a freeze stops the call; it also stops the answer.
         self.called = freeze_name(&message);
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
             if let Some(cancelled) = message.pointer("/params/requestId") {
@@ -105,10 +110,10 @@ impl<'e> McpExchange<'e> {
             Err(why) => (Vec::new(), Some(why)),
         };
         drop(running);
-        // A notification or a question in place of the answer does not count as one.
+        // A notification or a question does not count as the answer.
         let is_answered =
-            actions.iter().any(|out| matches!(out, ProxyAction::Client(text) if is_answer(text)));
-        let mut all = actions;
+            actions.iter().any(|action| matches!(action, ProxyAction::Client(text) if is_answer(text)));
+        let mut all_actions = actions;
         // A client that still waits for an answer receives an error.
         if !is_answered {
             let why = problem.unwrap_or("the MCP server did not answer").to_owned();
@@ -116,17 +121,17 @@ impl<'e> McpExchange<'e> {
             let fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
             routes.log.write(log::LogEvent::Upstream, &client.spec.name, fields, &why);
-            all.extend(self.apply_event(ProxyEvent::Failed { id: id.clone(), why }).await?);
+            all_actions.extend(self.apply_event(ProxyEvent::Failed { id: id.clone(), why }).await?);
         }
-        Ok(all)
+        Ok(all_actions)
     }
 
-    /// Returns what ends the wait for the answer to a request.
+    /// Creates the signal that ends the wait for the answer to a request: when the client disconnects or cancels it.
     fn stop_signal(&self, cancelled: CancellationToken) -> StopSignal<'e> {
         StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
 
-    /// Adds what ends a listening stream.
+    /// Adds to a signal what also ends a listening stream: the shutdown of the gateway, and freezes.
     pub(super) fn watch_stream(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
         let watch = StreamWatch::new(self.routes, self.request, self.reply.begun_parts());
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(watch)), ..stop }
@@ -144,8 +149,8 @@ impl<'e> McpExchange<'e> {
         let session = answer.session.clone().or_else(|| self.request.session.clone());
         // Only the answer to `initialize` may name the MCP session: later, the name would be unlabelled text of the
         // server.
-        let greets = message.get("method").and_then(Value::as_str) == Some("initialize");
-        self.reply.set_session_header(answer.session.filter(|_| greets));
+        let is_initialize = message.get("method").and_then(Value::as_str) == Some("initialize");
+        self.reply.set_session_header(answer.session.filter(|_| is_initialize));
         Ok(match answer.body {
             ServerAnswerBody::Nothing | ServerAnswerBody::StreamNotOffered => (Vec::new(), None),
             ServerAnswerBody::Message(answer) => match self.reserve_memory(&answer) {
@@ -163,9 +168,9 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Reads a stream up to the answer to the request `id`, resuming it if the server ends it early, and passes on the
-    /// messages before the answer. `session` is the ID of the MCP session, which a resumption needs. Returns the actions
-    /// that the answer leads to and, if the request failed, the problem.
+    /// Reads a stream up to the answer to the request `id`, resuming it if the server ends it early, and performs the
+    /// actions that the messages before the answer lead to. `session` is the ID of the MCP session, which a resumption
+    /// needs. Returns the actions that the answer leads to and, if the request failed, the problem.
     async fn read_stream(
         &mut self,
         id: &Value,
@@ -209,7 +214,8 @@ impl<'e> McpExchange<'e> {
         }
     }
 
-    /// Reserves memory for a server's message before it is parsed.
+    /// Reserves memory for a server's message before it is parsed. If the budget has no room, logs the limit and
+    /// returns the problem.
     pub(super) fn reserve_memory(&self, text: &str) -> Result<ValueBudgetShare, &'static str> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
@@ -223,7 +229,9 @@ impl<'e> McpExchange<'e> {
                 conversation: Some(conversation),
             });
             match why {
-                ValueBudgetError::TooLarge => "the answer of the MCP server has too many JSON values",
+                ValueBudgetError::TooLarge => {
+                    "the answer of the MCP server has too many JSON values: see `--max-values`"
+                }
                 ValueBudgetError::Taken => {
                     "the gateway has no memory left for the answer of the MCP server: see `--max-values`"
                 }
@@ -231,7 +239,9 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Labels a server's message, unless a freeze has stopped the server or the message exceeds a limit.
+    /// Hands a server's message to the proxy, which judges and labels it. Returns a problem instead if the message
+    /// exceeds a limit, answers another request than `id`, or a freeze stops the server, the called tool or a method
+    /// that the message asks for.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

@@ -18,11 +18,11 @@ pub(super) trait PeriodicCheck: Send {
     /// Returns the time of the next check.
     fn next_check(&self) -> Instant;
 
-    /// Does what is due. Returns whether the wait ends.
+    /// Runs the check if it is due. Returns true if it ends the wait.
     fn check(&mut self) -> BoxFuture<'_, bool>;
 }
 
-/// What ends the wait for a server. By default, nothing does.
+/// The conditions that end the wait for a server. By default, none of them does.
 #[derive(Default)]
 pub(super) struct StopSignal<'w> {
     /// Whether the client has disconnected.
@@ -38,7 +38,7 @@ pub(super) struct StopSignal<'w> {
 }
 
 impl StopSignal<'_> {
-    /// Returns whether the wait is over; does the checks that are due.
+    /// Returns whether the wait is over; if a check for freezes is due, does it first.
     pub(super) async fn is_over(&mut self) -> bool {
         if self.client.is_disconnected()
             || self.cancelled.is_cancelled()
@@ -53,10 +53,10 @@ impl StopSignal<'_> {
         }
     }
 
-    /// Awaits `work` until nobody waits for its result any more. If both happen at once, the result is returned.
+    /// Awaits `work` until the wait is over. If both happen at once, the result of `work` is returned.
     ///
     /// # Errors
-    /// If nobody waits for the result any more.
+    /// If the wait is over.
     pub(super) async fn wait_for<T>(&mut self, work: impl Future<Output = T>) -> Result<T, &'static str> {
         let mut work = pin!(work);
         loop {
@@ -65,8 +65,8 @@ impl StopSignal<'_> {
                 done = work.as_mut() => return Ok(done),
                 () = self.next_event() => {}
             }
-            // Outside of `select!`, where every result of `work` would cancel the check: a fast stream of results would keep it
-            // from ever completing.
+            // Outside of `select!`, in which every result of `work` would cancel the check: a fast stream of results
+            // could prevent the check forever.
             if self.is_over().await {
                 return Err(NOT_AWAITED);
             }

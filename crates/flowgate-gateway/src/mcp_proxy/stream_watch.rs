@@ -1,5 +1,5 @@
-//! Checks periodically during a listening stream whether a freeze stops it, and whether a comment must be sent so that
-//! nothing on the way closes the idle connection. `listening` creates the checks.
+//! Checks periodically during a listening stream whether a freeze stops the stream, and sends comments, so that no
+//! proxy on the way closes the idle connection. `server_requests` creates the checks, and `stop_signal` runs them.
 
 use std::time::Duration;
 
@@ -21,43 +21,47 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(super) struct StreamWatch<'w> {
     routes: &'w ModelRoutes,
     request: &'w McpRequest,
-    /// The parts of the reply, once it has begun: a comment before its begin would take the place of the begin.
+    /// The channel to the client, once the reply has begun; a comment must not precede the headers.
     parts: Option<Sender<ReplyPart>>,
-    looked: Instant,
-    alive: Instant,
+    /// The time of the last check of the freezes.
+    last_check: Instant,
+    /// The time of the last comment.
+    last_comment: Instant,
 }
 
 impl<'w> StreamWatch<'w> {
+    /// Creates the watch of a stream that begins now. `parts` receives the comments; it is `None` before the reply has
+    /// begun.
     pub(super) fn new(
         routes: &'w ModelRoutes,
         request: &'w McpRequest,
         parts: Option<Sender<ReplyPart>>,
     ) -> Self {
         let now = Instant::now();
-        Self { routes, request, parts, looked: now, alive: now }
+        Self { routes, request, parts, last_check: now, last_comment: now }
     }
 }
 
 impl PeriodicCheck for StreamWatch<'_> {
     fn next_check(&self) -> Instant {
-        let looks = self.looked + POLL_INTERVAL;
-        if self.parts.is_some() { looks.min(self.alive + KEEP_ALIVE) } else { looks }
+        let next_check = self.last_check + POLL_INTERVAL;
+        if self.parts.is_some() { next_check.min(self.last_comment + KEEP_ALIVE) } else { next_check }
     }
 
     /// Sends a comment if one is due, and returns whether a freeze stops the stream.
     fn check(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             if let Some(parts) = &self.parts
-                && self.alive.elapsed() >= KEEP_ALIVE
+                && self.last_comment.elapsed() >= KEEP_ALIVE
             {
-                self.alive = Instant::now();
+                self.last_comment = Instant::now();
                 // A full channel means that other data is on its way.
                 let _ = parts.try_send(ReplyPart::Bytes(b": still here\n\n".to_vec()));
             }
-            if self.looked.elapsed() < POLL_INTERVAL {
+            if self.last_check.elapsed() < POLL_INTERVAL {
                 return false;
             }
-            self.looked = Instant::now();
+            self.last_check = Instant::now();
             self.routes.freeze_of_server(self.request).await.is_some()
         })
     }

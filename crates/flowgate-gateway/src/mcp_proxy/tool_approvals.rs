@@ -1,6 +1,9 @@
-//! Restricts the tools of a server to those that a tenant has approved, as they were described then.
+//! Restricts the tools of an MCP server that a client may see and call to those that a person has approved for the
+//! client's tenant, as long as the server describes them in the same words: a server could win approval with a harmless
+//! description and change it later.
 //!
-//! `conversation_inputs` calls this before and after the tools of a server are listed.
+//! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input to the
+//! proxy, and `note_tools`, which records new tools for a person to approve, after.
 
 use serde_json::Value;
 
@@ -17,15 +20,17 @@ use flowgate_mcp::{Pins, ProxyAction};
 const MAX_PROPOSED: usize = 20;
 
 impl McpExchange<'_> {
-    /// Sets the approved tools before tools are listed. The first list of a server that a tenant receives counts as
-    /// approved, unless the operator wants to see it first.
+    /// Hands the proxy the approved tools before a request of the client to list tools; has no effect on other inputs.
+    /// The first list of a server that a tenant receives counts as approved, unless the configuration requires an
+    /// approval first.
     pub(super) async fn pin(
         &mut self,
         session: &mut ConversationState,
-        what: &ProxyEvent,
+        event: &ProxyEvent,
     ) -> Result<(), DatabaseError> {
-        let ProxyEvent::Client { text, .. } = what else { return Ok(()) };
+        let ProxyEvent::Client { text, .. } = event else { return Ok(()) };
         let message: Value = serde_json::from_str(text).unwrap_or_default();
+        // A later page belongs to a list for which the proxy has already received the approved tools.
         let is_page = message.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_null());
         if message.get("method").and_then(Value::as_str) != Some("tools/list") || is_page {
             return Ok(());
@@ -40,8 +45,11 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Stores which tools count as approved, and asks people about the others. Removes the actions that report tools,
-    /// since they concern the gateway alone.
+    /// Stores the tools that the proxy accepted as approved, and asks people about those that it did not. Removes the
+    /// actions that report these tools, which are for the gateway only.
+    ///
+    /// # Errors
+    /// If the tenant has approved other descriptions at the same time; the client has to list the tools again.
     pub(super) async fn note_tools(
         &mut self,
         session: &mut ConversationState,
@@ -52,17 +60,17 @@ impl McpExchange<'_> {
             let (server, tool, digest) = (server.name.clone(), tool.to_owned(), digest.to_owned());
             ToolOffer { server, tool, digest }
         };
-        let (mut proposed, mut pinned) = (0, None);
-        for out in actions.iter() {
-            match out {
+        let (mut proposed, mut conflicting_pins) = (0, None);
+        for action in actions.iter() {
+            match action {
                 ProxyAction::Pins(pins) => {
                     let offers: Vec<ToolOffer> =
                         pins.tools().map(|(tool, digest)| offer(tool, digest)).collect();
                     let (store, tenant) = (&self.routes.approvals.store, &client.spec.tenant);
                     store.approve_first(tenant, &offers).await?;
-                    let known = Pins::from(store.approved(tenant, &server.name).await?);
-                    if pins.tools().any(|(tool, digest)| !known.is_approved(tool, digest)) {
-                        pinned = Some(known);
+                    let approved = Pins::from(store.approved(tenant, &server.name).await?);
+                    if pins.tools().any(|(tool, digest)| !approved.is_approved(tool, digest)) {
+                        conflicting_pins = Some(approved);
                     }
                 }
                 ProxyAction::Unapproved { name, digest, description } if proposed < MAX_PROPOSED => {
@@ -73,9 +81,9 @@ impl McpExchange<'_> {
                 _ => {}
             }
         }
-        actions.retain(|out| !matches!(out, ProxyAction::Pins(_) | ProxyAction::Unapproved { .. }));
+        actions.retain(|action| !matches!(action, ProxyAction::Pins(_) | ProxyAction::Unapproved { .. }));
         // Another client of the tenant received other descriptions at the same time, and those are approved.
-        if let Some(pins) = pinned {
+        if let Some(pins) = conflicting_pins {
             self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new: false });
             let why = "another request listed the tools at the same time: list the tools again";
             return Err(RequestError::new(StatusCode::CONFLICT, why));

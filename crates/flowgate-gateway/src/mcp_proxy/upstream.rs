@@ -1,5 +1,5 @@
-//! Sends requests to an MCP server over streamable HTTP. Each request runs as a task, which may outlive the request of
-//! the client.
+//! Sends requests to an MCP server over streamable HTTP, for `server_requests`, `listening` and `resumption`. A message
+//! is sent by a task that may outlive the request of the client.
 //!
 //! No redirect is followed and no proxy is used: the operator did not choose the server that a redirect names.
 
@@ -23,9 +23,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
 /// answer no request, after which the client may open another.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
-/// The time in which a message without an awaited answer reaches its server.
+/// The time in which a message has to reach its server after the wait for its answer has ended.
 const ABANDONED_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a connection is kept after an answer, and how many of them.
+/// The time for which a connection stays open after an answer, and the most idle connections.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The limit on a JSON answer, in bytes.
@@ -35,18 +35,19 @@ const MAX_JSON: usize = 8 << 20;
 /// time by default.
 const MAX_OPEN_REQUESTS: usize = 8192;
 
-const UNREACHABLE: &str = "the server cannot be reached";
+const UNREACHABLE: &str = "the MCP server cannot be reached: check its `url` in [mcp]";
 
 /// The client of one MCP server.
 #[derive(Clone)]
 pub(crate) struct McpServerClient {
     authorities: Authorities,
-    /// Made by the first request; `None` if it cannot be made.
+    /// Created by the first request; `None` if it cannot be created.
     client: Arc<OnceLock<Option<reqwest::Client>>>,
     url: String,
     key: Option<String>,
-    /// The numbers of open requests and of open listening streams.
+    /// The number of open requests.
     open: Arc<AtomicUsize>,
+    /// The number of open listening streams.
     listened: Arc<AtomicUsize>,
 }
 
@@ -78,7 +79,7 @@ pub(super) enum ServerAnswerBody {
     StreamNotOffered,
 }
 
-/// What a request asks of a server.
+/// What a request expects from a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ServerRequestKind {
     /// The answer to a message.
@@ -115,9 +116,9 @@ impl McpServerClient {
         let request = self.client()?.post(&self.url).header("content-type", "application/json").body(message);
         let request = self.with_headers(request, "application/json, text/event-stream", headers);
         // A message that was judged as sent is sent even if the client disconnects before: a separate task sends it.
-        let (give, take) = oneshot::channel();
-        tokio::spawn(deliver(request, place, give));
-        let bytes = stop.wait_for(take).await?.unwrap_or(Err(UNREACHABLE))?;
+        let (answer_sender, answer) = oneshot::channel();
+        tokio::spawn(deliver(request, place, answer_sender));
+        let bytes = stop.wait_for(answer).await?.unwrap_or(Err(UNREACHABLE))?;
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
     }
@@ -151,7 +152,7 @@ impl McpServerClient {
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
-        // A failure is harmless.
+        // A failure is harmless: the server keeps a session that is not used any more.
         let _ = request.send().await;
     }
 
@@ -162,7 +163,7 @@ impl McpServerClient {
         accept: &str,
         headers: &[(String, String)],
     ) -> RequestBuilder {
-        // The labels that a server adds to its answers can only raise them.
+        // Asks the server to label its answers; its labels can only raise those of the policy.
         let mut request = request.header("accept", accept).header("x-mcp-features", "ifc_labels");
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
@@ -174,6 +175,7 @@ impl McpServerClient {
         self.client.get_or_init(|| self.make_client()).as_ref().ok_or("the HTTP client cannot be started")
     }
 
+    /// Creates the HTTP client; `None` if the authorities or the TLS library are not usable.
     fn make_client(&self) -> Option<reqwest::Client> {
         let builder = reqwest::Client::builder()
             .tls_backend_preconfigured(self.authorities.tls().ok()?)
@@ -211,7 +213,8 @@ async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<Server
     }
 }
 
-/// Sends a request for a receiver that may end the wait before the server has received it.
+/// Sends a request, and sends the beginning of its answer to `answer`. If the receiver stops waiting, the request is
+/// still sent within [`ABANDONED_TIMEOUT`].
 async fn deliver(
     request: RequestBuilder,
     place: OpenRequestPlace,
@@ -229,13 +232,16 @@ async fn deliver(
     let _ = answer.send(sent);
 }
 
-/// Reads an answer; of a stream, only the head.
+/// Interprets the status and the media type of an answer, and reads its body: whole if it is one JSON message, not yet
+/// if it is a stream. `has_session` says that the request named an MCP session, so that status 404 means that the
+/// session is unknown.
 async fn read_answer(
     mut bytes: ServerAnswerBytes,
     kind: ServerRequestKind,
     has_session: bool,
     stop: &mut StopSignal<'_>,
 ) -> Result<ServerAnswer, &'static str> {
+    // A request for a stream expects no single message.
     let listens = kind == ServerRequestKind::Stream;
     let is_session = |id: &&str| id.len() <= 256 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let session = bytes.header(SESSION).filter(is_session).map(str::to_owned);
@@ -262,7 +268,7 @@ async fn read_answer(
             while let Some(part) = stop.wait_for(bytes.next()).await?? {
                 whole.extend_from_slice(&part);
                 if whole.len() > MAX_JSON {
-                    return Err("the answer of the MCP server is incomplete");
+                    return Err("the answer of the MCP server is larger than 8 MiB");
                 }
             }
             ServerAnswerBody::Message(
@@ -273,7 +279,11 @@ async fn read_answer(
             ServerAnswerBody::Stream(Box::new(EventStream::new(bytes)))
         }
         200..=299 => ServerAnswerBody::Nothing,
-        _ => return Err("the MCP server answered with an HTTP error"),
+        _ => {
+            return Err(
+                "the MCP server answered with an HTTP error (4xx or 5xx): check its `url` in the configuration, and the log of that server",
+            );
+        }
     };
     Ok(ServerAnswer { session, body })
 }

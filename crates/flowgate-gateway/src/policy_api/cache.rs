@@ -1,4 +1,4 @@
-//! Caches compiled policies, because clients send the policy with every request.
+//! Caches compiled policies for the policy API, whose clients send the text of the policy with every request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,12 +29,13 @@ struct CachedPolicies {
 }
 
 impl PolicyCache {
-    /// Keeps at most `policies` policies and `bytes` bytes, as [`Policy::size`] counts them.
+    /// Creates a cache of at most `policies` policies and `bytes` bytes, as [`Policy::size`] counts them.
     pub(super) fn new(policies: usize, bytes: usize) -> Self {
         Self { policies, bytes, cached: Mutex::default() }
     }
 
-    /// Returns the policy of `source`, compiled now if it is not cached.
+    /// Returns the policy of `source`, compiled now if it is not cached, or the diagnostics of the compiler. A policy
+    /// that is larger than the cache is not cached.
     pub(super) fn get_or_insert(
         &self,
         dialect: Dialect,
@@ -52,7 +53,7 @@ impl PolicyCache {
         Ok(policy)
     }
 
-    /// Returns the figures of the cache.
+    /// Returns the figures of the cache. The last part of each says whether it only grows.
     pub(super) fn figures(&self) -> [Metric; 4] {
         let cached = self.lock();
         let number = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -70,6 +71,7 @@ impl PolicyCache {
 }
 
 impl CachedPolicies {
+    /// Returns a cached policy, and marks it as used last; `None` if it is not cached. Counts hits and misses.
     fn get(&mut self, key: &PolicyKey) -> Option<Arc<Policy>> {
         let Some((policy, used)) = self.compiled.get_mut(key) else {
             self.misses += 1;
@@ -77,6 +79,7 @@ impl CachedPolicies {
         };
         self.hits += 1;
         self.uses += 1;
+        // `used` orders the policies by the number of their last use.
         let before = std::mem::replace(used, self.uses);
         if let Some(key) = self.used.remove(&before) {
             self.used.insert(self.uses, key);
@@ -87,6 +90,7 @@ impl CachedPolicies {
     /// Adds a policy, and evicts the least recently used ones until at most `policies` policies of at most `bytes`
     /// bytes are left.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
+        // Another thread has compiled it at the same time.
         if self.compiled.contains_key(&key) {
             return;
         }

@@ -1,8 +1,8 @@
-//! Formats the diagnostics of a policy as text that a client can print: each line of the source with a caret under the
-//! position.
+//! Formats the diagnostics of a policy as text that a client of the policy API can print: for each, the line of the
+//! source with a caret under the position.
 //!
-//! The line of the caret follows the line of the source and is indented alike, by a gutter of the same width: clients
-//! look for the two together.
+//! The caret is on the line after that of the source, with the same indentation: clients search for these two lines
+//! together.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const MAX_FINDINGS: usize = 50;
 /// The number of characters of a line that are shown on either side of the position.
 const AROUND: usize = 120;
 
-/// Returns the findings about `source`, in their order.
+/// Returns the text about the diagnostics of `source`, in their order, at most [`MAX_FINDINGS`].
 pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
     let mut report = format!("the policy has {errors} error{}", if errors == 1 { "" } else { "s" });

@@ -25,7 +25,7 @@ pub(super) struct BatchRequest {
 }
 
 impl LoadRequest {
-    /// Reads a body that is a JSON object; `expected` names its fields in the error.
+    /// Reads a body with a policy.
     pub(super) fn read(body: &[u8]) -> Result<Self, PolicyApiError> {
         let mut fields = BodyFields::read(body, "`policy`")?;
         Ok(Self { policy: fields.text("policy")? })
@@ -33,6 +33,7 @@ impl LoadRequest {
 }
 
 impl CheckRequest {
+    /// Reads a body with one trace and one policy.
     pub(super) fn read(body: &[u8]) -> Result<Self, PolicyApiError> {
         let mut fields = BodyFields::read(body, "`messages`, `policy` and `parameters`")?;
         Ok(Self {
@@ -44,12 +45,15 @@ impl CheckRequest {
 }
 
 impl BatchRequest {
+    /// Reads a body with one trace and a list of policies.
     pub(super) fn read(body: &[u8]) -> Result<Self, PolicyApiError> {
         let mut fields = BodyFields::read(body, "`messages`, `policies` and `parameters`")?;
         let messages = fields.list("messages")?;
         let policies = fields.list("policies")?.into_iter().enumerate().map(|(index, policy)| match policy {
             Value::String(policy) => Ok(policy),
-            _ => Err(PolicyApiError::bad_request(format!("`policies[{index}]` is not a string"))),
+            _ => Err(PolicyApiError::bad_request(format!(
+                "the item `policies[{index}]` of the body is not a string"
+            ))),
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let parameters = fields.object("parameters")?;
@@ -63,6 +67,7 @@ impl BatchRequest {
 struct BodyFields(Map<String, Value>);
 
 impl BodyFields {
+    /// Reads a body that is a JSON object; `expected` names the fields of the request in the error message.
     fn read(body: &[u8], expected: &str) -> Result<Self, PolicyApiError> {
         let text = std::str::from_utf8(body).map_err(|error| {
             PolicyApiError::bad_request(format!(
@@ -90,14 +95,14 @@ impl BodyFields {
     fn text(&mut self, name: &str) -> Result<String, PolicyApiError> {
         match self.required(name)? {
             Value::String(text) => Ok(text),
-            _ => Err(PolicyApiError::bad_request(format!("`{name}` is not a string"))),
+            _ => Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not a string"))),
         }
     }
 
     fn list(&mut self, name: &str) -> Result<Vec<Value>, PolicyApiError> {
         match self.required(name)? {
             Value::Array(items) => Ok(items),
-            _ => Err(PolicyApiError::bad_request(format!("`{name}` is not a list"))),
+            _ => Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not a list"))),
         }
     }
 
@@ -106,14 +111,19 @@ impl BodyFields {
         match self.0.swap_remove(name) {
             None | Some(Value::Null) => Ok(Map::new()),
             Some(Value::Object(fields)) => Ok(fields),
-            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is not an object"))),
+            Some(_) => {
+                Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not an object")))
+            }
         }
     }
 
+    /// Checks that a field is absent, null or a string; its value is not used.
     fn optional_text(&mut self, name: &str) -> Result<(), PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null | Value::String(_)) => Ok(()),
-            Some(_) => Err(PolicyApiError::bad_request(format!("`{name}` is not a string"))),
+            Some(_) => {
+                Err(PolicyApiError::bad_request(format!("the field `{name}` of the body is not a string")))
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ struct PolicyWarning {
 }
 
 impl LoadResponse {
+    /// Converts the warnings of a compiled policy.
     pub(super) fn of(policy: &Policy) -> Self {
         let warning = |diagnostic: &Diagnostic| {
             let (line, column) = diagnostic.position(policy.source());
@@ -54,6 +55,7 @@ pub(crate) struct RuleMatchResponse {
 }
 
 impl RuleMatchResponse {
+    /// Converts a match for clients: with the line of its rule.
     pub(super) fn of(violation: Violation, policy: &Policy) -> Self {
         let action = match violation.action {
             Action::Deny => "deny",
@@ -70,9 +72,10 @@ impl RuleMatchResponse {
         }
     }
 
-    /// Returns the finding for a rule that cannot be evaluated: it denies.
+    /// Returns a match that denies, for a rule that cannot be evaluated. `rule` is the index of the rule.
     ///
-    /// The key contains the length of the trace: clients that report only new findings must report it again.
+    /// The key contains the length of the trace, `messages`, so that a client that reports only new keys reports the
+    /// failure again for a longer trace.
     pub(super) fn failure(failed: &RuleFailureResponse, rule: usize, messages: usize) -> Self {
         let message = format!("the rule at line {} cannot be evaluated: {}", failed.rule, failed.message);
         Self {
@@ -104,6 +107,7 @@ pub(crate) struct RuleFailureResponse {
 }
 
 impl RuleFailureResponse {
+    /// Converts a failure of the analysis: the line of its rule, the name of its kind, and the message.
     pub(super) fn of(failure: &EvaluationFailure, policy: &Policy) -> Self {
         let kind = match failure.kind {
             EvaluationFailureKind::MissingParameter => "missing-parameter",

@@ -3,7 +3,7 @@
 //! The question is `POST` with `{"predicate": "is_customer", "arguments": ["ann@example.org"]}`, the answer `200` with
 //! `{"answer": true}`. Anything else is no answer.
 //!
-//! The service sees the arguments. It is one more reader of what the agent has seen, and is chosen by the operator.
+//! The service sees the arguments, which may contain what the agent has seen. The operator chooses the service.
 
 use std::io::Read;
 use std::time::Duration;
@@ -41,6 +41,7 @@ impl HttpPredicateSource {
 }
 
 impl PredicateSource for HttpPredicateSource {
+    /// Asks the service, and returns the member `answer` of its reply, or why there is no answer within `time`.
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String> {
         let question = json!({"predicate": self.name, "arguments": arguments}).to_string();
         let request = self.agent.post(&self.url).config().timeout_global(Some(time)).build();
@@ -55,6 +56,7 @@ impl PredicateSource for HttpPredicateSource {
         }
         let mut text = String::new();
         let longest = u64::from(MAX_ANSWER);
+        // One byte more than allowed shows that the answer is too long.
         let read = response.body_mut().as_reader().take(longest + 1).read_to_string(&mut text);
         if let Err(error) = read {
             let is_slow = error.kind() == std::io::ErrorKind::TimedOut;

@@ -22,7 +22,7 @@ const TURN_TIME: Duration = Duration::from_secs(10);
 
 /// The only error that a conversation receives for a failed predicate. The cause is for the operator's log, since a
 /// source that has read the question can choose a status or a delay.
-const NO_ANSWER: &str = "the predicate could not be asked";
+const NO_ANSWER: &str = "the predicate gave no valid answer; the log of the gateway has the cause";
 /// The maximum number of failures that are reported for one turn.
 const MAX_FAILURES: usize = 20;
 
@@ -51,7 +51,8 @@ struct PredicateJournalState {
 }
 
 impl PredicateJournal {
-    /// Returns the predicates of the conversation.
+    /// Returns the predicates of the conversation: each records its answers in this journal, and in a replay answers
+    /// from it.
     pub(crate) fn predicates(&self, predicate_sources: &PredicateSources) -> Predicates {
         let mut predicates = Predicates::new();
         for (name, answerer) in &predicate_sources.answerers {
@@ -97,7 +98,7 @@ impl PredicateJournal {
         answer: &dyn Fn(Duration) -> Result<Value, String>,
     ) -> Result<Value, String> {
         let mut state = self.state();
-        // Without time left for questions, this is a replay.
+        // `None` means that this is a replay.
         let Some(left) = state.left else {
             let recorded = state.replayed.get_mut(&question_key(name, arguments));
             // The last answer stays, for a question that the replay asks more often.
@@ -107,7 +108,7 @@ impl PredicateJournal {
             return next
                 .unwrap_or_else(|| Err("the recorded turn contains no answer to this question".to_owned()));
         };
-        // No other caller waits for this lock in the meantime, but a source that panics must not leave it held.
+        // Unlocked while the source is asked: a source that panics must not poison the lock.
         drop(state);
         let begun = Instant::now();
         let answer = match left.min(ANSWER_TIME) {
@@ -121,6 +122,8 @@ impl PredicateJournal {
             if state.failures.len() < MAX_FAILURES {
                 state.failures.push((name.clone(), why));
             }
+            // The conversation does not learn the cause, which a source could choose by what it has read in the
+            // question.
             NO_ANSWER.to_owned()
         });
         state.new_answers.push(RecordedPredicateAnswer { name, arguments, answer: answer.clone() });
@@ -132,7 +135,8 @@ impl PredicateJournal {
     }
 }
 
-/// Runs work that blocks. Where the thread drives tasks, another thread takes them over meanwhile.
+/// Runs work that blocks. On a thread of a multi-threaded runtime, the other tasks of the thread move to another thread
+/// meanwhile.
 fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),

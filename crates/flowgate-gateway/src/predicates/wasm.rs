@@ -66,7 +66,7 @@ impl WasmPredicateSource {
                 import.name()
             ));
         }
-        let exports = |export: &str, takes: &[ValType], returns: &ValType| {
+        let exports_function = |export: &str, takes: &[ValType], returns: &ValType| {
             let Some(ExternType::Func(function)) = module.get_export(export) else { return false };
             let same = |a: &ValType, b: &ValType| ValType::eq(a, b);
             function.params().len() == takes.len()
@@ -75,15 +75,20 @@ impl WasmPredicateSource {
                 && function.results().all(|result| same(&result, returns))
         };
         if !matches!(module.get_export("memory"), Some(ExternType::Memory(_))) {
-            return Err("the module exports no `memory`".to_owned());
+            return Err("the module exports no `memory`, which a module of a predicate needs".to_owned());
         }
-        if !exports("alloc", &[ValType::I32], &ValType::I32) {
-            return Err("the module exports no `alloc(i32) -> i32`".to_owned());
+        if !exports_function("alloc", &[ValType::I32], &ValType::I32) {
+            return Err(
+                "the module exports no `alloc(i32) -> i32`, which a module of a predicate needs".to_owned()
+            );
         }
-        if !exports(name, &[ValType::I32, ValType::I32], &ValType::I64) {
-            return Err(format!("the module exports no `{name}(i32, i32) -> i64`"));
+        if !exports_function(name, &[ValType::I32, ValType::I32], &ValType::I64) {
+            return Err(format!(
+                "the module exports no `{name}(i32, i32) -> i64`, which a module of a predicate needs"
+            ));
         }
-        // Fuel bounds the work; the deadline is earlier if other questions have used most of the time.
+        // Fuel bounds the work; the clock stops an answer at its deadline, which is earlier if other questions have
+        // used most of the time. The thread ends with the engine.
         let weak_engine = engine.weak();
         std::thread::Builder::new()
             .name("wasm clock".to_owned())
@@ -98,8 +103,10 @@ impl WasmPredicateSource {
         Ok(Self { module, name: name.to_owned() })
     }
 
-    /// Calls the module with the arguments in JSON, and returns its answer. The call is stopped after `time`.
+    /// Calls the module in a fresh instance with the arguments in JSON, and returns the bytes of its answer. The call
+    /// is stopped after `time`, or when it exceeds its fuel or memory.
     fn ask(&self, question: &str, time: Duration) -> Result<Vec<u8>, WasmCallError> {
+        // Bounds what the host allocates for one answer.
         let limits = StoreLimitsBuilder::new()
             .memory_size(MEMORY)
             .memories(1)
@@ -109,6 +116,7 @@ impl WasmPredicateSource {
         let mut store: Store<StoreLimits> = Store::new(self.module.engine(), limits.build());
         store.limiter(|limits| limits);
         store.set_fuel(FUEL)?;
+        // The deadline counts the ticks of the clock thread.
         let ticks = u64::try_from(time.as_millis() / EPOCH_INTERVAL.as_millis()).unwrap_or(u64::MAX);
         store.set_epoch_deadline(ticks.max(1));
         let instance = Instance::new(&mut store, &self.module, &[])?;
@@ -144,8 +152,11 @@ impl PredicateSource for WasmPredicateSource {
 
 /// The reason why a module gave no answer.
 enum WasmCallError {
+    /// An address or a length is outside of the module's memory.
     Outside,
+    /// The answer is too long.
     Long,
+    /// The module could not be run, or was stopped.
     Run(wasmtime::Error),
 }
 
@@ -156,10 +167,11 @@ impl From<wasmtime::Error> for WasmCallError {
 }
 
 impl std::fmt::Display for WasmCallError {
+    /// Writes the problem for the operator, without content of the question.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Outside => f.write_str("the module returned an answer that is outside its memory"),
-            Self::Long => write!(f, "the answer of the service is longer than {MAX_ANSWER} bytes"),
+            Self::Long => write!(f, "the answer of the module is longer than {MAX_ANSWER} bytes"),
             Self::Run(error) => match error.downcast_ref::<Trap>() {
                 Some(Trap::OutOfFuel) => {
                     write!(f, "the module exceeded the limit of {FUEL} instructions for one answer")
@@ -217,7 +229,7 @@ mod tests {
             "i64.const 0x0000fffe_00000004",
             &no("the module returned an answer that is outside its memory"),
         );
-        check("i64.const 0x00020000", &no("the answer of the service is longer than 65536 bytes"));
+        check("i64.const 0x00020000", &no("the answer of the module is longer than 65536 bytes"));
         check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
     }
 
@@ -272,16 +284,19 @@ mod tests {
     #[test]
     fn modules_that_cannot_answer_are_refused() {
         let check = |text: &str, expected: &str| assert_eq!(wat(text).unwrap_err(), expected, "{text}");
-        check("(module)", "the module exports no `memory`");
-        check("(module (memory (export \"memory\") 1))", "the module exports no `alloc(i32) -> i32`");
+        check("(module)", "the module exports no `memory`, which a module of a predicate needs");
+        check(
+            "(module (memory (export \"memory\") 1))",
+            "the module exports no `alloc(i32) -> i32`, which a module of a predicate needs",
+        );
         check(
             "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i64) (result i32) i32.const 0))",
-            "the module exports no `alloc(i32) -> i32`",
+            "the module exports no `alloc(i32) -> i32`, which a module of a predicate needs",
         );
         check(
             "(module (memory (export \"memory\") 1) (func (export \"alloc\") (param i32) (result i32) i32.const 0)
                 (func (export \"is_customer\") (param i32 i32) (result i32) i32.const 0))",
-            "the module exports no `is_customer(i32, i32) -> i64`",
+            "the module exports no `is_customer(i32, i32) -> i64`, which a module of a predicate needs",
         );
         check(
             "(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func)))",

@@ -1,7 +1,8 @@
 //! Tests for the health route whether a record could be written to the audit log now. The recorder owns the probe.
 //!
 //! The test runs on a separate thread, where it waits for the thread that writes the log. On a disk that does not
-//! answer, both hang: after a time limit the health route then reports that the log fails, and does not hang itself.
+//! answer, both threads hang; after a time limit, the health route reports that the log fails instead of waiting for
+//! them.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,13 @@ pub(super) struct LogProbe(Mutex<ProbeState>);
 struct ProbeState {
     /// The last outcome, and its time.
     last: Option<(Instant, bool)>,
-    /// The test that has not ended in time. There is no other until it has ended: each takes a thread.
+    /// The test that has not ended in time. No other test begins until it has ended, since each occupies a thread.
     pending: Option<JoinHandle<bool>>,
 }
 
 impl LogProbe {
-    /// Returns the outcome of `test`, as of at most a second ago; false if the test does not end within `limit`.
+    /// Returns whether the log can be written, as of at most a second ago: the outcome of `test`, or of an earlier test
+    /// that has not ended yet; false if it does not end within `limit`.
     pub(super) async fn is_writable(
         &self,
         limit: Duration,

@@ -58,7 +58,7 @@ pub(crate) struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// Reads the names. A certificate that cannot be read has none.
+    /// Reads the names of a certificate. A certificate that cannot be parsed has none.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(read) = EndEntityCert::try_from(certificate) else { return Self { names: Vec::new() } };
         let uris = read.valid_uri_names().map(|uri| CertificateName::Uri(uri.to_owned()));

@@ -1,5 +1,5 @@
 //! Reads the PEM files of the gateway's certificate, of its key, and of the authority that issues client certificates,
-//! and builds the TLS settings from them.
+//! and builds the TLS settings from them. `config` loads them at the start, and `reload` when they have changed.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -72,6 +72,7 @@ enum TlsFileProblem {
 }
 
 impl fmt::Display for TlsFileError {
+    /// Writes the setting that names the file, the file, and the problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         write!(f, "{}: {path}: ", self.setting)?;
@@ -132,10 +133,10 @@ fn is_open_to_all(_: &Path) -> bool {
 }
 
 impl TlsFiles {
-    /// Reads the files.
+    /// Reads the files, and builds the TLS settings from them.
     ///
     /// # Errors
-    /// If one of them cannot be used.
+    /// If one of the files cannot be used.
     pub fn load(&self) -> Result<TlsSettings, TlsFileError> {
         // Taken before the content is read: a later change is then a new version.
         let versions = self.versions();
@@ -143,6 +144,7 @@ impl TlsFiles {
         Ok(TlsSettings { files: self.clone(), versions, config })
     }
 
+    /// Returns the present versions of the files, without reading their content.
     pub(crate) fn versions(&self) -> FileVersions {
         FileVersions(
             [&self.certificate, &self.key]
@@ -153,7 +155,8 @@ impl TlsFiles {
         )
     }
 
-    /// Reads the files, and builds the TLS settings of the server from them.
+    /// Builds the settings of the TLS library from the files: the certificate and its key, which have to match, and the
+    /// check of client certificates.
     fn config(&self) -> Result<ServerConfig, TlsFileError> {
         let certificates = certificates(CERTIFICATE, &self.certificate)?;
         let failed = |problem| TlsFileError { setting: KEY, path: self.key.clone(), problem };
@@ -183,6 +186,7 @@ impl TlsFiles {
         Ok(config)
     }
 
+    /// Reads the file of the key, which has to contain exactly one unencrypted key.
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsFileProblem> {
         let pem = read(&self.key)?;
         let mut keys = PrivateKeyDer::pem_slice_iter(&pem);
@@ -236,7 +240,7 @@ fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileVersions(Vec<FileVersion>);
 
-/// What distinguishes the content of a file from that before a change.
+/// The metadata of a file, which differ after a change of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FileVersion {
     Absent(io::ErrorKind),
@@ -244,6 +248,8 @@ enum FileVersion {
 }
 
 impl FileVersion {
+    /// Returns the present version of a file, by which a change is noticed. A file that cannot be examined has the kind
+    /// of the error as its version.
     fn of(path: &Path) -> Self {
         match std::fs::metadata(path) {
             Ok(found) => Self::Present {
@@ -256,8 +262,8 @@ impl FileVersion {
     }
 }
 
-/// Returns the device, the inode and the time of the last change, also of the name: a file that another one replaced
-/// may have the same length and an older time of modification.
+/// Returns the device, the inode and the time of the last change of the file or its name: a file that replaced another
+/// one may have the same length and an older time of modification.
 #[cfg(unix)]
 fn identity(found: &Metadata) -> [i64; 4] {
     use std::os::unix::fs::MetadataExt as _;

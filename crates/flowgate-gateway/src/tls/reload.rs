@@ -2,9 +2,9 @@
 //! settings of each handshake.
 //!
 //! Each handshake checks whether the files have changed. A changed file that cannot be used is reported once, and the
-//! earlier certificate remains in use. A certificate and its key are two files: between their replacements they do not
-//! match, and the second replacement is noticed in turn. The cause may also be gone without a change of the files, such
-//! as too many open files, so the files are read again after a while.
+//! earlier certificate remains in use. A certificate and its key are two files: after the replacement of the first they
+//! do not match, until the next check notices the replacement of the second. The cause of a failure may also end
+//! without a change of the files, such as too many open files, so the files are read again after [`RETRY_INTERVAL`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::files::{FileVersions, TlsFileError, TlsFiles, TlsSettings};
 use crate::log::{LogEvent, OperatorLog};
 
-/// How long after a failure the same files are read again.
+/// The time after a failure for which files with the same versions are not read again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The files that were examined last.
@@ -27,13 +27,14 @@ struct ExaminedFiles {
 }
 
 impl ExaminedFiles {
-    /// Returns whether files of these versions need not be read.
+    /// Returns whether files of these versions need not be read: they were examined, and did not fail or failed just
+    /// now.
     fn is_current(&self, found: &FileVersions) -> bool {
         let needs_no_retry = self.failure.as_ref().is_none_or(|(at, _)| at.elapsed() < RETRY_INTERVAL);
         self.versions == *found && needs_no_retry
     }
 
-    /// Returns whether the operator knows of this failure of files of these versions.
+    /// Returns whether this failure of files of these versions was reported to the operator already.
     fn is_reported(&self, found: &FileVersions, error: &TlsFileError) -> bool {
         self.versions == *found && self.failure.as_ref().is_some_and(|(_, known)| known == error)
     }
@@ -50,6 +51,8 @@ pub(crate) struct ServerTls {
 }
 
 impl ServerTls {
+    /// Creates the settings of a server from those that were loaded at its start. Reports their warning, if there is
+    /// one.
     pub(crate) fn new(settings: TlsSettings, log: OperatorLog) -> Self {
         if let Some(warning) = settings.warning() {
             log.write(LogEvent::Remark, "", Vec::new(), &format!("tls.{warning}"));
@@ -60,8 +63,8 @@ impl ServerTls {
         Self { files, current: Mutex::new(config), examined, log }
     }
 
-    /// Returns the settings for the next handshake. While another handshake examines the files, these are the present
-    /// ones: handshakes do not wait for each other.
+    /// Returns the settings for the next handshake, after examining the files. If another handshake examines them at
+    /// the moment, returns the present settings: handshakes do not wait for each other.
     pub(crate) async fn settings(self: &Arc<Self>) -> Arc<ServerConfig> {
         if let Ok(examined) = Arc::clone(&self.examined).try_lock_owned() {
             let tls = Arc::clone(self);
@@ -74,13 +77,13 @@ impl ServerTls {
     /// Reads the files again if their versions differ from those that were examined. Settings that cannot be used are
     /// reported once, and the present ones stay in use.
     fn read_changed_files(&self, mut examined: OwnedMutexGuard<ExaminedFiles>) {
-        let found = self.files.versions();
-        if examined.is_current(&found) {
+        let versions = self.files.versions();
+        if examined.is_current(&versions) {
             return;
         }
         match self.files.load() {
             Ok(settings) => {
-                *examined = ExaminedFiles { versions: found, failure: None };
+                *examined = ExaminedFiles { versions, failure: None };
                 *self.current() = settings.config;
                 self.log.write(
                     LogEvent::Certificate,
@@ -90,11 +93,11 @@ impl ServerTls {
                 );
             }
             Err(error) => {
-                if !examined.is_reported(&found, &error) {
-                    let sentence = format!("tls.{error}; the gateway keeps the certificate that it has");
+                if !examined.is_reported(&versions, &error) {
+                    let sentence = format!("tls.{error}; the gateway keeps its current certificate");
                     self.log.write(LogEvent::Remark, "", Vec::new(), &sentence);
                 }
-                *examined = ExaminedFiles { versions: found, failure: Some((Instant::now(), error)) };
+                *examined = ExaminedFiles { versions, failure: Some((Instant::now(), error)) };
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use flowgate_lm::chat::{Completion, Message, Request};
 use flowgate_lm::wire::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::approvals::{self, PersonClient};
 use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent};
@@ -95,4 +95,89 @@ fn an_announced_question_that_is_not_asked_is_void() {
     agent.says("continue");
     assert_eq!(agent.ran, [format!("send {EVE}")]);
     assert_eq!(bob.open(), Vec::<Value>::new());
+}
+
+/// Sends decisions on several questions in one request. Returns the status and the body.
+fn decide(bob: &PersonClient<'_>, decisions: &[Value]) -> (u16, Value) {
+    let (status, body) = bob.post("/api/v1/approvals", &json!({"decisions": decisions}));
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+fn decision(question: &Value, decision: &str) -> Value {
+    json!({"id": question["id"], "digest": question["digest"], "decision": decision})
+}
+
+#[test]
+fn all_questions_of_a_turn_are_decided_in_one_request() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, EACH);
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    agent.says("Mail Bob twice, and Eve.");
+    let bob = PersonClient(&gateway, "bob");
+    let questions = bob.open();
+    let decisions =
+        [decision(&about(&questions, "bob"), "deny"), decision(&about(&questions, "eve"), "allow")];
+    let (status, body) = decide(&bob, &decisions);
+    assert_eq!((status, &body["decided"]), (200, &2.into()), "{body}");
+    let states = ["denied", "allowed"].map(Value::from);
+    assert_eq!(
+        [&body["results"][0], &body["results"][1]].map(|one| one["question"]["state"].clone()),
+        states
+    );
+    assert_eq!(agent.says("continue"), "Done.");
+    assert_eq!(agent.ran, [format!("send {EVE}")]);
+}
+
+/// A decision that is bound to another digest, or comes after another decision, has no effect; the other decisions of the
+/// request have theirs.
+#[test]
+fn each_of_several_decisions_has_its_own_result() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, EACH);
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, Api::ChatCompletions, false, KEY);
+    agent.says("Mail Bob twice, and Eve.");
+    let bob = PersonClient(&gateway, "bob");
+    let questions = bob.open();
+    let (to_bob, to_eve) = (about(&questions, "bob"), about(&questions, "eve"));
+    let changed = json!({"id": to_bob["id"], "digest": to_eve["digest"], "decision": "allow"});
+    let unknown = json!({"id": "nothing", "digest": "", "decision": "deny"});
+    let (status, body) = decide(&bob, &[changed, unknown, decision(&to_eve, "allow")]);
+    assert_eq!((status, &body["decided"]), (200, &1.into()), "{body}");
+    let results = body["results"].as_array().unwrap();
+    let statuses: Vec<&Value> = results.iter().map(|result| &result["status"]).collect();
+    assert_eq!(statuses, [409, 404, 200]);
+    assert!(results[0]["detail"].as_str().unwrap().contains("does not match"), "{body}");
+    let (_, body) = decide(&bob, &[decision(&to_eve, "deny"), decision(&to_bob, "grant")]);
+    assert_eq!([&body["results"][0]["status"], &body["results"][1]["status"]], [409, 409]);
+    assert_eq!(bob.open().len(), 1);
+}
+
+#[test]
+fn an_invalid_list_of_decisions_decides_nothing() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, EACH);
+    let gateway = home.start();
+    TestAgent::new(&gateway, Api::ChatCompletions, false, KEY).says("Mail Bob twice, and Eve.");
+    let bob = PersonClient(&gateway, "bob");
+    let questions = bob.open();
+    let allow = decision(&questions[0], "allow");
+    let mut misspelt = decision(&questions[1], "allow");
+    misspelt["terms_"] = json!({});
+    let rows = [
+        (vec![], "has 0 decisions: send between 1 and 100"),
+        (vec![allow.clone(), allow.clone()], "occurs twice"),
+        (vec![allow; 101], "has 101 decisions"),
+        (vec![decision(&questions[0], "allow"), misspelt], "unknown field `terms_`"),
+    ];
+    for (decisions, expected) in rows {
+        let (status, body) = decide(&bob, &decisions);
+        assert_eq!(status, 400, "{body}");
+        assert!(body["detail"].as_str().unwrap().contains(expected), "{body}");
+    }
+    assert_eq!(bob.open().len(), 2);
+    // The owner of the client may not decide.
+    let (_, body) = decide(&PersonClient(&gateway, "ann"), &[decision(&questions[0], "allow")]);
+    assert_eq!((&body["decided"], &body["results"][0]["status"]), (&0.into(), &403.into()));
 }

@@ -222,7 +222,7 @@ fn a_role_limits_what_a_person_may_do() {
         let (got, body) = person.says(question, "allow");
         assert_eq!((got, body.contains(text)), (status, true), "{}: {body}", person.1);
     };
-    check(&vic, &question, 403, "the role viewer may not do this: it needs the role approver");
+    check(&vic, &question, 403, "this request needs the role approver, but this person has the role viewer");
     check(&ann, &question, 403, "the owner of a client cannot decide its questions");
     check(&eve, &question, 404, "there is no question of this id");
     check(&PersonClient(&gateway, "nobody"), &question, 401, "valid key of a person");

@@ -229,7 +229,7 @@ fn only_permitted_people_can_delete_content() {
         assert_eq!(status, expected.0, "{body}");
         assert!(body.contains(expected.1), "{body}");
     };
-    check(KEPT, "vic", json!({"client": "agent"}), (403, "the role viewer may not do this"));
+    check(KEPT, "vic", json!({"client": "agent"}), (403, "this request needs the role admin"));
     check(KEPT, "amy", json!({"client": "agent"}), (403, "set `tenant` to one of them"));
     check(KEPT, "amy", json!({"client": "agent", "tenant": "other"}), (403, "set `tenant` to one of them"));
     check(KEPT, "amy", json!({"client": "agent", "tenant": "acme"}), (200, r#"{"forgotten":0}"#));

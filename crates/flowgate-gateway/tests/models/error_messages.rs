@@ -16,10 +16,8 @@ use crate::upstream::{UpstreamDouble, calls, says};
 const TRUSTED: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
 
-const STORE: &str =
-    "the gateway's database failed, and nothing was done; the log of the gateway has the reason";
-const UNRECORDED: &str =
-    "nothing was done, since the audit log cannot be written; the log of the gateway has the reason";
+const STORE: &str = "the gateway's database failed, and the request was not stored; a call that was already sent to an MCP server may have run: check that before you send it again; the log of the gateway has the reason";
+const UNRECORDED: &str = "the request was not stored, since the audit log cannot be written; a call that was already sent to an MCP server may have run; the log of the gateway has the reason";
 const MODEL: &str =
     "the model's server sent no answer that can be forwarded; the log of the gateway has the reason";
 const SERVER: &str =
@@ -173,7 +171,7 @@ fn failures_of_mcp_servers_have_constant_messages() {
     let (_, heard) = client(&gateway, "one").send("web", &hello, &[]);
     check("server", &home, &Value::from(heard).to_string(), SERVER);
     gateway.stop();
-    assert!(lines.rest().contains("the server cannot be reached"));
+    assert!(lines.rest().contains("the MCP server cannot be reached"));
 }
 
 /// An upstream that is unreachable, and one whose errors contain internals.

@@ -365,6 +365,13 @@ impl TestGateway {
         let mut response = request.header("authorization", format!("Bearer {key}")).call().unwrap();
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
     }
+
+    pub(crate) fn delete(&self, path: &str, key: &str) -> (u16, String) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let request = agent.delete(format!("http://{}{path}", self.address));
+        let mut response = request.header("authorization", format!("Bearer {key}")).call().unwrap();
+        (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    }
 }
 
 /// The timeout for events that must occur. It only ends a test that hangs.

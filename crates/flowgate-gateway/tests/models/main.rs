@@ -25,6 +25,7 @@ mod grants;
 mod http2;
 mod http2_upstream;
 mod hung_audit_log;
+mod lasting_grants;
 mod log;
 mod many_values;
 mod mcp;

@@ -179,7 +179,10 @@ fn no_answer_is_a_no() {
     check("SILENCE");
     let told = told.into_inner();
     assert!(told.iter().all(|(shown, _)| *shown == told[0].0), "{told:?}");
-    assert!(told[0].0.contains("the predicate could not be asked"), "{told:?}");
+    assert!(
+        told[0].0.contains("the predicate gave no valid answer; the log of the gateway has the cause"),
+        "{told:?}"
+    );
     let whys = [
         "the service answered with the HTTP status 500",
         "the service answered with the HTTP status 302",

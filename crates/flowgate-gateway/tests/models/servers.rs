@@ -324,6 +324,33 @@ fn people_decide_on_calls_of_servers() {
     assert!(again.differ.is_empty() && again.same > 4, "{again:?}");
 }
 
+/// A lasting grant covers an equal call of another conversation beside a chat.
+#[test]
+fn a_lasting_grant_covers_calls_of_servers() {
+    let (web, bank) = (web(AnswerForm::Json), bank(AnswerForm::Json));
+    let more = PEOPLE.to_owned() + "[approvals]\nwait-seconds = 0\n";
+    let asks = ASKS.replace("confirmed\"", "confirmed\" grant 7 days") + "store money: written by bank/pay\n";
+    let home = home("http://127.0.0.1:1/v1", [&web, &bank], &more, &(POLICY.to_owned() + &asks));
+    let gateway = home.start();
+    let bill = json!({"to": "bob"});
+    let mut one = client(&gateway, "one");
+    one.begin("bank");
+    assert!(one.call("bank", "pay", &bill).contains("nobody has answered yet"));
+    let ann = PersonClient(&gateway, "ann");
+    let question = ann.first();
+    assert_eq!(
+        (&question["you_may_grant"], &question["you_may_grant_for"]),
+        (&json!(false), &json!("7 days"))
+    );
+    assert_eq!(ann.says(&question, "grant-lasting").0, 200);
+    assert_eq!(one.call("bank", "pay", &bill), "paid");
+    let mut two = client(&gateway, "two");
+    two.begin("bank");
+    assert_eq!(two.call("bank", "pay", &bill), "paid");
+    assert!(two.call("bank", "pay", &json!({"to": "mallory"})).contains("nobody has answered yet"));
+    assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#, r#"pay {"to":"bob"}"#]);
+}
+
 /// A frozen target receives no call, also if the request waits already.
 #[test]
 fn a_server_can_be_stopped() {

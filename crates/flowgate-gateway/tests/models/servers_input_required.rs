@@ -126,7 +126,7 @@ fn a_response_carries_what_was_shown_before_it() {
     one.call("web", "read", &json!({}));
     let told = one.send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
     assert!(
-        told.to_string().contains("does not permit sending the answers to the requested inputs"),
+        told.to_string().contains("does not permit sending these `inputResponses` to the server"),
         "{told}"
     );
     assert_eq!(bank.calls().len(), 1);

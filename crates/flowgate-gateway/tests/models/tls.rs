@@ -200,7 +200,7 @@ fn a_certificate_is_replaced_while_the_gateway_runs() {
     let line = server.log.next("remark");
     let message = line["message"].as_str().unwrap();
     assert!(message.contains("the key does not belong to the first certificate of"), "{message}");
-    assert!(message.ends_with("the gateway keeps the certificate that it has"), "{message}");
+    assert!(message.ends_with("the gateway keeps its current certificate"), "{message}");
     std::fs::write(folder.join("gateway.key"), &new.key).unwrap();
     let later = http_client(other.client(&["http/1.1"], None));
     assert!(hello(&server, &later));

@@ -175,7 +175,7 @@ fn an_unstored_text_of_the_model_is_not_sent() {
 
 const ASKS: &str = "ask \"reads are confirmed\" if:\n    (call: ToolCall) is tool:read\n";
 const WAIT: &str = "[approvals]\nwait-seconds = 0\n";
-const UNRECORDED: &str = "nothing was done, since the audit log cannot be written";
+const UNRECORDED: &str = "the request was not stored, since the audit log cannot be written";
 
 /// Returns the digests of the questions in the audit log.
 fn asked(home: &GatewayHome) -> Vec<Value> {

@@ -45,8 +45,8 @@ pub(super) enum InputOutcome {
     Merged(Result<MergeSummary, PushError>),
     /// The labels of external state were joined, or their record is malformed.
     Joined(Result<(), ExternalStateError>),
-    /// The bound of the accepted step, if there is one.
-    Stands(Option<Label>),
+    /// The bound of the step that is accepted; `None` if the step has to be rewritten, or none was in progress.
+    Accepted(Option<Label>),
     /// The turn so far, which waits for a person.
     Asked(Turn),
 }
@@ -67,9 +67,9 @@ impl InputOutcome {
         if let Self::Joined(result) = self { result } else { Ok(()) }
     }
 
-    /// The bound of the accepted step.
-    pub(super) fn standing_label(&self) -> Option<Label> {
-        if let Self::Stands(label) = self { *label } else { None }
+    /// The bound of the accepted step, if there is one.
+    pub(super) fn accepted_bound(&self) -> Option<Label> {
+        if let Self::Accepted(bound) = self { *bound } else { None }
     }
 
     /// The turn that waits for a person.
@@ -77,14 +77,14 @@ impl InputOutcome {
         if let Self::Asked(turn) = self { turn } else { Turn::default() }
     }
 
-    /// Whether the input changed anything.
+    /// Whether the input is to be recorded. One that lacks its context counts, although it was not executed.
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self, Self::Unchanged)
     }
 }
 
 impl Conversation {
-    /// Executes an input that refers to nothing else, and records it.
+    /// Executes an input that refers to nothing outside the conversation, and records it if it has an effect.
     pub(super) fn submit(&mut self, input: Input) -> InputOutcome {
         self.submit_with(input, InputContext::Conversation)
     }
@@ -98,7 +98,7 @@ impl Conversation {
         outcome
     }
 
-    /// Executes an input.
+    /// Executes an input without recording it: the step that live inputs and replayed ones share.
     pub(super) fn apply(&mut self, input: &Input, context: InputContext<'_, '_>) -> InputOutcome {
         match input {
             // The recorded need is the result of the query: a replay compares it.
@@ -151,7 +151,7 @@ impl Conversation {
                 self.resume_turn(history, *kept, new.as_ref());
             }
             Input::Completed(completion) => {
-                return InputOutcome::Stands(self.take_completion(completion.clone()));
+                return InputOutcome::Accepted(self.take_completion(completion.clone()));
             }
             Input::Screened(completion) => self.take_screening(completion),
             Input::Filled(completion) => self.fill_slot(completion),

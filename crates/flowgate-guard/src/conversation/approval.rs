@@ -1,4 +1,5 @@
-//! Builds the request that a person decides on: the call, the reasons of the verdict, and excerpts of what they name.
+//! Builds the request that a person decides on: the call, the reasons of the verdict, and excerpts of the regions that
+//! the reasons name.
 //!
 //! The request carries a label: its reader must be cleared for the verdict and for every region that a reason
 //! names. [`super::calls`] builds it when a call needs a person, the gateway when it shows a question again.
@@ -15,7 +16,8 @@ use crate::approve::{ApprovalRequest, Excerpt};
 const EXCERPT: usize = 400;
 
 impl Conversation {
-    /// Builds the approval request for a person.
+    /// Builds the approval request for a question of the monitor. It has one excerpt for each region that a reason
+    /// names; its `times` and `upcoming` say that no further calls are foreseen.
     pub fn approval_request(&self, question: &Question) -> ApprovalRequest {
         let judgement = question.judgement();
         let call = question.call();
@@ -40,7 +42,7 @@ impl Conversation {
         let arguments = call.and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let reasons_carry: Vec<Label> =
             judgement.reasons.iter().map(|reason| self.reason_label(reason, judgement.decided)).collect();
-        let carries = reasons_carry.iter().fold(judgement.decided, |all, label| all.join(label));
+        let carries = reasons_carry.iter().fold(judgement.decided, |joined, label| joined.join(label));
         ApprovalRequest {
             evidence: self.monitor.question_evidence(question),
             summary: question.summary(self.monitor.policy()),
@@ -57,7 +59,7 @@ impl Conversation {
             },
             carries: self.monitor.to_names(&carries),
             reasons_carry: reasons_carry.iter().map(|label| self.monitor.to_names(label)).collect(),
-            is_grantable: question.is_grantable(),
+            grant_scope: question.grant_scope(),
             changeable: self.monitor.changeable_arguments(question),
             expires: self.settings.expires,
             times: 1,
@@ -65,8 +67,8 @@ impl Conversation {
         }
     }
 
-    /// The label of a reason: the join of the regions that it names and of what is around them, or the label of the verdict if
-    /// it names none.
+    /// Returns the label of a reason: the join of the labels of the regions that it names and of the lists and maps
+    /// around them. A reason that names no region, or comes from a rule, has the label of the verdict, `decided`.
     fn reason_label(&self, reason: &Reason, decided: Label) -> Label {
         // A rule's message may quote its match.
         if reason.regions.is_empty() || matches!(reason.kind, ReasonKind::Rule | ReasonKind::RuleError) {
@@ -74,7 +76,7 @@ impl Conversation {
         }
         let regions = reason.regions.iter().map(|(region, _)| {
             let document = self.monitor.trace().event(region.event).map(|event| &event.document);
-            let named = document.and_then(|document| {
+            let region_label = document.and_then(|document| {
                 let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
                 // That there is such a region is information of the lists and maps around it.
                 let enclosing = std::iter::successors(Some(node), |node| {
@@ -83,8 +85,8 @@ impl Conversation {
                 let enclosing = enclosing.take(document.nodes().len()).filter_map(|node| document.node(node));
                 Some(enclosing.fold(document.label_of(node), |label, node| label.join(&node.label)))
             });
-            named.unwrap_or_else(|| self.monitor.policy().space().top())
+            region_label.unwrap_or_else(|| self.monitor.policy().space().top())
         });
-        regions.fold(Label::BOTTOM, |all, label| all.join(&label))
+        regions.fold(Label::BOTTOM, |joined, label| joined.join(&label))
     }
 }

@@ -21,6 +21,7 @@ use crate::slot;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
+    /// Sets the outcome of a call of the last step, and continues with the next call of that step.
     pub(super) fn set_outcome(&mut self, index: usize, answer: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.last_mut()
             && let Some(made) = step.calls.get_mut(index)
@@ -39,7 +40,8 @@ impl Conversation {
     }
 
     /// Processes one call of the last step: refuses one that is malformed or of an unknown tool, executes a `look`, and
-    /// begins to fill the slots of any other. After the last call, the conversation continues with the next step.
+    /// begins to fill the slots of any other. After the last call, the conversation continues with the next step, or
+    /// ends the turn if a call was handed over. Needs no input itself, so it returns `None`.
     pub(super) fn process_call(&mut self, index: usize) -> Option<Need> {
         let step = self.last_step()?;
         let Some(made) = step.calls.get(index) else {
@@ -68,21 +70,25 @@ impl Conversation {
             self.process_look(index, &arguments);
             return None;
         }
-        let is_offered = self.turn.roster.as_ref().is_none_or(|roster| roster.contains(&call.name));
-        let known = self.tools.catalogue().find(&self.monitor, &bound, &call.name).filter(|_| is_offered);
-        let Some(known) = known else {
+        let is_offered = self
+            .turn
+            .selected_tools
+            .as_ref()
+            .is_none_or(|selected_tools| selected_tools.contains(&call.name));
+        let entry = self.tools.catalogue().find(&self.monitor, &bound, &call.name).filter(|_| is_offered);
+        let Some(entry) = entry else {
             self.refuse_malformed(index, "there is no tool of this name", "call one of the tools on offer");
             return None;
         };
-        if let Err(ambiguous) = arguments::check(&arguments, &known.offered.parameters) {
+        if let Err(ambiguous) = arguments::check(&arguments, &entry.offered.parameters) {
             self.refuse_malformed(index, ambiguous.message, ambiguous.advice);
             return None;
         }
-        let (tool, slots) = (known.offered.tool.clone(), known.slots.clone());
+        let (tool, slots) = (entry.offered.tool.clone(), entry.slots.clone());
         let hidden = self.last_step().map_or(0, |step| step.names.len());
-        // The slots to fill. A placeholder of a hidden region that the model wrote as text is a slot where one is
-        // allowed.
         let mut open_slots = Vec::new();
+        // First the placeholders of hidden regions that the model wrote as text: each becomes a slot where one is
+        // allowed, and refuses the call elsewhere. Then, below, the slots that the model wrote in their own form.
         for (name, value) in &arguments {
             let can_refer = self.settings.method.has_slots() && slots.contains(name);
             let is_slot = self.settings.method.has_slots() && slot::has_slot(value);
@@ -149,19 +155,20 @@ impl Conversation {
         None
     }
 
-    /// Executes `look`: raises the label of the following steps to that of the named regions. The stores to which a
-    /// step on that level could write are raised before anything is shown.
+    /// Executes `look`: raises the label of the following steps by those of the named regions. Raises the stores to
+    /// which a step on the new level could write, before it is shown anything: whether it writes must not become
+    /// visible below.
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
         let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
-        let found = look.and_then(|look| {
+        let resolved = look.and_then(|look| {
             for name in &look.names {
                 let hidden = step.names.get(name).ok_or("there is no hidden region of this name")?;
                 label = label.join(&hidden.label);
             }
             Ok(look)
         });
-        let look = match found {
+        let look = match resolved {
             Ok(look) => look,
             Err(error) => {
                 return self.refuse_malformed(index, error, "name regions that the chat shows as hidden");
@@ -177,13 +184,14 @@ impl Conversation {
         self.labels.add_look(label, look.then_return);
     }
 
-    /// Judges a call whose slots are filled, and runs it, asks a person or refuses it. A slot that could not be filled,
-    /// or that the policy endorses and whose text is not of the endorsed kind, refuses the call.
+    /// Judges a call whose slots are filled, and runs it, asks a person or refuses it. It is refused if a slot could
+    /// not be filled, if its arguments are ambiguous, or if a slot that needs an endorsement has a text that is not
+    /// endorsed.
     pub(super) fn judge_filled_call(&mut self, filling: SlotFillState) -> Option<Need> {
         let SlotFillState { index, tool, mut arguments, sources, failed, .. } = filling;
         let mut endorsed = self.tools.catalogue().endorsed_slots(&tool);
         endorsed.retain(|argument, _| sources.iter().any(|(filled, ..)| filled == argument));
-        // The value of such a slot, and whether there is one, are released.
+        // The bits that this call releases: the value of each endorsed slot, and whether that value is endorsed.
         self.turn.outcome.spent.bits += endorsed
             .values()
             .map(|bits| usize::try_from(*bits).unwrap_or(usize::MAX).saturating_add(1))
@@ -197,7 +205,7 @@ impl Conversation {
         // slot.
         let schema = self.tools.catalogue().schema_of(&tool).unwrap_or(&Value::Null);
         let ambiguous = || arguments::check(&arguments, schema).err().map(|ambiguous| ambiguous.message);
-        let failed = failed.or_else(ambiguous);
+        let slot_problem = failed.or_else(ambiguous);
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.last_step()?;
         let (label, bound, hidden) = (step.label, step.bound, step.names.all().len());
@@ -210,8 +218,9 @@ impl Conversation {
         let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
         let verdict = self.monitor.judge_entry(TraceEntry::from(call), attribution);
         let judgement = verdict.judgement();
-        // Nobody is asked about such a slot. The author of a text that is not of the endorsed kind could provoke any number of
-        // questions, and a question about a value that is too confidential would show which regions of the text are.
+        // No person is asked about a reason that concerns an endorsed slot. Otherwise the author of a text that is not
+        // of the endorsed kind could provoke any number of questions, and a question about a value that is too
+        // confidential would show which regions of the text are confidential.
         let is_about_endorsed = |reason: &Reason| {
             let argument = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments."));
             // A slot that carries less than its regions was endorsed, although the policy also permits it otherwise.
@@ -221,18 +230,20 @@ impl Conversation {
             };
             argument.is_some_and(|argument| endorsed.contains_key(argument) || is_lowered(argument))
         };
-        let failed = failed.map(|message| (message, "leave out `fill`, to copy the region")).or_else(|| {
+        let copy_advice = "leave out `fill`, to copy the region";
+        let slot_problem = slot_problem.map(|message| (message, copy_advice)).or_else(|| {
             let message =
-                "the text for a slot is not of the kind that the policy accepts there, or more confidential";
+                "the text for a slot does not have the form that the policy requires there, or is too confidential";
             let advice = "ask in `fill` for the bare value, or look at the region and write the value";
             judgement.reasons.iter().any(is_about_endorsed).then_some((message, advice))
         });
-        let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
-        let refusal = match failed {
+        let outcome = if slot_problem.is_some() { Outcome::Deny } else { judgement.outcome() };
+        // What a refusal depends on; one because of a slot depends on the text of the slot as well.
+        let refusal_label = match slot_problem {
             Some(_) => Some(judgement.decided.join(&slots_label)),
             None => Some(judgement.decided).filter(|_| outcome == Outcome::Deny),
         };
-        self.labels.count_from_call(&label, refusal.as_ref());
+        self.labels.count_from_call(&label, refusal_label.as_ref());
         let granted = judgement.notes.iter().filter(|note| note.kind == ReasonKind::Granted);
         self.turn.outcome.judged.push(CallVerdict {
             tool: tool.clone(),
@@ -243,7 +254,7 @@ impl Conversation {
             digest,
             event,
         });
-        if let Some((problem, advice)) = failed {
+        if let Some((problem, advice)) = slot_problem {
             let label = verdict.judgement().decided.join(&label).join(&slots_label);
             let text = refusal::malformed_refusal(problem, advice);
             self.turn.outcome.spent.refused += 1;
@@ -269,7 +280,9 @@ impl Conversation {
         }
     }
 
-    /// Disarms URLs in filled slots if the reader of the argument must not be led there.
+    /// Disarms the addresses in filled slots that the policy does not let a reader of the argument follow. `sources`
+    /// has one entry for each filled slot: the argument, the regions that it was filled from, and the label of its
+    /// text.
     fn disarm(
         &mut self,
         tool: &Tool,
@@ -280,19 +293,21 @@ impl Conversation {
         for (argument, _, label) in sources {
             let Some(value) = arguments.get_mut(argument) else { continue };
             let addresses = self.numbers.addresses_mut();
-            let found = links::disarm_value(&mut self.monitor, method, value, *label, addresses);
-            let links = found.into_iter().map(|url| (tool.to_string(), argument.clone(), url));
+            let disarmed = links::disarm_value(&mut self.monitor, method, value, *label, addresses);
+            let links = disarmed.into_iter().map(|url| (tool.to_string(), argument.clone(), url));
             self.turn.outcome.disarmed.extend(links);
         }
     }
 
-    /// Returns a unique id that does not depend on the number of calls at other labels.
+    /// Returns a unique id for a call of a step at `label`. It does not depend on the number of calls at other labels,
+    /// which a reader of the id may not be cleared for.
     fn next_id(&mut self, label: &Label) -> String {
         let count = self.numbers.count_call(label);
         let name = self.settings.key.text_digest(&self.monitor.to_names(label).to_string());
         format!("c{count}-{name}")
     }
 
+    /// Returns the question to a person about a call, and waits for the decision.
     fn ask_person(&mut self, index: usize, question: Question) -> Need {
         let ask = self.request_with_upcoming(index, &question);
         self.turn.outcome.spent.questions += 1;
@@ -300,7 +315,8 @@ impl Conversation {
         Need::Approve(Box::new(ask))
     }
 
-    /// Redeems a permit, so that the call runs, or refuses the call if it may not run any more.
+    /// Redeems a permit: the monitor judges the call once more. Returns the need to run it, or refuses the call and
+    /// returns `None` if it may not run any more.
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {
         match self.monitor.redeem(permit) {
             Ok(authorized) => {
@@ -316,20 +332,24 @@ impl Conversation {
         }
     }
 
+    /// Refuses a call that was judged, and reports to the model why, and which arguments it may write as slots.
+    /// `verdict` is the word by which the refusal names the outcome.
     fn refuse(&mut self, index: usize, judgement: &Judgement, verdict: &str) {
         self.turn.outcome.spent.refused += 1;
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
-        let known = self.last_step().and_then(|step| {
+        let entry = self.last_step().and_then(|step| {
             let name = &step.calls.get(index)?.call.name;
             self.tools.catalogue().find(&self.monitor, &step.bound, name)
         });
-        let (tool, slots) = known.map(|known| (known.offered.tool.clone(), known.slots.clone())).unzip();
+        let (tool, slots) = entry.map(|entry| (entry.offered.tool.clone(), entry.slots.clone())).unzip();
         let text = refusal::judged_refusal(judgement, verdict, &slots.unwrap_or_default());
         // A denial that depends on hidden text is hidden itself.
         let label = judgement.decided.join(&label);
         self.set_outcome(index, CallOutcome::Refused { text, label, tool, stopped: None });
     }
 
+    /// Refuses a call that needed a person's approval and has none. A decision that permits counts as no answer here:
+    /// it is not passed to this function.
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
             Decision::Refuse => "refused by a person",
@@ -341,7 +361,8 @@ impl Conversation {
         self.refuse(index, question.judgement(), verdict);
     }
 
-    /// Takes a person's decision.
+    /// Takes a person's decision on the call in question, if one is: refuses the call, or prepares to run it. The
+    /// monitor judges an approved call again, and may deny it.
     pub(super) fn take_decision(&mut self, decision: Decision) {
         let ConversationPhase::Asking { index, question } =
             std::mem::replace(&mut self.phase, ConversationPhase::User)
@@ -368,7 +389,7 @@ impl Conversation {
         }
     }
 
-    /// Takes a tool's answer.
+    /// Takes the answer of the tool that runs, if one does.
     pub(super) fn take_tool_answer(&mut self, answer: ToolAnswer) {
         self.turn.spend_approval();
         if let ConversationPhase::Running { index, event } = self.phase {
@@ -377,7 +398,7 @@ impl Conversation {
     }
 
     /// Records the answer of a tool as an event, and as the outcome of the call. An answer that a rule stops is
-    /// replaced by a refusal.
+    /// replaced by a refusal. If the session has no room for the event, the turn ends.
     pub(super) fn record_answer_event(&mut self, index: usize, event: EventId, answer: ToolAnswer) {
         let call_id = match self.monitor.trace().event(event).map(|event| &event.body) {
             Some(EventBody::Call(call)) => call.id.clone(),
@@ -390,11 +411,11 @@ impl Conversation {
         let output = Output { call_id, tool: None, content, structured, is_error: Some(is_error) };
         match self.monitor.push_with_floors(TraceEntry::from(output), &carries.into()) {
             Ok((event, findings)) => {
-                let found = blocking_messages(findings);
-                if found.is_empty() {
+                let objections = blocking_messages(findings);
+                if objections.is_empty() {
                     return self.set_outcome(index, CallOutcome::Output(event));
                 }
-                let answer = self.stopped_outcome(event, found);
+                let answer = self.stopped_outcome(event, objections);
                 self.set_outcome(index, answer);
             }
             Err(_) => {
@@ -405,8 +426,9 @@ impl Conversation {
         }
     }
 
-    /// Returns the replacement for an answer that a rule stops.
-    pub(super) fn stopped_outcome(&mut self, event: EventId, found: Vec<String>) -> CallOutcome {
+    /// Returns the refusal that replaces an answer which a rule stops. `event` is the answer, `objections` are the
+    /// messages of the rules, which the turn reports to the operator.
+    pub(super) fn stopped_outcome(&mut self, event: EventId, objections: Vec<String>) -> CallOutcome {
         // That the answer was stopped must be hidden from readers below the label of the answer and of everything
         // that the rules examined.
         let label = self.monitor.policy().space().top();
@@ -415,7 +437,7 @@ impl Conversation {
         let tool = call.and_then(|call| call.tool()).cloned();
         let text =
             refusal::malformed_refusal("a rule of the policy denies the answer of the tool", "do without it");
-        self.turn.rule_messages.extend(found);
+        self.turn.rule_messages.extend(objections);
         CallOutcome::Refused { text, label, tool, stopped: Some(event) }
     }
 }

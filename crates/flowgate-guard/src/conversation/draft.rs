@@ -2,7 +2,7 @@
 //! accepted, or is rewritten from a smaller view.
 //!
 //! A draft that is rewritten has no effect other than the label that it chose, and the bits that the choice reveals are
-//! counted ([`crate::method::draft`]). [`super::generation`] calls it with each message of the model.
+//! counted ([`crate::method::draft`]). [`super::generation`] passes each message of the model to this file.
 
 use flowgate_lm::chat::Completion;
 
@@ -11,8 +11,9 @@ use crate::method::draft::{Draft, DraftCall, DraftVerdict};
 use crate::view::View;
 
 impl Conversation {
-    /// Decides on a draft or on the message that rewrites one. Returns the accepted step, or `None` if the step
-    /// has to be rewritten.
+    /// Decides on a message of the model: a draft, one that rewrites a draft, or neither. Returns the accepted step
+    /// (this message, or the draft that it was to replace), or `None` if the step has to be rewritten from a smaller
+    /// view.
     pub(super) fn settle_draft(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
         let earlier_draft = self.step.take_draft();
         if self.step.take_is_draft() {
@@ -25,12 +26,15 @@ impl Conversation {
                 self.phase = ConversationPhase::Showing(label);
                 return None;
             }
+            // The accepted draft was shown more than the base label, so whether its calls write to a store depends on
+            // that.
             self.monitor.raise_stores_for_view(self.labels.base(), &view.bound);
             return Some((view, completion));
         }
         match earlier_draft {
             // From the smaller view the model makes no call, but the draft made one: the draft is accepted.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
+                // Which of the two messages is accepted reveals one bit.
                 self.turn.outcome.spent.bits += 1;
                 self.monitor.raise_stores_for_view(self.labels.base(), &draft.0.bound);
                 Some(draft)
@@ -39,15 +43,16 @@ impl Conversation {
         }
     }
 
-    /// Returns the label at which the step has to be generated; it is that of the view if the draft is accepted.
+    /// Asks the method about a draft. The label of the verdict is that at which the step has to be generated: the bound
+    /// of `view` accepts the draft.
     fn judge_draft(&mut self, view: &View, completion: &Completion) -> DraftVerdict {
         let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.bound, bits: 0 } };
         let calls = completion.calls.iter().enumerate().filter_map(|(index, call)| {
-            let known = self.tools.catalogue().find(&self.monitor, &view.bound, &call.name)?;
+            let entry = self.tools.catalogue().find(&self.monitor, &view.bound, &call.name)?;
             Some(DraftCall {
                 index,
-                tool: known.offered.tool.clone(),
-                slots: known.slots.clone(),
+                tool: entry.offered.tool.clone(),
+                slots: entry.slots.clone(),
                 arguments: call.arguments.clone(),
             })
         });

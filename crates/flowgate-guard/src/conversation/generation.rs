@@ -1,5 +1,5 @@
-//! Generates the steps of a conversation: decides which label the next one has, what it is shown, and what its message
-//! leads to.
+//! Generates the steps of a conversation: chooses the label of the next step, shows the model a view at that label, and
+//! adds the model's message to the chat.
 //!
 //! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft, or by a
 //! screener (a model that names the hidden regions that the step needs). [`super`] advances through the phases and
@@ -22,7 +22,8 @@ use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, View
 
 impl Conversation {
     /// Begins the next step: chooses its label and shows the model a view, or asks the model that selects tools or
-    /// screens regions first. Ends the level, or the turn, at a limit. Returns `None` if there is nothing to ask now.
+    /// screens regions first. Ends the level, or the turn, at a limit. Returns `None` if there is nothing to ask now;
+    /// the phase then says how the turn continues.
     pub(super) fn next_generation(&mut self) -> Option<Need> {
         let level = self.labels.level()?;
         if self.turn.outcome.spent.messages >= self.settings.messages {
@@ -34,12 +35,14 @@ impl Conversation {
             self.end_level(Some(TurnEnd::Steps));
             return None;
         }
-        // As if the model wrote a message without calls there. No lower step observes the difference.
+        // The level ends as if the model wrote a message without calls on it. No lower step observes the difference.
         if !level.label.flows_to(&self.clearance.model) {
             self.end_level(Some(TurnEnd::Clearance));
             return None;
         }
-        if let Some(selector) = self.settings.method.tool_selector().filter(|_| self.turn.roster.is_none()) {
+        if let Some(selector) =
+            self.settings.method.tool_selector().filter(|_| self.turn.selected_tools.is_none())
+        {
             let selector_bound =
                 self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
             self.phase = ConversationPhase::Filtering;
@@ -47,24 +50,28 @@ impl Conversation {
             return Some(Need::Screen(selector.question(request)));
         }
         self.labels.count_step();
-        let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
-        let everything = self.settings.method.shows_everything();
-        let label =
-            if everything { self.clamp_to_clearance(seen().join(self.labels.base())) } else { level.label };
+        // The join of the labels of all that a step could be shown.
+        let full_label = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
+        let label = if self.settings.method.shows_everything() {
+            self.clamp_to_clearance(full_label().join(self.labels.base()))
+        } else {
+            level.label
+        };
         if let Some(screener) = self.settings.method.screener() {
             let nonce = self.settings.key.nonce(self.numbers.screenings());
             let View { request, names, .. } =
                 self.view_builder(Some((&nonce, self.clearance.screener))).build(label);
             let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
+            // If the screener cannot be asked about what is hidden, all of it counts as needed.
             if !may_ask && (!names.is_empty() || names.omitted_label().is_some()) {
                 let label = self.needed_label(&names, None);
                 let label = self.labels.take_chosen().unwrap_or(label);
                 return Some(self.show_screened(label));
             }
             if !names.is_empty() {
-                let known = names.all().iter().map(|hidden| hidden.name.clone()).collect();
+                let region_names = names.all().iter().map(|hidden| hidden.name.clone()).collect();
                 let request = Arc::unwrap_or_clone(request).without_reasoning();
-                let question = screener.question(TaggedChat { request, nonce, names: known });
+                let question = screener.question(TaggedChat { request, nonce, names: region_names });
                 self.phase = ConversationPhase::Screening(names);
                 return Some(Need::Screen(question));
             }
@@ -81,7 +88,8 @@ impl Conversation {
         self.monitor.policy().space().greatest_below(&label, &self.clearance.model)
     }
 
-    /// Takes the answer of the screener's model.
+    /// Takes the answer of the screener's model: the tools that it selects, or the regions that it needs. Does nothing
+    /// if it was not asked.
     pub(super) fn take_screening(&mut self, completion: &Completion) {
         let phase = std::mem::replace(&mut self.phase, ConversationPhase::User);
         if !matches!(phase, ConversationPhase::Screening(_) | ConversationPhase::Filtering) {
@@ -93,7 +101,8 @@ impl Conversation {
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let ConversationPhase::Screening(names) = phase else {
             let selector = self.settings.method.tool_selector();
-            self.turn.roster = Some(selector.map(|it| it.parse_answer(completion)).unwrap_or_default());
+            self.turn.selected_tools =
+                Some(selector.map(|selector| selector.parse_answer(completion)).unwrap_or_default());
             self.phase = ConversationPhase::Generate;
             return;
         };
@@ -102,12 +111,14 @@ impl Conversation {
         self.phase = ConversationPhase::Showing(label);
     }
 
-    /// Returns the join of the labels of the needed regions; of all hidden regions if the answer is missing or
-    /// invalid.
+    /// Returns the join of the labels of the regions that the screener's `answer` names, of those that the screener may
+    /// not read, and of all that was omitted from the view, as far as the clearance of the model allows. A missing or
+    /// invalid answer names all regions. Counts the bits that the choice reveals.
     pub(super) fn needed_label(&mut self, names: &HiddenRegions, answer: Option<&[String]>) -> Label {
         // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
-        // The choice selects one of the labels, and one of the sets of regions.
+        // The choice selects one of the labels, and one of the sets of regions; the smaller number bounds what it
+        // reveals.
         self.turn.outcome.spent.bits += self.monitor.policy().space().bits().min(names.len());
         // The screener cannot judge what it was not shown.
         let omitted =
@@ -120,7 +131,8 @@ impl Conversation {
         self.clamp_to_clearance(needed.fold(omitted, |label, hidden| label.join(&hidden.label)))
     }
 
-    /// Shows the model a view at the label that a screener chose.
+    /// Shows the model a view at the label that a screener chose. The stores to which the step could write are raised
+    /// first: whether it writes may depend on hidden text.
     pub(super) fn show_screened(&mut self, label: Label) -> Need {
         let base = *self.labels.base();
         if label != base {
@@ -129,11 +141,13 @@ impl Conversation {
         self.show(label)
     }
 
-    /// Shows the model a view at a bound. The beginning of the last view is reused if it cannot have changed.
+    /// Shows the model a view at a bound. The beginning of the last view is reused if it cannot have changed. The
+    /// view's label floats if the step's does: it is then the join of what is shown.
     fn show(&mut self, bound: Label) -> Need {
-        // A roster is valid for one turn only.
-        let has_roster = self.turn.roster.is_some();
-        let reused_prefix = if has_roster { ViewPrefix::default() } else { self.items.take_prefix(&bound) };
+        // A selection of tools is valid for one turn only.
+        let has_selected_tools = self.turn.selected_tools.is_some();
+        let reused_prefix =
+            if has_selected_tools { ViewPrefix::default() } else { self.items.take_prefix(&bound) };
         let floats_from = self.float_from(&bound);
         let builder = ViewBuilder { floats_from, ..self.view_builder(None) };
         let (view, summary) = builder.build_from(bound, reused_prefix);
@@ -142,44 +156,47 @@ impl Conversation {
             builder.build(bound),
             "a continued view must equal the view that is computed from the trace"
         );
-        if !has_roster {
+        if !has_selected_tools {
             self.items.cache_view(view.clone(), summary);
         }
-        if let Some((before, reached)) = self.labels.record_step(&bound, &view.label)
+        if let Some((least_before, least_now)) = self.labels.record_step(&bound, &view.label)
             && self.settings.step_labels == StepLabelling::Floating
             && !self.settings.method.shows_everything()
         {
             // An observer who sees that no step was labelled higher must not learn what such a step wrote.
-            self.monitor.raise_stores_for_view(&before, &reached);
+            self.monitor.raise_stores_for_view(&least_before, &least_now);
         }
         self.turn.outcome.spent.hidden += view.names.len();
         self.step.show(view.clone());
         Need::Complete(view)
     }
 
-    /// Returns the least label of a step with this bound, if its label floats.
+    /// Returns the label that a step with this bound has at least, if the label of the step floats: if it is the join
+    /// of what the step is shown, and not the bound. `None` if the label is the bound.
     fn float_from(&self, bound: &Label) -> Option<Label> {
         let shows_all = self.settings.method.shows_everything() && self.drafts.is_none();
         match self.settings.step_labels {
-            // Nothing that it could have been shown is hidden, so what it was shown is all that it depends on.
+            // Nothing that could be shown is hidden from the step, so it depends only on what it is shown.
             StepLabelling::Floating if shows_all => Some(self.labels.least()),
             _ => self.labels.float_from(bound),
         }
     }
 
-    /// Takes the model's next message. Returns the bound of the accepted step, if there is one.
+    /// Takes the model's next message: judges its text and its reasoning for the user, adds the step to the chat, and
+    /// continues with its calls. A message without calls ends the level. Returns the bound of the accepted step; `None`
+    /// if a draft has to be rewritten, or no message was awaited.
     pub(super) fn take_completion(&mut self, completion: Completion) -> Option<Label> {
         let view = self.step.take_view()?;
         self.turn.outcome.spent.messages += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let (view, completion) = self.settle_draft(view, completion)?;
         if self.settings.method.raises_level() {
-            // What this turn has done so far stays visible until the turn ends.
+            // The rest of the turn is generated at this label, so that its steps see what the turn has done so far.
             self.labels.raise_level(&view.bound);
         }
         let Completion { text, calls, thoughts, stop, .. } = completion;
         self.turn.outcome.stop = stop;
-        // The absence of a reply carries information, too.
+        // Recorded for a step without a text, too: that it has none depends on what it was shown.
         self.labels.add_output(&view.label);
         for thought in &thoughts {
             let text = thought.text();
@@ -209,7 +226,7 @@ impl Conversation {
         Some(bound)
     }
 
-    /// Ends the step, to which the model gave no answer.
+    /// Ends the step in progress, for which the model gave no answer, and its level.
     pub(super) fn fail_step(&mut self) {
         self.step.clear();
         self.end_level(Some(TurnEnd::Model));
@@ -224,12 +241,14 @@ impl Conversation {
         self.phase = ConversationPhase::User;
     }
 
-    /// Judges a text of the model that the user may see, a reply or its reasoning; the text is withheld if a rule forbids
-    /// it.
+    /// Judges a reply of the model or its reasoning before the user sees it: a text that a rule forbids is withheld,
+    /// and forbidden URLs and placeholders in any other are disarmed. `hidden` is the number of hidden regions of its
+    /// view.
     fn judge_text(&mut self, text: &str, label: Label, hidden: usize) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {
             Ok((_, findings)) => blocking_messages(findings),
+            // The session has no room for the text, so no rule could examine it.
             Err(error) => vec![error.to_string()],
         };
         let method = self.settings.method.name();
@@ -243,8 +262,8 @@ impl Conversation {
         ModelReply { text, label: self.monitor.describe(&label), withheld, disarmed }
     }
 
-    /// Ends the current level after the model's last message on it, and resumes the next lower level that was to
-    /// continue.
+    /// Ends the current level (the steps that the model writes at one view label), and resumes the lower level that the model left
+    /// with a `look` and wanted to return to. If there is none, ends the turn, for the reason `ended`.
     pub(super) fn end_level(&mut self, ended: Option<TurnEnd>) {
         if self.labels.end_level() {
             self.phase = ConversationPhase::Generate;

@@ -15,7 +15,8 @@ use crate::catalogue::OfferedTool;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
-    /// Hands the call that is about [to run](super::Need::Run) to the caller.
+    /// Hands the call that is about [to run](super::Need::Run) to the caller; its outcome is open until the caller
+    /// reports one.
     pub(super) fn hand_over_call(&mut self, call: &AuthorizedCall) {
         let ConversationPhase::Running { index, event } = self.phase else { return };
         self.labels.add_output(&self.last_step().map_or(*self.labels.base(), |step| step.label));
@@ -49,7 +50,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Records the answer of a tool that ran elsewhere. Returns its label, or `None` if no call with this id was
+    /// Records the answer of a tool that ran elsewhere, with at least the label `floor`. An answer that was observed
+    /// outside the chat is not recorded twice. Returns the label of the answer, or `None` if no call with this id was
     /// handed over or it is answered already.
     pub(super) fn record_external_answer(
         &mut self,
@@ -59,13 +61,13 @@ impl Conversation {
         floor: Label,
     ) -> Result<Option<Label>, PushError> {
         let Some((item, index, event)) = self.find_handed_over_call(id) else { return Ok(None) };
-        if let Some((ran, label)) = self.find_outside_answer(id, content)
+        if let Some((observed, label)) = self.find_outside_answer(id, content)
             && floor.flows_to(&label)
-            // Otherwise it would depend on the labels of both answers, which hidden text may have chosen, how much of
-            // this one is hidden.
+            // If another answer may be the one that is reported, which of the two labels applies could depend on hidden
+            // text; then the join of both applies, below.
             && !self.handed.has_other_answer(event, self.monitor.trace())
         {
-            self.set_outcome_at(item, index, CallOutcome::Output(ran));
+            self.set_outcome_at(item, index, CallOutcome::Output(observed));
             return Ok(Some(label));
         }
         // The call was observed when it ran: whatever the caller reports about it carries at least that label.
@@ -91,8 +93,9 @@ impl Conversation {
         Ok(Some(label))
     }
 
-    /// Replaces the answer of an answered call by this text, which carries the label of the previous answer. Returns
-    /// the label.
+    /// Replaces the answer of an answered call by a text that the caller wrote in its place. The text carries at least
+    /// `floor`, the label of the previous answer and those of answers outside the chat. Returns the label; `None` if
+    /// there is no such call.
     pub(super) fn rewrite_answer(&mut self, id: &str, text: &str, floor: &Label) -> Option<Label> {
         let answer = |answer: &CallOutcome| match answer {
             CallOutcome::Output(event) => Some(*event),
@@ -111,6 +114,8 @@ impl Conversation {
         Some(label)
     }
 
+    /// Finds the call with this id that the caller runs and has not answered. Returns the index of its item, its
+    /// index in the item, and the event of the call. `None` if there is no such call.
     fn find_handed_over_call(&self, id: &str) -> Option<(usize, usize, EventId)> {
         self.find_call(
             |answer| match answer {
@@ -121,10 +126,11 @@ impl Conversation {
         )
     }
 
-    /// Finds the call with this id whose answer `kind` selects: the item, the call in it, and the event.
+    /// Finds a call with this id among those whose outcome has an event in `event_of`. Returns the index of its item,
+    /// its index in the item, and that event. `None` if there is no such call.
     fn find_call(
         &self,
-        kind: impl Fn(&CallOutcome) -> Option<EventId>,
+        event_of: impl Fn(&CallOutcome) -> Option<EventId>,
         id: &str,
     ) -> Option<(usize, usize, EventId)> {
         let has_id = |event: &EventId| {
@@ -134,13 +140,14 @@ impl Conversation {
             matches!(call.or(event).map(|call| &call.body), Some(EventBody::Call(call)) if call.id == id)
         };
         self.items.steps().find_map(|(at, step)| {
-            let found = step.calls.iter().enumerate();
-            found
-                .filter_map(|(index, made)| Some((at, index, kind(&made.answer)?)))
+            let calls = step.calls.iter().enumerate();
+            calls
+                .filter_map(|(index, made)| Some((at, index, event_of(&made.answer)?)))
                 .find(|(_, _, event)| has_id(event))
         })
     }
 
+    /// Sets the outcome of a call of any step, without an effect on the phase.
     fn set_outcome_at(&mut self, item: usize, index: usize, answer: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.get_mut(item)
             && let Some(made) = step.calls.get_mut(index)

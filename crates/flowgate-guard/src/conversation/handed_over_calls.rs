@@ -1,4 +1,5 @@
-//! Keeps track of the calls that were handed to the caller: which may run outside the chat, and which did.
+//! Keeps track of the calls that were handed to the caller: which of them may run outside the chat, as MCP calls of the
+//! gateway, and which did.
 //!
 //! [`HandedOverCalls`] owns ids only; the calls and their answers are in the trace. [`super::outside_chat`] takes calls
 //! and records answers, [`super::hand_over`] asks which label an answer carries. Invariant: a call is taken at most
@@ -22,12 +23,14 @@ pub(super) struct HandedOverCalls {
     answers: HashMap<String, Option<EventId>>,
     /// The answers of the calls that ran outside the chat as separate calls, by tool, in the order of the trace.
     own_answers: HashMap<Tool, Vec<EventId>>,
-    /// For a call that ran outside the chat, and each call without an answer that was equal to it then: all of them.
+    /// Sets of equal calls, by the id of each member: a call that ran outside the chat, and the calls without an answer
+    /// that had the same tool and arguments when it ran.
     equal: HashMap<String, Arc<[String]>>,
 }
 
 impl HandedOverCalls {
-    /// Marks the calls of a message that the caller received as ready to run, in place of those of earlier messages.
+    /// Lets the calls of a message that the caller received run outside the chat, and no longer those of earlier
+    /// messages.
     pub(super) fn deliver(&mut self, message: &Message) {
         let Message::Assistant { calls, .. } = message else { return };
         self.delivered = calls.iter().map(|call| call.id.clone()).collect();
@@ -38,9 +41,9 @@ impl HandedOverCalls {
         self.delivered.clear();
     }
 
-    /// Takes a call to run it outside the chat: the first of `equal` that may still run. It cannot be taken again. Returns
-    /// `None` if none may run. `equal` are calls with the same tool and arguments, none of which has an answer; `digest`
-    /// computes the digest under which [`drain_taken`](Self::drain_taken) reports the call.
+    /// Takes a call to run it outside the chat: the first of `equal` that may still run, or `None` if none may. A call
+    /// can be taken only once. `equal` are calls with the same tool and arguments, none of which has an answer;
+    /// `digest` computes the digest under which [`drain_taken`](Self::drain_taken) reports the call.
     pub(super) fn take(&mut self, equal: &[&Call], digest: impl FnOnce(&Call) -> String) -> Option<Call> {
         let call = equal.iter().copied().find(|call| self.delivered.contains(&call.id))?.clone();
         if equal.len() > 1 {
@@ -73,10 +76,12 @@ impl HandedOverCalls {
         Some((id, trace.event(id)?))
     }
 
-    /// Returns the join of the labels of the answers that a caller may report as that of a handed-over call; `None` if
-    /// none is recorded. These are the recorded answers of the call, of its equal calls that had no answer then, since a
-    /// request outside the chat does not say which of them it runs, and of later calls of the tool that ran outside the
-    /// chat as separate calls, since a caller may run a call again, or with arguments that it spells otherwise.
+    /// Returns the join of the labels of all recorded answers that a caller may report as the answer of a handed-over
+    /// call; `None` if none is recorded. These are the answers
+    /// * of the call itself;
+    /// * of its equal calls, since a request outside the chat does not say which of them it runs;
+    /// * of later calls of the tool that ran outside the chat as separate calls, since a caller may run a call again,
+    ///   or spell its arguments in another way.
     pub(super) fn label_of_answers(&self, call: EventId, trace: &Trace) -> Option<Label> {
         let id = call_id(call, trace)?;
         let taken = self.equal_ids(id).chain([id]).filter_map(|id| self.answer(id, trace));
@@ -88,7 +93,8 @@ impl HandedOverCalls {
             .reduce(|label, other| label.join(&other))
     }
 
-    /// Whether an answer was recorded for another call that a caller may report as that of this one.
+    /// Whether an answer of another call is recorded that a caller may report as the answer of this call: see
+    /// [`label_of_answers`](Self::label_of_answers).
     pub(super) fn has_other_answer(&self, call: EventId, trace: &Trace) -> bool {
         let has_equal =
             |id| self.equal_ids(id).any(|other| other != id && self.answer(other, trace).is_some());
@@ -97,8 +103,8 @@ impl HandedOverCalls {
 
     /// Returns the answers of calls of the same tool that ran outside the chat as separate calls, after this call.
     fn later_own_answers(&self, call: EventId, trace: &Trace) -> impl Iterator<Item = EventId> {
-        let all = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
-        all.into_iter().flatten().rev().copied().take_while(move |output| *output > call)
+        let of_tool = trace.event(call).and_then(|event| self.own_answers.get(event.tool()?));
+        of_tool.into_iter().flatten().rev().copied().take_while(move |output| *output > call)
     }
 
     fn equal_ids(&self, id: &str) -> impl Iterator<Item = &str> {

@@ -66,16 +66,16 @@ pub enum HidingCause {
 }
 
 impl Conversation {
-    /// Returns what the lowest steps of this turn are not shown: of the tools on offer, and of the items of the chat
-    /// from `from` on. Entries with the same subject and cause are merged. `client` is the client that sends the
-    /// chat.
+    /// Returns the tools on offer, and the items of the chat from index `from` on, that the lowest steps of this turn
+    /// are not shown. Entries with the same subject and cause are merged and counted. `client` is the client that sends
+    /// the chat.
     pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
-        let mut found: Vec<HiddenItem> = Vec::new();
-        let mut add = |concealed: HiddenItem| {
-            let is_same = |known: &HiddenItem| known.what == concealed.what && known.cause == concealed.cause;
-            match found.iter_mut().find(|known| is_same(known)) {
-                Some(known) => known.count += 1,
-                None => found.push(concealed),
+        let mut report: Vec<HiddenItem> = Vec::new();
+        let mut add = |item: HiddenItem| {
+            let is_same = |other: &HiddenItem| other.what == item.what && other.cause == item.cause;
+            match report.iter_mut().find(|other| is_same(other)) {
+                Some(other) => other.count += 1,
+                None => report.push(item),
             }
         };
         let mut probe = PolicyProbe::new(self);
@@ -96,7 +96,7 @@ impl Conversation {
                 add(self.describe_hidden(HiddenItemKind::Tool(tool.clone()), cause, true, &label, &probe));
             }
         }
-        found
+        report
     }
 
     /// The number of items in the chat.
@@ -104,6 +104,9 @@ impl Conversation {
         self.items.len()
     }
 
+    /// Returns the entry of the report for one hidden thing with this label: adds the first tool on offer whose
+    /// requirement the label exceeds, and the dimensions in which it exceeds the base label. `is_whole` says that all
+    /// of it is hidden, and not a part.
     fn describe_hidden(
         &self,
         what: HiddenItemKind,
@@ -118,8 +121,10 @@ impl Conversation {
         HiddenItem { what, cause, is_whole, carries, because_of, is_required, count: 1 }
     }
 
-    /// Returns why a message is hidden from the lowest steps, if it is: by the policy's label for its role, or by what
-    /// the client declares about the message.
+    /// Returns the entry of the report for a message that is hidden from the lowest steps; `None` if the message is
+    /// visible. The cause is the policy's label for such a message, or else what the configuration of the client
+    /// states about it: whether its messages are pinned (expected verbatim, except for text in holes), and whether a
+    /// person types them. `probe` answers what the policy alone says.
     fn hidden_message(
         &self,
         client: &ClientProfile,
@@ -138,6 +143,8 @@ impl Conversation {
         let text = message.content.as_str().unwrap_or_default();
         let is_pinned = client.pinned.iter().any(|form| form.holes(text).is_some());
         let by_policy = probe.policy_label(message);
+        // The first branch that holds names the cause: the policy, then the configuration of the client. If neither
+        // hides the message, it belongs to a chat whose beginning is unknown, or quotes labelled text.
         let cause = match what {
             HiddenItemKind::Past => HidingCause::Unknown,
             _ if !by_policy.flows_to(self.labels.base()) && self.monitor.labels_messages() => {
@@ -156,7 +163,8 @@ impl Conversation {
         Some(self.describe_hidden(what, cause, is_whole, &event.label, probe))
     }
 
-    /// Returns why the answer of a tool is hidden from the lowest steps, if it is.
+    /// Returns the entry of the report for an answer of a tool that is hidden from the lowest steps; `None` if the
+    /// call has no such answer. `probe` finds the tool whose requirement hides it.
     fn hidden_answer(&self, answer: &CallOutcome, probe: &PolicyProbe<'_>) -> Option<HiddenItem> {
         let (tool, label, is_whole) = match answer {
             CallOutcome::Output(id) => {
@@ -170,6 +178,8 @@ impl Conversation {
         if label.flows_to(self.labels.base()) {
             return None;
         }
+        // With a permissive default, an answer that no statement labels has the label that the policy chose as its
+        // default.
         let cause = match self.monitor.labels_outputs(tool) {
             false if !self.monitor.policy().has_permissive_default() => HidingCause::Unlabelled,
             _ => HidingCause::Labelled,
@@ -177,11 +187,12 @@ impl Conversation {
         Some(self.describe_hidden(HiddenItemKind::Answer(tool.clone()), cause, is_whole, &label, probe))
     }
 
-    /// Whether the whole content of an event is hidden.
+    /// Whether the whole content of an event is hidden from the lowest steps.
     fn is_fully_hidden(&self, event: &Event) -> bool {
         let document = &event.document;
         let is_hidden =
             |node: usize| document.node(node).is_some_and(|node| !node.label.flows_to(self.labels.base()));
+        // Node 0 is the root of the event's value.
         let content = document.key(0, "content").unwrap_or(0);
         // A list of parts is shown in part if any part is visible.
         let mut parts = document.children(content).peekable();
@@ -195,8 +206,8 @@ const MAX_PROBED: usize = 32;
 /// Queries to the policy for one report, with cached results.
 struct PolicyProbe<'c> {
     conversation: &'c Conversation,
-    /// Roles, and the label that the policy alone gives a message of each role, regardless of the client.
-    known: Vec<(String, Label)>,
+    /// Roles, each with the label that the policy alone gave to the last labelled message of the role.
+    label_of_role: Vec<(String, Label)>,
     /// The number of messages that may still be labelled; after that, the last result for the role is reused.
     left: usize,
     /// The greatest label that each tool on offer accepts.
@@ -205,24 +216,27 @@ struct PolicyProbe<'c> {
 
 impl<'c> PolicyProbe<'c> {
     fn new(conversation: &'c Conversation) -> Self {
-        Self { conversation, known: Vec::new(), left: MAX_PROBED, bounds: OnceCell::new() }
+        Self { conversation, label_of_role: Vec::new(), left: MAX_PROBED, bounds: OnceCell::new() }
     }
 
-    /// Returns the first tool on offer that does not accept a label. The strictest tools determine the base label.
+    /// Returns the first tool on offer whose requirement a label exceeds. Such tools cause texts with the label to be
+    /// hidden, since the strictest requirement determines the base label. `None` if the label flows to the
+    /// requirement of each tool.
     fn first_exceeded_tool(&self, label: &Label) -> Option<Tool> {
         let Conversation { monitor, tools, .. } = self.conversation;
         let bounds = self.bounds.get_or_init(|| {
             tools.catalogue().tools().map(|tool| (tool, monitor.strictest_requirement([tool]))).collect()
         });
-        let found = bounds.iter().find(|(_, most)| !label.flows_to(most));
-        found.map(|(tool, _)| (*tool).clone())
+        let exceeded = bounds.iter().find(|(_, bound)| !label.flows_to(bound));
+        exceeded.map(|(tool, _)| (*tool).clone())
     }
 
-    /// Returns the label that the policy alone gives to a message of this role and text: that of the message in an
-    /// empty session. Of many messages, only some are tried; the others get the label of the last one with their role.
+    /// Returns the label that the policy alone, without regard to the client, gives to a message of this role and text:
+    /// that of the message in an empty session. After [`MAX_PROBED`] messages, a message has the label of the last one
+    /// with its role.
     fn policy_label(&mut self, message: &Message) -> Label {
-        let known = self.known.iter().find(|(role, _)| *role == message.role);
-        if let Some((_, label)) = known.filter(|_| self.left == 0) {
+        let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);
+        if let Some((_, label)) = cached.filter(|_| self.left == 0) {
             return *label;
         }
         self.left = self.left.saturating_sub(1);
@@ -231,13 +245,14 @@ impl<'c> PolicyProbe<'c> {
         let pushed = fresh.push(TraceEntry::from(probed));
         let label = pushed.ok().and_then(|(id, _)| fresh.trace().event(id).map(|event| event.label));
         let label = label.unwrap_or_else(|| fresh.policy().space().top());
-        self.known.retain(|(role, _)| *role != message.role);
-        self.known.push((message.role.clone(), label));
+        self.label_of_role.retain(|(role, _)| *role != message.role);
+        self.label_of_role.push((message.role.clone(), label));
         label
     }
 }
 
-/// Truncates a content to what suffices to label it.
+/// Truncates the content of a message, since the report needs its label only approximately: text to its first 1000
+/// characters, anything else to nothing.
 fn truncated(content: &Value) -> Value {
     match content {
         Value::String(text) => Value::String(text.chars().take(1000).collect()),

@@ -105,8 +105,8 @@ impl Conversation {
 
 /// Approvals that hold for the rest of the conversation.
 impl Conversation {
-    /// Withdraws what people have approved for the rest of the conversation, from now on. Returns whether there was
-    /// anything; calls that were permitted by it but have not run may no longer run.
+    /// Withdraws all grants of the conversation. Returns whether there was one; if so, calls that a grant permitted but
+    /// that have not run may no longer run.
     pub fn withdraw_grants(&mut self) -> bool {
         self.submit(Input::GrantsWithdrawn).has_changed()
     }
@@ -124,7 +124,7 @@ impl Conversation {
     /// Accepts the model's next message. Returns the [bound](crate::view::View::bound) of the step that is accepted now: of
     /// this message, or of the draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
     pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
-        self.submit(Input::Completed(completion)).standing_label()
+        self.submit(Input::Completed(completion)).accepted_bound()
     }
 
     /// Reports that the model gave no answer. A lower level that was to continue does so, because a model that fails
@@ -192,8 +192,8 @@ impl Conversation {
         Ok(self.accept_chat(client, history, &SentChat::of(messages))?.unwrap_or_default())
     }
 
-    /// Accepts a chat that was already compared with others. Does nothing and returns `None` if the history does not
-    /// [have the chat's beginning](History::knows_digests_of).
+    /// Accepts a chat whose digests are computed already, as [`accept_messages`](Self::accept_messages) does. Does
+    /// nothing and returns `None` if the history does not [have the chat's beginning](History::knows_digests_of).
     ///
     /// # Errors
     /// If the session has no room.
@@ -210,7 +210,8 @@ impl Conversation {
         let mut input = Input::Sent { kept, rest, seen: Vec::new(), sources };
         let context = InputContext::Chat { history, memory: &mut memory, found };
         let InputOutcome::Merged(merged) = self.apply(&input, context) else { return Ok(None) };
-        // What the memory contains is an input, too.
+        // The answers of the client's memory are part of the input, so that a replay needs no memory. They are known
+        // only now, so the input is recorded here and not by `submit`.
         let bits = memory.bits();
         if let Input::Sent { seen, .. } = &mut input {
             *seen = memory.into_answers();
@@ -219,8 +220,8 @@ impl Conversation {
         merged.map(|sent| Some(MergeSummary { bits, ..sent }))
     }
 
-    /// Records the answer that the caller received in this turn: it is known from now on, and its label applies in
-    /// all sessions of the client.
+    /// Records the answer that the caller received in this turn. The history recognises it from now on, and a quotation
+    /// of it carries its label in all sessions of the client.
     pub fn record_answer(
         &mut self,
         client: &mut ClientProfile,

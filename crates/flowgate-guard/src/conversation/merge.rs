@@ -29,7 +29,8 @@ enum MessageOrigin {
 }
 
 impl Conversation {
-    /// Merges a chat, given its alignment with the history of the session and the messages after the unchanged ones.
+    /// Merges a chat, given its alignment with the history of the session. `rest` are the messages after the unchanged
+    /// ones, `sources` states where their parts come from.
     ///
     /// The messages of the chat are processed in order. A known message keeps its items and its label. A new one that
     /// replaces others carries at least the join of their labels (its *floor*); a new one that answers a handed-over
@@ -38,7 +39,7 @@ impl Conversation {
         &mut self,
         memory: &mut QuotationLookup<'_>,
         history: &mut History,
-        found: Alignment,
+        alignment: Alignment,
         (rest, sources): (&[chat::Message], &Sources),
     ) -> Result<MergeSummary, PushError> {
         self.memorize_session(memory, history);
@@ -49,18 +50,19 @@ impl Conversation {
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
         // Most chats are only appended to: then every item stays in place.
         let length = history.messages().len();
-        let is_append = found.unchanged == length && length > 0;
+        let is_append = alignment.unchanged == length && length > 0;
         let old = if is_append { Vec::new() } else { history.messages().to_vec() };
-        let removed = old.get(found.removed.clone()).unwrap_or_default();
+        let removed = old.get(alignment.removed.clone()).unwrap_or_default();
         let floor = removed.iter().fold(Label::BOTTOM, |floor, message| floor.join(&message.label));
         let mut sent = MergeSummary { removed: removed.len(), ..MergeSummary::default() };
-        // It is unknown what a chat held elsewhere replaces: its beginning, up to the last message that only a
-        // conversation writes, is labelled top. That message, which this conversation did not write, is so in any case.
-        let is_made = |message: &chat::Message| {
+        // A chat that begins with messages of a model or a tool was held in another session, whose labels are unknown
+        // here: its messages before the last of these are labelled top. The last one is labelled top as a message that
+        // this session did not write.
+        let is_generated = |message: &chat::Message| {
             matches!(message, chat::Message::Assistant { .. } | chat::Message::Tool { .. })
         };
-        let held_elsewhere = match length == 0 {
-            true => rest.iter().rposition(is_made).unwrap_or(0),
+        let unknown_until = match length == 0 {
+            true => rest.iter().rposition(is_generated).unwrap_or(0),
             false => 0,
         };
         let top = self.monitor.policy().space().top();
@@ -88,25 +90,28 @@ impl Conversation {
             index.checked_sub(1).and_then(|i| old.get(i)).map_or(before, |message| message.until)
         };
         // What was done after the last message that the caller holds belongs to that message.
-        let all = items.len();
-        let end = |index: usize| if index + 1 == old.len() { all } else { start(index + 1) };
+        let item_count = items.len();
+        let end = |index: usize| if index + 1 == old.len() { item_count } else { start(index + 1) };
         self.items.extend(items.get_mut(..before).into_iter().flatten().filter_map(Option::take));
 
-        let appended = found.replacements.end + found.moved.len();
-        let unchanged = (untouched..found.unchanged).map(MessageOrigin::Known);
+        let appended = alignment.replacements.end + alignment.moved.len();
+        let unchanged = (untouched..alignment.unchanged).map(MessageOrigin::Known);
         let order = unchanged
-            .chain(found.replacements.map(|index| MessageOrigin::New(index, Some(floor))))
-            .chain(found.moved.map(MessageOrigin::Known))
+            .chain(alignment.replacements.map(|index| MessageOrigin::New(index, Some(floor))))
+            .chain(alignment.moved.map(MessageOrigin::Known))
             .chain(
-                (appended..found.unchanged + rest.len())
-                    .map(|index| MessageOrigin::New(index, (index < held_elsewhere).then_some(top))),
+                (appended..alignment.unchanged + rest.len())
+                    .map(|index| MessageOrigin::New(index, (index < unknown_until).then_some(top))),
             );
         let order: Vec<MessageOrigin> = order.collect();
         let message_at = |origin: &MessageOrigin| match origin {
-            MessageOrigin::New(index, _) => index.checked_sub(found.unchanged).and_then(|at| rest.get(at)),
+            MessageOrigin::New(index, _) => {
+                index.checked_sub(alignment.unchanged).and_then(|at| rest.get(at))
+            }
             MessageOrigin::Known(_) => None,
         };
-        // The spans found in the parts of consecutive messages, and the end of the range that was searched.
+        // Quotations are searched in runs of consecutive new messages, since a quotation may continue in the next
+        // message: the spans in the parts of the current run, and the index after its last message.
         let (mut spans, mut searched): (VecDeque<Vec<QuotationSpan>>, usize) = (VecDeque::new(), 0);
         for (place, origin) in order.iter().enumerate() {
             if place >= searched {
@@ -135,11 +140,11 @@ impl Conversation {
                         Some(label) => label,
                         None => {
                             is_resumed &= is_answer;
-                            let at = index.saturating_sub(found.unchanged);
+                            let at = index.saturating_sub(alignment.unchanged);
                             let new = NewMessage {
                                 message,
                                 floor: floor.unwrap_or(Label::BOTTOM),
-                                is_unknown: index < held_elsewhere,
+                                is_unknown: index < unknown_until,
                                 source: &|part| sources.of(at, part),
                             };
                             self.add_new_message(memory, history, new, &mut spans, &mut sent)?
@@ -165,7 +170,7 @@ impl Conversation {
         Ok(sent)
     }
 
-    /// Appends the answer that the caller received to the history.
+    /// Appends the answer that the caller received to the history, and lets the calls in it run outside the chat.
     pub(super) fn append_answer(&mut self, history: &mut History, message: &chat::Message) {
         self.handed.deliver(message);
         let label = self.label_of_answer(history);
@@ -173,11 +178,12 @@ impl Conversation {
         history.push_message(HistoryMessage::new(message, label, self.items.len()).into_written());
     }
 
-    /// Returns the label of the answer that the caller received: the steps that it shows, and the verdicts on their
-    /// calls. Which calls the answer contains reveals the verdicts, also that a call is missing.
+    /// Returns the label of the answer that the caller received: the join of the labels of the turn's output and of the
+    /// verdicts on its calls. The verdicts count because a call is in the answer only if it was permitted.
     fn label_of_answer(&self, history: &History) -> Label {
         let before = history.messages().last().map_or(0, |message| message.until);
-        // The message which says that a person was asked follows the step that the decision continues.
+        // If the turn was postponed, the history has a message that states this after the step whose call a person then
+        // approved; that step belongs to this answer as well.
         let before = self.turn.resumed.map_or(before, |resumed| resumed.min(before));
         let steps = self.items.iter().skip(before).filter_map(|item| match item {
             ConversationItem::Step(step) => Some(step),
@@ -193,7 +199,10 @@ impl Conversation {
         decided.fold(*self.labels.output(), |label, decided| label.join(&decided))
     }
 
-    /// Adds the answer of a tool that ran elsewhere, and returns its label; `None` if it answers no call.
+    /// Adds a message with the answer of a tool that ran elsewhere, as the outcome of its call, and returns its
+    /// label. If it replaces messages (`floor`), it may also replace an earlier answer. Returns `None` if it answers
+    /// no call: the caller then adds it as any other message. Counts the message as new in `sent`, the summary of the
+    /// merge.
     fn add_answer(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -220,9 +229,9 @@ impl Conversation {
         Ok(label)
     }
 
-    /// Adds a message that was not known, and returns its label. Its text is cut into pieces at the bounds of
-    /// quotations, and at the holes of a form that the operator has pinned: each piece has its own label. `spans` are
-    /// the quotations in the parts of this message and of those after it.
+    /// Adds a message that was not known, as an event, and returns its label. Its text is cut into pieces at the bounds
+    /// of quotations, and at the holes of a form that the operator has pinned: each piece has its own label. The first
+    /// elements of `spans` are the quotations in the parts of this message, and are removed.
     fn add_new_message(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -241,55 +250,54 @@ impl Conversation {
             chat::Message::Assistant { text, .. } => ("assistant", vec![Part::Text(text.clone())]),
             chat::Message::Tool { content, .. } => ("tool", content.clone()),
         };
-        let (is_user, is_said) = (role == "user", parts_of(message).is_some());
-        // Each block with its label, and with its label apart from quotations.
+        let (is_user, is_client_role) = (role == "user", parts_of(message).is_some());
+        // `is_unmarked`: whether a text is distrusted only because no source is declared for it.
         let (mut pieces, mut is_unmarked): (Vec<LabelledBlock>, bool) = (Vec::new(), false);
         for (number, part) in parts.iter().enumerate() {
             let source = if is_user { source(number) } else { None };
             let trusted = is_user && memory.trusts(source);
-            let found = if is_said { spans.pop_front().unwrap_or_default() } else { Vec::new() };
+            let quotations = if is_client_role { spans.pop_front().unwrap_or_default() } else { Vec::new() };
             let Part::Text(text) = part else {
-                let given = if trusted { floor } else { top };
-                let mut label = given;
-                for names in found.iter().flat_map(|span| &span.labels) {
+                let own_label = if trusted { floor } else { top };
+                let mut label = own_label;
+                for names in quotations.iter().flat_map(|span| &span.labels) {
                     label = label.join(&self.monitor.from_names(names));
                 }
-                pieces.push((to_content_block(part), (label, given)));
+                pieces.push((to_content_block(part), (label, own_label)));
                 continue;
             };
-            let may_be_pinned = is_said && matches!(source, None | Some(Source::Typed));
+            let may_be_pinned = is_client_role && matches!(source, None | Some(Source::Typed));
             let holes = memory.pinned().iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
-            // The text is distrusted only because no source is declared for it.
             is_unmarked |=
                 is_user && !trusted && source.is_none() && holes.is_none() && floor == Label::BOTTOM;
             let mut cuts: Vec<usize> = holes.iter().flatten().flat_map(|h| [h.start, h.end]).collect();
-            cuts.extend(found.iter().flat_map(|span| [span.range.start, span.range.end]));
+            cuts.extend(quotations.iter().flat_map(|span| [span.range.start, span.range.end]));
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
             cuts.dedup();
             for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
                 // In a form that the operator pinned, only the holes can contain text of others.
                 let is_hole = holes.as_ref().is_none_or(|holes| holes.iter().any(|h| h.contains(start)));
-                let given = if trusted || !is_hole { floor } else { top };
-                let mut label = given;
-                let seen = found.iter().find(|span| span.range.contains(start)).filter(|_| is_hole);
-                for names in seen.iter().flat_map(|span| &span.labels) {
+                let own_label = if trusted || !is_hole { floor } else { top };
+                let mut label = own_label;
+                let quotation = quotations.iter().find(|span| span.range.contains(start)).filter(|_| is_hole);
+                for names in quotation.iter().flat_map(|span| &span.labels) {
                     label = label.join(&self.monitor.from_names(names));
                 }
-                sent.quoted += usize::from(seen.is_some_and(|span| !span.labels.is_empty()));
+                sent.quoted += usize::from(quotation.is_some_and(|span| !span.labels.is_empty()));
                 let piece = text.get(*start..*end).unwrap_or_default();
                 match pieces.last_mut() {
-                    // Quotations that touch become one piece, so that a hidden text shows neither into how many texts it
-                    // falls nor where.
-                    Some((last_piece, (last_label, last_given)))
+                    // Adjacent quotations become one piece: the placeholders of hidden pieces must not show of how many
+                    // quoted texts the hidden text consists, and where each begins.
+                    Some((last_piece, (last_label, last_own_label)))
                         if *start > 0
-                            && *last_given == given
-                            && (*last_label == label || (*last_label != given && label != given)) =>
+                            && *last_own_label == own_label
+                            && (*last_label == label || (*last_label != own_label && label != own_label)) =>
                     {
                         *last_label = last_label.join(&label);
                         append_text(last_piece, piece);
                     }
-                    _ => pieces.push((json!({"type": "text", "text": piece}), (label, given))),
+                    _ => pieces.push((json!({"type": "text", "text": piece}), (label, own_label))),
                 }
                 if trusted && label == Label::BOTTOM {
                     memory.add_user_text(piece);
@@ -297,7 +305,7 @@ impl Conversation {
                 }
             }
         }
-        self.memorize_new_message(memory, history, (is_said, is_unknown || is_unmarked), &pieces);
+        self.memorize_new_message(memory, history, (is_client_role, is_unknown || is_unmarked), &pieces);
         let labelled = pieces.into_iter().map(|(block, (label, _))| (block, label));
         let (blocks, labels): (Vec<Value>, Vec<Label>) = labelled.unzip();
         let has_one_label = labels.iter().all(|label| Some(label) == labels.first());
@@ -309,14 +317,14 @@ impl Conversation {
             let label_of_empty = if is_user && memory.trusts(None) { floor } else { top };
             Floors::from(labels.first().copied().unwrap_or(label_of_empty))
         } else {
-            let all = labels.iter().copied().reduce(|a, b| self.lower_bound(&a, &b)).unwrap_or(floor);
-            Floors { whole: all, blocks: labels.into_iter().enumerate().collect() }
+            let whole = labels.iter().copied().reduce(|a, b| self.lower_bound(&a, &b)).unwrap_or(floor);
+            Floors { whole, blocks: labels.into_iter().enumerate().collect() }
         };
         let message = flowgate::trace::Message::new(role, content);
         let (event, findings) = self.monitor.push_with_floors(TraceEntry::from(message), &floors)?;
         self.turn.rule_messages.extend(super::blocking_messages(findings));
         self.items.push(ConversationItem::ClientMessage(event));
-        if is_said && (is_unknown || is_unmarked) {
+        if is_client_role && (is_unknown || is_unmarked) {
             history.unknown.insert(event.0);
         }
         // The event has already been recorded in the memory.
@@ -324,20 +332,22 @@ impl Conversation {
         Ok(self.monitor.trace().event(event).map_or(top, |event| event.label))
     }
 
-    /// Records a message that was added in the memory. Text that is labelled only because its origin is unknown is
-    /// not recorded: otherwise it would taint the same words of others. A message of a role that only
-    /// a conversation writes is recorded for this session only, if this session keeps such a record.
+    /// Records the texts of a new message in the memory of the client and in that of this session, so that quotations
+    /// of them are labelled. Text that is labelled only because its origin is unknown (`is_unknown`) is not recorded:
+    /// otherwise it would taint the same words of other authors. A message of a role that only a conversation writes
+    /// (not `is_client_role`) is recorded in the memory of this session only, if there is one. `pieces` are the
+    /// blocks of the message, each with its label and the label that it has apart from quotations.
     fn memorize_new_message(
         &self,
         memory: &mut QuotationLookup<'_>,
         history: &mut History,
-        (is_said, is_unknown): (bool, bool),
+        (is_client_role, is_unknown): (bool, bool),
         pieces: &[LabelledBlock],
     ) {
-        if !memory.is_live() || is_said && is_unknown {
+        if !memory.is_live() || is_client_role && is_unknown {
             return;
         }
-        for (block, (label, given)) in pieces.iter().filter(|(_, (label, _))| *label != Label::BOTTOM) {
+        for (block, (label, own_label)) in pieces.iter().filter(|(_, (label, _))| *label != Label::BOTTOM) {
             let texts = [block.get("text"), block.get("data"), block.pointer("/image_url/url")];
             for text in texts.into_iter().flatten().filter_map(Value::as_str) {
                 let names = self.monitor.to_names(label);
@@ -345,22 +355,26 @@ impl Conversation {
                     shown.add_text(text, &names);
                 }
                 // A quotation is attributed to its original author.
-                if *given != Label::BOTTOM && (is_said || history.shown.0.is_none()) {
+                if *own_label != Label::BOTTOM && (is_client_role || history.shown.0.is_none()) {
                     memory.add(CLIENT, text, &names);
                 }
             }
         }
     }
 
+    /// Returns a greatest label that flows to both.
     fn lower_bound(&self, a: &Label, b: &Label) -> Label {
         self.monitor.policy().space().greatest_below(a, b)
     }
 
-    /// Records what was added to this session in the client's memory. Must be called after a failed turn, too.
+    /// Records in the client's memory the texts that were added to this session since the last call, so that quotations
+    /// of them are labelled in all sessions of the client. Must be called after a failed turn, too.
     pub fn memorize(&self, client: &mut ClientProfile, history: &mut History) {
         self.memorize_session(&mut QuotationLookup::live(client), history);
     }
 
+    /// Does the work of [`memorize`](Self::memorize) with a memory that may be recorded answers: the texts of the
+    /// events, and then those that the model wrote in the steps.
     pub(super) fn memorize_session(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
         self.memorize_events(memory, history);
         for item in self.items.iter().skip(history.memorized.1) {
@@ -369,6 +383,7 @@ impl Conversation {
         history.memorized.1 = self.items.len();
     }
 
+    /// Records the texts of the events that were added to the trace since the last call.
     fn memorize_events(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
         let events = self.monitor.trace().events();
         let mut pieces = std::mem::take(&mut history.pieces.0);
@@ -382,7 +397,8 @@ impl Conversation {
         history.pieces.0 = pieces;
     }
 
-    /// Records the label of a text of this session, so that it applies to quotations of the text.
+    /// Records the label of a text of this session, so that it applies to quotations of the text. A text at the
+    /// bottom needs no record. `source` is the author of the text, as the memory names authors.
     fn memorize_text(
         &self,
         memory: &mut QuotationLookup<'_>,
@@ -401,7 +417,8 @@ impl Conversation {
         memory.add(source, text, &names);
     }
 
-    /// The author of an event: a server, a tool without a server, the model, or the role of a message.
+    /// Returns the author of an event, as the memory names authors: a server, a tool without a server, the model, or
+    /// the role of a message.
     fn source_of(&self, event: &Event) -> String {
         let call = event.call.and_then(|call| self.monitor.trace().event(call));
         let tool = match &event.body {
@@ -417,7 +434,8 @@ impl Conversation {
         }
     }
 
-    /// Compares new messages, from now on, with everything that was shown in this session, whatever its source.
+    /// Starts a memory of this session: from now on, new messages are compared with all labelled texts of this session,
+    /// also with those that the client's memory has no room for. Does nothing if the session has one already.
     fn track_shown_texts(&self, history: &mut History) {
         if history.shown.0.is_some() {
             return;
@@ -430,6 +448,7 @@ impl Conversation {
         };
         let mut pieces = Pieces::default();
         for (number, event) in self.monitor.trace().events().iter().enumerate() {
+            // Messages that are labelled only because their source is unknown are not remembered.
             if !history.unknown.contains(&number) {
                 texts_of_event(event, (&mut pieces, &self.source_of(event)), &mut show);
             }
@@ -451,7 +470,7 @@ struct NewMessage<'a> {
     source: &'a dyn Fn(usize) -> Option<Source>,
 }
 
-/// A block of a message, with its label, and with its label apart from quotations.
+/// A block of a message; its label, and the label that it has apart from quotations.
 type LabelledBlock = (Value, (Label, Label));
 
 /// The source of texts that the model writes.
@@ -472,9 +491,14 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
     parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
 }
 
-/// Passes on the texts of an event, each with its label; and joined, since a client may join what it received in pieces:
-/// adjacent strings of the event, and the first with the last one of the same source before it.
-fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &mut impl FnMut(&str, &Label)) {
+/// Calls `visit` with each text of an event and its label. A client may join what it received in pieces, so the strings
+/// of a tool's answer are visited joined as well: adjacent ones, and the first with the last one of the same source
+/// before it.
+fn texts_of_event(
+    event: &Event,
+    (pieces, source): (&mut Pieces, &str),
+    visit: &mut impl FnMut(&str, &Label),
+) {
     let document = &event.document;
     // Only tools return what they read in pieces.
     let is_answer = matches!(event.body, EventBody::Output(_));
@@ -483,37 +507,39 @@ fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &m
         let label = document.label_of(id);
         match (&node.content, &node.text) {
             (NodeContent::Scalar(Value::String(text)), _) => {
-                tell(text, &label);
+                visit(text, &label);
                 // A captured part is in the string that it was captured from.
                 if is_answer
                     && label != Label::BOTTOM
                     && !matches!(node.step, PathStep::Capture(_))
                     && let Some((joined, label)) = pieces.join(source, text, &label)
                 {
-                    tell(&joined, &label);
+                    visit(&joined, &label);
                 }
             }
-            (NodeContent::List | NodeContent::Map, Some(text)) => tell(text, &label),
+            (NodeContent::List | NodeContent::Map, Some(text)) => visit(text, &label),
+            // One that was never spelled as text is printed as a whole, and not once more for each list or map in it.
             (NodeContent::List | NodeContent::Map, None) if node.parent == 0 && id != 0 => {
-                tell(&document.to_value(id).to_string(), &label);
+                visit(&document.to_value(id).to_string(), &label);
             }
             _ => {}
         }
     }
 }
 
-/// Passes on the texts that a model wrote and received in a step, each with its label.
-fn texts_of_item(item: &ConversationItem, tell: &mut impl FnMut(&str, &Label)) {
+/// Calls `visit` with each text of a step that is no event, and its label: what the model wrote, and the refusals and
+/// rewritten answers that it received.
+fn texts_of_item(item: &ConversationItem, visit: &mut impl FnMut(&str, &Label)) {
     let ConversationItem::Step(step) = item else { return };
-    tell(&step.text, &step.label);
+    visit(&step.text, &step.label);
     for text in step.thoughts.iter().flat_map(|thought| &thought.texts) {
-        tell(text, &step.label);
+        visit(text, &step.label);
     }
     for made in &step.calls {
         if let CallOutcome::Refused { text, label, .. } | CallOutcome::Rewritten { text, label } =
             &made.answer
         {
-            tell(text, label);
+            visit(text, label);
         }
     }
 }
@@ -525,7 +551,7 @@ fn append_text(block: &mut Value, piece: &str) {
     }
 }
 
-/// Converts a part to a content block.
+/// Converts a part of a message to the JSON content block in which an event stores it.
 pub(super) fn to_content_block(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"type": "text", "text": text}),

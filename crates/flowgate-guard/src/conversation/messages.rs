@@ -15,6 +15,7 @@ impl Conversation {
         Ok(event)
     }
 
+    /// Begins a turn, whatever the last one waits for: from the base label, without the rights of the last turn.
     pub(super) fn begin_turn(&mut self) {
         self.handed.revoke();
         self.labels.begin_turn();
@@ -27,7 +28,12 @@ impl Conversation {
         self.step.clear();
     }
 
-    /// Adds a task from another agent and begins a turn.
+    /// Adds a task from another agent and begins a turn. The label of the task, `carries`, becomes a lower bound on
+    /// the label of everything in this conversation; stores are raised up to the new base label, since whether a task
+    /// was set may be hidden below it.
+    ///
+    /// # Errors
+    /// If the session has no room for the message.
     pub(super) fn begin_task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
         let label = self.monitor.from_names(carries);
         let message = Message::new("user", content);
@@ -58,6 +64,7 @@ impl Conversation {
         self.monitor.to_names(&label)
     }
 
+    /// Adds a message to the trace and to the chat. What rules say about it is reported with the turn.
     pub(super) fn add_message(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
         let (event, findings) = self.monitor.push(TraceEntry::from(Message::new(role, content)))?;
         self.turn.rule_messages.extend(blocking_messages(findings));

@@ -1,11 +1,12 @@
-//! Judges and labels what happens in a session outside its chat, such as calls that the caller's own tools make through
-//! an MCP proxy.
+//! Connects a conversation to activity outside its chat, such as the calls that the caller makes through the gateway's
+//! MCP proxy.
 //!
-//! The same monitor labels and judges it, so labels assigned on one path apply on the other. None of it is in the
-//! [journal](crate::journal): the caller has to record it, and repeat it at the same point of a replay.
+//! The conversation's monitor labels and judges that activity too, so labels assigned on one path apply on the other.
+//! The [journal](crate::journal) does not contain that activity: the caller records it, and repeats it at the same
+//! point of a replay.
 //!
-//! A call that the last message of the chat handed to the caller may run here as it was judged there: once, until the
-//! caller sends anything else in the chat, and as long as everything that it was permitted by still holds.
+//! A call that the last message of the chat handed to the caller may run outside the chat under its verdict in the
+//! chat: once, until the caller sends anything else in the chat or a consent or grant is withdrawn.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
@@ -43,16 +44,16 @@ impl Conversation {
             call.tool == *tool
                 && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments))
         };
-        let made = self.items.steps().flat_map(|(_, step)| &step.calls);
-        let passed_without_answer = made.filter_map(|made| match made.answer {
+        let calls = self.items.steps().flat_map(|(_, step)| &step.calls);
+        let unanswered = calls.filter_map(|step_call| match step_call.answer {
             CallOutcome::HandedOver(event) => match &self.monitor.trace().event(event)?.body {
                 EventBody::Call(call) => Some(call),
                 _ => None,
             },
             _ => None,
         });
-        // Those of earlier messages may still be answered.
-        let equal_calls: Vec<&Call> = passed_without_answer.filter(is_equal_call).collect();
+        // Equal calls of earlier messages count as well: the caller may report the answer as that of any of them.
+        let equal_calls: Vec<&Call> = unanswered.filter(is_equal_call).collect();
         let key = &self.settings.key;
         self.handed.take(&equal_calls, |call| key.digest_of(call))
     }
@@ -63,26 +64,28 @@ impl Conversation {
         self.handed.drain_taken()
     }
 
-    /// Records the answer of a call that ran outside the chat, as an event: of a taken call, or of one that was judged
-    /// here. What the caller reports later about a handed-over call carries the labels of all answers that it may mean.
+    /// Records that the event `output` is the answer of a call that ran outside the chat: of the taken call with this
+    /// id, or of a call that was judged outside the chat. What the caller reports later as the answer of a handed-over
+    /// call carries the labels of all recorded answers that it may be.
     pub fn record_outside_answer(&mut self, id: &str, output: EventId) {
         self.monitor.allow_another_output(output);
         self.handed.record_answer(id, output, self.monitor.trace());
     }
 
-    /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to it.
+    /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to
+    /// it. `None` if the call has no such answer: then the caller reports another text.
     pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label)> {
-        let (ran, event) = self.handed.answer(id, self.monitor.trace())?;
+        let (output_id, event) = self.handed.answer(id, self.monitor.trace())?;
         let EventBody::Output(output) = &event.body else { return None };
         let is_same = match content {
             [Part::Text(text)] => single_text(&output.content) == Some(text.as_str()),
             parts => output.content == parts.iter().map(super::merge::to_content_block).collect::<Value>(),
         };
-        is_same.then_some((ran, event.label))
+        is_same.then_some((output_id, event.label))
     }
 }
 
-/// Returns the text of a content that consists of a single text.
+/// Returns the text of a content that consists of a single text. `None` for any other content.
 fn single_text(content: &Value) -> Option<&str> {
     match content {
         Value::String(text) => Some(text),
@@ -113,6 +116,7 @@ fn is_equal_value(judged: &Value, sent: &Value) -> bool {
     }
 }
 
+/// Returns one spelling for all spellings of a number.
 fn canonical_number(number: &Number) -> String {
     // The sum has no negative zero, which JavaScript prints as 0.
     let float = number.as_f64().filter(|_| number.is_f64()).map(|float| float + 0.0);

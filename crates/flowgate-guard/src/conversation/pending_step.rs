@@ -1,8 +1,9 @@
-//! Owns the step in progress: the view that was sent to the model and is not answered yet, and the draft that the step
-//! rewrites, if it rewrites one.
+//! Owns the step in progress: the view that was sent to the model and is not answered yet and, if the step generates an
+//! earlier message of the model again, that message (the *draft*).
 //!
-//! A [conversation](super::Conversation) shows a view and takes it back with the model's message. Invariant: without a
-//! view no step is in progress, and every way to end a turn clears all of it.
+//! A [conversation](super::Conversation) stores the view here when it shows it, and removes it when the model's message
+//! arrives. Invariant: a step is in progress exactly while there is a view, and whatever ends a turn clears the view and
+//! the draft.
 
 use flowgate_lm::chat::Completion;
 
@@ -39,7 +40,7 @@ impl PendingStep {
         self.is_draft = is_draft;
     }
 
-    /// Takes the mark of a draft. Returns whether the step is one.
+    /// Returns whether the step is a draft, and removes that mark.
     pub(super) fn take_is_draft(&mut self) -> bool {
         std::mem::take(&mut self.is_draft)
     }

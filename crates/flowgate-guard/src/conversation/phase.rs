@@ -12,26 +12,26 @@ use crate::slot::Slot;
 /// The next action.
 #[derive(Debug)]
 pub(super) enum ConversationPhase {
+    /// Wait for the user's next message, or for the answers of calls that were handed over.
     User,
+    /// Begin the next step.
     Generate,
+    /// Wait for a screener's answer on which of these regions the next step needs.
     Screening(HiddenRegions),
+    /// Wait for a model's selection of the tools on offer in this turn.
     Filtering,
+    /// Show the model a view at this label, which a screener or the verdict on a draft chose.
     Showing(Label),
     /// Process the calls of the last step, from this index on.
     Calls(usize),
+    /// Fill the slots of a call, or wait for the text of one.
     Filling(Box<SlotFillState>),
-    Redeeming {
-        index: usize,
-        permit: Box<Permit>,
-    },
-    Asking {
-        index: usize,
-        question: Box<Question>,
-    },
-    Running {
-        index: usize,
-        event: EventId,
-    },
+    /// Redeem the permit of an approved call.
+    Redeeming { index: usize, permit: Box<Permit> },
+    /// Wait for a person's decision on a call.
+    Asking { index: usize, question: Box<Question> },
+    /// Wait for the answer of the tool; `event` is the call.
+    Running { index: usize, event: EventId },
 }
 
 /// A call whose slots are being filled.
@@ -45,7 +45,7 @@ pub(super) struct SlotFillState {
     pub(super) arguments: Map<String, Value>,
     /// The slots that are not filled yet: the argument, and the slot in it.
     pub(super) open: Vec<(String, Slot)>,
-    /// The slots that are filled: the argument, the source of its value, and the label of that.
+    /// The slots that are filled or being filled: the argument, the source of its value, and the label of the source.
     pub(super) sources: Vec<(String, CallDependency, Label)>,
     /// Why the call does not run, whatever the verdict; not to be revealed below the labels of the slots.
     pub(super) failed: Option<&'static str>,

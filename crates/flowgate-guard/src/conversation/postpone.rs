@@ -12,7 +12,8 @@ use crate::history::{History, HistoryMessage, SentChat};
 pub const CONTINUE: &str = "continue";
 
 impl Conversation {
-    /// Ends the turn for its caller; the [question](super::Need::Approve) stays open.
+    /// Ends the turn for its caller, and returns what it has produced so far; the [question](super::Need::Approve)
+    /// stays open. The message that a person was asked reveals the verdict, so its label is added to the output.
     pub(super) fn postpone_turn(&mut self) -> Turn {
         let ConversationPhase::Asking { question, .. } = &self.phase else { return Turn::default() };
         self.labels.add_output(&question.judgement().decided);
@@ -32,9 +33,14 @@ impl Conversation {
         }
     }
 
-    /// Continues a turn. The first `unchanged` messages of its chat are unchanged.
+    /// Continues a postponed turn. Truncates the history to the first `unchanged` messages, which drops the message
+    /// that a person was asked if the caller did not send it back, and appends `new`, the message that continues the
+    /// turn.
     pub(super) fn resume_turn(&mut self, history: &mut History, unchanged: usize, new: Option<&Message>) {
+        // The caller has sent something since, which ends the right to run calls of the last message outside the
+        // chat.
         self.handed.revoke();
+        // The answer of the resumed turn carries the labels of the steps from this index on.
         self.turn.resumed = self.items.steps().next().map(|(at, _)| at);
         let mut messages: Vec<HistoryMessage> = history.messages().iter().take(unchanged).cloned().collect();
         // The message only continues the turn; it is not shown to the model.
@@ -43,9 +49,9 @@ impl Conversation {
         history.replace_messages(messages);
     }
 
-    /// Decides whether a chat continues the postponed turn: it is the same chat again, or has the message [`CONTINUE`]
-    /// at its end. Returns then the number of unchanged messages, and the message that continues the turn, if there is
-    /// one.
+    /// Returns how a chat continues the postponed turn: the number of unchanged messages, and the message [`CONTINUE`]
+    /// at the end of the chat, or `None` in its place if the same chat was sent again. Returns `None` if the chat does
+    /// neither, or if no turn is postponed.
     pub(super) fn find_resumption<'m>(
         &self,
         history: &History,
@@ -61,8 +67,8 @@ impl Conversation {
             [] if found.unchanged + 1 == length || found.unchanged == length => Some((found.unchanged, None)),
             [message @ Message::User(parts)] if found.unchanged == length => {
                 let says_continue = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));
-                let is_all = matches!(parts.as_slice(), [part] if says_continue(part));
-                is_all.then_some((length, Some(message)))
+                let is_only_continue = matches!(parts.as_slice(), [part] if says_continue(part));
+                is_only_continue.then_some((length, Some(message)))
             }
             _ => None,
         }

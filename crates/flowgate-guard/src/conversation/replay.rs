@@ -42,8 +42,8 @@ struct ReplayState<'a> {
 }
 
 impl Conversation {
-    /// Replays the recorded inputs of a conversation that had the state of this one. Queries and runs nothing, and
-    /// records nothing in the memory of `client`, which the original run did. Returns the judged calls, in order.
+    /// Replays the recorded inputs of a conversation that began in the state of this one. Queries no model and runs no
+    /// tool. Adds nothing to the memory of `client`: the original run has done so. Returns the judged calls, in order.
     ///
     /// # Errors
     /// If the replay diverges. The conversation is then in an unspecified state and must be discarded.
@@ -58,16 +58,18 @@ impl Conversation {
         for (index, input) in inputs.iter().enumerate() {
             self.replay_input(&mut state, input).ok_or(ReplayDiverged { input: index })?;
         }
-        // Replay records no inputs, but a later message may continue the last texts.
+        // Updates the history only, from which quotations in the next live message are labelled: the memory takes
+        // nothing.
         self.memorize_session(&mut QuotationLookup::from_recorded(state.client, &[]), state.history);
         self.journal = journal;
         Ok(state.judged)
     }
 
-    /// Applies one input. Returns `None` if its result differs from the recorded one.
+    /// Applies one input. Returns `None` if its result differs from the recorded one. `state` collects the verdicts,
+    /// and has the call that waits to be handed over.
     fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = state;
-        // An input that was rejected is rejected again.
+        // The result of an input is not compared, apart from needs: what an input changes shows in the next need.
         let outcome = match input {
             Input::Sent { kept, rest, seen, .. } => {
                 let found = history.align(&history.digests_with(*kept, rest));
@@ -90,7 +92,7 @@ impl Conversation {
                     _ => {}
                 }
             }
-            // A caller that aborts a turn takes what the turn would have reported.
+            // The caller of the original run took the judged calls and approvals of the aborted turn.
             (Input::Stop, _) => {
                 judged.extend(self.turn.take_judged_calls());
                 self.turn.void_approved_calls("");

@@ -17,7 +17,7 @@ pub struct RunningTurn {
     /// Rule findings on messages and tool answers, reported with the turn.
     pub(super) rule_messages: Vec<String>,
     /// The tools on offer in this turn, if not all.
-    pub(super) roster: Option<Vec<String>>,
+    pub(super) selected_tools: Option<Vec<String>>,
     /// The step that a person's decision continued, as an index of the items, until the caller receives the answer.
     pub(super) resumed: Option<usize>,
     /// The call that a person has just approved, until it runs or is void: the tool and the digest of the call.
@@ -52,9 +52,9 @@ impl RunningTurn {
         void
     }
 
-    /// Begins a turn. What rules reported before it is reported with it.
+    /// Begins a turn. Rule findings since the last turn stay, to be reported with this one.
     pub(super) fn begin(&mut self) {
-        (self.outcome, self.roster, self.resumed) = (Turn::default(), None, None);
+        (self.outcome, self.selected_tools, self.resumed) = (Turn::default(), None, None);
     }
 
     /// Takes the outcome of the turn, which is complete.
@@ -64,7 +64,8 @@ impl RunningTurn {
         turn
     }
 
-    /// Takes the outcome of a turn that waits for a person. Calls that may run stay, to be handed over with the others.
+    /// Takes the outcome of a turn that waits for a person. Calls that are handed over stay until the turn continues,
+    /// so that all calls of a message reach the caller together.
     pub(super) fn finish_asked(&mut self) -> Turn {
         let calls = std::mem::take(&mut self.outcome.calls);
         let turn = Turn { ended: Some(TurnEnd::Asked), ..std::mem::take(&mut self.outcome) };

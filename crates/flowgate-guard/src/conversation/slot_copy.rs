@@ -1,9 +1,9 @@
-//! Computes the value of an argument that is filled by copying hidden regions unchanged. Such an argument is called a
-//! slot: the model leaves it open, and never sees the regions. [`super::slot_filling`] calls this file.
+//! Computes the value of an argument that is a slot: a copy of hidden regions, or the text that a filler wrote.
+//! [`super::slot_filling`] calls this file.
 //!
-//! A text that spells a list or a map is parsed, so that a policy can refer to its fields. A copy restores the
-//! author's text byte for byte, unless the tool's schema takes no string in that argument. The author of the text can
-//! therefore not choose the type of the argument.
+//! The trace stores a text that spells a list or a map in parsed form, so that a policy can refer to its fields. If the
+//! tool's schema accepts a string in the argument, the copy is the text as its author wrote it, byte for byte;
+//! otherwise it is the parsed value. So the schema, not the author of the text, determines the type of the argument.
 
 use flowgate::trace::{Document, NodeId};
 use serde_json::Value;
@@ -42,12 +42,13 @@ impl SlotRegion {
         }
     }
 
-    /// Returns the value of the argument `name` in a call of the tool with this schema.
+    /// Returns the value of the argument `name`, of a tool with this schema, that is a copy of the region: the text as
+    /// it was written where the schema accepts text, and otherwise the parsed value.
     fn to_argument(&self, schema: &Value, name: &str) -> Value {
-        let takes = accepted_types(schema, name);
-        let takes_text = takes.as_ref().is_none_or(|types| types.contains(&"string"));
-        let takes_value = takes.as_ref().is_none_or(|types| types.contains(&type_of(&self.value)));
-        if takes_text && (self.text.is_some() || !takes_value) {
+        let accepted = accepted_types(schema, name);
+        let accepts_text = accepted.as_ref().is_none_or(|types| types.contains(&"string"));
+        let accepts_value = accepted.as_ref().is_none_or(|types| types.contains(&type_of(&self.value)));
+        if accepts_text && (self.text.is_some() || !accepts_value) {
             Value::String(self.to_text())
         } else {
             self.value.clone()
@@ -64,14 +65,14 @@ pub(super) fn slot_argument(copied: &[SlotRegion], schema: &Value, name: &str) -
     }
 }
 
-/// Returns the value of a slot for which a filler wrote this text: a number, `true` or `false` if the schema of the argument takes
-/// that and no text.
+/// Returns the value of a slot for which a filler wrote this text: the text itself, or the number or boolean that it
+/// spells if the schema of the argument accepts that value and no text.
 pub(super) fn written_argument(text: String, schema: &Value, name: &str) -> Value {
-    let takes = accepted_types(schema, name).filter(|types| !types.contains(&"string"));
-    let scalar: Option<Value> = takes.as_ref().and_then(|_| serde_json::from_str(text.trim()).ok());
+    let accepted = accepted_types(schema, name).filter(|types| !types.contains(&"string"));
+    let scalar: Option<Value> = accepted.as_ref().and_then(|_| serde_json::from_str(text.trim()).ok());
     let fits = |value: &Value| {
         matches!(value, Value::Bool(_) | Value::Number(_))
-            && takes.as_ref().is_some_and(|types| types.contains(&type_of(value)))
+            && accepted.as_ref().is_some_and(|types| types.contains(&type_of(value)))
     };
     scalar.filter(fits).unwrap_or(Value::String(text))
 }
@@ -81,6 +82,8 @@ fn accepted_types<'s>(schema: &'s Value, name: &str) -> Option<Vec<&'s str>> {
     schema_types(schema.get("properties")?.get(name)?, true)
 }
 
+/// Returns the JSON types that a schema accepts, by its `type` or, at the top, by a choice of schemas; `None` if it
+/// declares none. Choices within choices (not `is_top`) are not searched, and count as undeclared.
 fn schema_types(schema: &Value, is_top: bool) -> Option<Vec<&str>> {
     match schema.get("type") {
         Some(Value::String(one)) => return Some(with_integer(vec![one])),
@@ -95,7 +98,7 @@ fn schema_types(schema: &Value, is_top: bool) -> Option<Vec<&str>> {
     Some(all.concat())
 }
 
-/// A schema that accepts a number accepts an integer.
+/// Adds the type of integers to types that contain numbers: a schema that accepts any number accepts an integer.
 fn with_integer(mut types: Vec<&str>) -> Vec<&str> {
     if types.contains(&"number") {
         types.push("integer");
@@ -103,6 +106,7 @@ fn with_integer(mut types: Vec<&str>) -> Vec<&str> {
     types
 }
 
+/// Returns the JSON schema type of a value.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -15,7 +15,9 @@ use crate::placeholder;
 use crate::redact::HiddenContent;
 
 impl Conversation {
-    /// Fills the next slot of a call, or judges the call if no slot is left.
+    /// Fills the slots of a call, one after the other, and then judges the call. Copies are made at once; for a slot
+    /// that a filler writes, returns the need for its text, and is called again after the answer. A slot that names an
+    /// unknown region refuses the call.
     pub(super) fn fill_next_slot(&mut self, mut filling: SlotFillState) -> Option<Need> {
         while let Some((argument, slot)) = filling.open.first().cloned() {
             let step = self.last_step()?;
@@ -52,7 +54,7 @@ impl Conversation {
                     }
                 }
             }
-            // The label of a refusal or of a frame belongs to no region.
+            // Not every hidden text is a region: the label of a refusal is in `view` only.
             let source = Influencing::Slot { view: label, regions };
             filling.sources.push((argument.clone(), source, label));
             match &slot.fill {
@@ -60,8 +62,8 @@ impl Conversation {
                     let value = match slot.template {
                         Some(mut written) => {
                             let text = |name: &str| {
-                                let found = text_by_name.iter().find(|(known, _)| known == name);
-                                found.map(|(_, text)| text.clone()).unwrap_or_default()
+                                let named = text_by_name.iter().find(|(region, _)| region == name);
+                                named.map(|(_, text)| text.clone()).unwrap_or_default()
                             };
                             placeholder::replace(&mut written, step.names.len(), &mut { text });
                             written
@@ -76,7 +78,7 @@ impl Conversation {
                     filling.open.remove(0);
                 }
                 Some(_) if !label.flows_to(&self.clearance.filler) => {
-                    filling.end_turn_full("the model that fills slots may not read the region");
+                    filling.fail_open_slot("the model that fills slots may not read the region");
                 }
                 Some(instruction) => {
                     let request = fill_request(&filling, &argument, instruction, &texts, &self.settings);
@@ -88,7 +90,7 @@ impl Conversation {
         self.judge_filled_call(filling)
     }
 
-    /// Fills a slot with a text; anything other than text is dropped.
+    /// Fills the first open slot with the text that a filler wrote; anything other than text in its message is dropped.
     pub(super) fn fill_slot(&mut self, completion: &Completion) {
         self.turn.outcome.spent.fills += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
@@ -107,13 +109,15 @@ impl Conversation {
     /// Records that a slot could not be filled: the call does not run.
     pub(super) fn fail_slot(&mut self) {
         if let ConversationPhase::Filling(filling) = &mut self.phase {
-            filling.end_turn_full("the slot could not be filled");
+            filling.fail_open_slot("the slot could not be filled");
         }
     }
 }
 
 impl SlotFillState {
-    fn end_turn_full(&mut self, problem: &'static str) {
+    /// Records why the call does not run, and leaves the first open slot empty. The other slots are still filled, so
+    /// that the label of the refusal covers all regions that they name.
+    fn fail_open_slot(&mut self, problem: &'static str) {
         self.failed = Some(problem);
         if !self.open.is_empty() {
             let (argument, _) = self.open.remove(0);
@@ -122,7 +126,8 @@ impl SlotFillState {
     }
 }
 
-/// Builds the request to the filler: one value, from the fixed call and the regions, without tools.
+/// Builds the request to the filler, which has no tools: to write one value for the decided call, from the texts of the
+/// hidden regions. Only these texts are hidden from the step that made the call.
 fn fill_request(
     filling: &SlotFillState,
     argument: &str,

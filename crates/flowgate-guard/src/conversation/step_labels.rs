@@ -5,11 +5,12 @@
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or above
 //! the base label, and each level is at or above the one below it unless a method raised that one.
 //!
-//! **Labels that float.** The label of a level bounds what its steps are shown. A step on the base label carries less than
-//! that, if what it was shown does. Steps above the base label carry the label of their level: what they were shown was
-//! chosen, and the base label hides it afterwards. If the base label changes such that events which one step was shown are
-//! hidden from a later one, or if it rises above a label that was raised, which of these events are hidden could depend
-//! on their content; from then on, every step carries its bound. `docs/guard.md` has the proof.
+//! **Labels that float.** The label of a level bounds what its steps are shown. If what a step on the base label was shown
+//! carries less than that bound, the step carries only what it was shown. Steps above the base label carry the label of
+//! their level: what they were shown was chosen, and the base label hides it afterwards. Labels float only as long as the
+//! base label stays, or rises before any step was above it. After any other change, events that one step was shown may be
+//! hidden from a later one, and which they are could depend on their content; from then on, every step carries its bound.
+//! `docs/guard.md` has the proof.
 
 use flowgate::label::Label;
 
@@ -48,9 +49,9 @@ pub(super) struct StepLabels {
     chosen: Option<Label>,
     /// The join of the labels of all steps of this turn that could have produced output.
     output: Label,
-    /// Whether steps on the base label carry less than that.
+    /// Whether the labels of steps on the base label float: whether such a step may carry less than the base label.
     floats: bool,
-    /// The join of the labels of all steps on a base label.
+    /// The join of the labels of all steps on a base label, in all turns.
     reached: Label,
     /// Whether tools were offered since the stores that steps could write to were raised.
     has_new_tools: bool,
@@ -87,8 +88,8 @@ impl StepLabels {
         self.are_calls_run_elsewhere = true;
     }
 
-    /// Returns the least label of a step with this bound, if its label floats. Then the step carries the join of that and
-    /// of what it is shown.
+    /// Returns the least label of a step with this bound, if its label floats; the step then carries the join of this
+    /// label and of the labels of what it is shown. Returns `None` if the step carries its bound.
     pub(super) fn float_from(&self, bound: &Label) -> Option<Label> {
         (self.floats && *bound == self.base).then_some(self.floor)
     }
@@ -98,8 +99,9 @@ impl StepLabels {
         self.floor
     }
 
-    /// Records that a step with this bound and this label is shown something. If the stores that such a step could write to
-    /// have to be raised, returns the label up to which they are raised already, and the one that they need.
+    /// Records that a view with this bound and this label is shown to the model. If it is on the base label and the
+    /// stores that such steps could write to have to be raised for it, returns the label up to which they are raised
+    /// already, and the label that they need. Otherwise `None`.
     pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<(Label, Label)> {
         self.has_steps = true;
         if *bound != self.base {
@@ -189,11 +191,13 @@ impl StepLabels {
         }
     }
 
-    /// Counts the steps of the current level from zero again after a call that the caller runs, or that the level cannot
-    /// know not to run: `refusal` is the label of the refusal of a refused call, and `step` that of the step with the call.
+    /// Resets the count of steps on the current level after a call, if the caller runs the calls: each call of the
+    /// caller then begins a new count. `step` is the label of the step with the call; `refusal` is the label of the
+    /// refusal, if the call was refused.
     ///
-    /// If a hidden refusal counted otherwise than a permit, the limit would reveal it. The counts of the levels below stay:
-    /// what happened on this level is hidden from them.
+    /// A refusal that is visible to the step does not reset the count. A hidden one does, as a permit does: otherwise
+    /// the limit on steps would reveal it. The counts of lower levels stay, because what happened on this level is
+    /// hidden from them.
     pub(super) fn count_from_call(&mut self, step: &Label, refusal: Option<&Label>) {
         let is_known_refusal = refusal.is_some_and(|refusal| refusal.flows_to(step));
         if let Some(level) =
@@ -203,7 +207,7 @@ impl StepLabels {
         }
     }
 
-    /// Raises the current level.
+    /// Raises the label of the current level by `label`.
     pub(super) fn raise_level(&mut self, label: &Label) {
         if let Some(level) = self.levels.last_mut() {
             level.label = level.label.join(label);
@@ -215,11 +219,12 @@ impl StepLabels {
         self.is_fresh() || self.levels.len() < limit
     }
 
-    /// Adds a look at `label`: a level on top of the current one, which `then_return` continues afterwards. Several looks
-    /// in one message count as one look.
+    /// Adds a look at `label`: a level on top of the current one. With `then_return`, the current level continues after
+    /// it. Several looks in one message share one level.
     pub(super) fn add_look(&mut self, label: Label, then_return: bool) {
         let is_fresh = self.is_fresh();
         self.has_raised = true;
+        // A level without a step yet was added by another look of the same message.
         match self.levels.last_mut().filter(|_| is_fresh) {
             Some(level) => {
                 level.label = level.label.join(&label);

@@ -39,24 +39,24 @@ impl ToolOffer {
         monitor.strictest_requirement(self.catalogue.tools())
     }
 
-    /// Whether exactly these tools were offered last.
+    /// Whether exactly these tools were offered last, so that the offer changes nothing.
     pub(super) fn is_same(&self, tools: &[OfferedTool]) -> bool {
         self.accepted.as_ref().is_some_and(|offered| offered.iter().map(Arc::as_ref).eq(tools))
     }
 
-    /// Whether exactly these tools were offered last: each with its description and the schema of its arguments, as
-    /// described by a server.
+    /// Whether exactly these tools were offered last, each with this description and schema of its arguments, with a
+    /// server as the author and without a schema of its answers. Saves the caller from building the offer to compare
+    /// it.
     pub(super) fn is_described<'a>(
         &self,
         tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>,
     ) -> bool {
         let Some(offered) = &self.accepted else { return false };
         offered.len() == tools.len()
-            && offered.iter().zip(tools).all(|(known, (tool, description, parameters))| {
-                (&known.tool, known.description.as_str(), &*known.parameters)
-                    == (&tool, description, parameters)
-                    && known.output.is_none()
-                    && known.words == DescriptionAuthor::Server
+            && offered.iter().zip(tools).all(|(last, (tool, description, parameters))| {
+                (&last.tool, last.description.as_str(), &*last.parameters) == (&tool, description, parameters)
+                    && last.output.is_none()
+                    && last.words == DescriptionAuthor::Server
             })
     }
 

@@ -19,7 +19,7 @@ pub struct Turn {
     pub stop: Stop,
     /// Calls that may run and that the caller runs itself.
     pub calls: Vec<HandedOverCall>,
-    /// Messages of rules that object to a message or to a tool's answer. Such an answer is withheld from the model.
+    /// Messages of rules that forbid a message or a tool's answer. Such an answer is withheld from the model.
     pub rule_messages: Vec<String>,
     /// URLs in filled slots that were disarmed: the tool, the argument, the URL.
     pub disarmed: Vec<(String, String, String)>,

@@ -1,7 +1,7 @@
 //! Owns the counters from which a [conversation](super::Conversation) forms the ids of calls and the nonces of requests to
 //! screeners.
 //!
-//! Invariant: a counter counts only what everybody who sees the id may know, so an id reveals nothing about hidden text.
+//! Invariant: a counter counts only what every reader of the id may know, so an id reveals nothing about hidden text.
 
 use std::collections::HashMap;
 

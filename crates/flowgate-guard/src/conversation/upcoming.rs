@@ -1,9 +1,11 @@
-//! Foresees the questions about further calls of the same message, so that a person can answer all of them at once.
+//! Computes in advance the questions about further calls of the same message, so that a person can answer all of them
+//! at once.
 //!
-//! The calls are judged on a copy of the monitor, as if each call before had been approved. Only calls with all their values
-//! written out are foreseen: what a slot will hold is not known yet. A question is announced only to those who may know that
-//! the first one is asked, since an announcement shows that. Equal calls that follow each other share a question, which says how
-//! many there are. [`super::calls`] adds the announcements to the first question.
+//! The calls are judged on a copy of the monitor, as if each call before had been approved. Only calls without slots
+//! are considered: the value of a slot is not known yet. A later question is announced only if the label of the first
+//! decision flows to the label of its own: the announcement reveals that the first question was asked, and so only to
+//! readers who may know that. Equal calls in direct succession share a question, which says how many there are.
+//! [`super::calls`] adds the announced questions to the first question.
 
 use flowgate::monitor::{Attribution, Question};
 use flowgate::trace::{Call, Tool, TraceEntry};
@@ -34,6 +36,8 @@ impl Conversation {
         request
     }
 
+    /// Returns the questions about the calls of the last step after the one with this index, as far as they can be
+    /// foreseen; `question` is the question about that one.
     fn upcoming(&self, index: usize, question: &Question) -> Vec<ApprovalRequest> {
         let Some(step) = self.last_step() else { return Vec::new() };
         let later = step.calls.iter().take(self.settings.calls).skip(index + 1).take(MAX_UPCOMING);
@@ -49,18 +53,25 @@ impl Conversation {
         if entries.is_empty() {
             return Vec::new();
         }
-        let asked = self.monitor.questions_after(question, entries, |judgement| method.confirms(judgement));
-        let may_be_known = |next: &Question| question.judgement().decided.flows_to(&next.judgement().decided);
-        let asked = asked.iter().flatten().filter(|next| may_be_known(next));
-        asked.map(|next| self.approval_request(next)).collect()
+        let foreseen =
+            self.monitor.questions_after(question, entries, |judgement| method.confirms(judgement));
+        // A reader who is cleared for the next question is then cleared to know of this one.
+        let may_announce = |next: &Question| question.judgement().decided.flows_to(&next.judgement().decided);
+        let announced = foreseen.iter().flatten().filter(|next| may_announce(next));
+        announced.map(|next| self.approval_request(next)).collect()
     }
 
-    /// Returns the tool and the arguments of a call that would be judged as it is written.
+    /// Returns the tool and the arguments of a call that would be judged with exactly these arguments: not a `look`,
+    /// not refused as malformed, and without a slot. Returns `None` for any other call.
     fn written_call(&self, step: &ModelStep, call: &ToolCall) -> Option<(Tool, Map<String, Value>)> {
         let parsed = Call::from_json(String::new(), Tool::local(""), &call.arguments).arguments.ok()?;
         let is_look = call.name == slot::LOOK && self.settings.method.has_look();
-        let is_offered = self.turn.roster.as_ref().is_none_or(|roster| roster.contains(&call.name));
-        let known = self.tools.catalogue().find(&self.monitor, &step.bound, &call.name)?;
+        let is_offered = self
+            .turn
+            .selected_tools
+            .as_ref()
+            .is_none_or(|selected_tools| selected_tools.contains(&call.name));
+        let entry = self.tools.catalogue().find(&self.monitor, &step.bound, &call.name)?;
         let hidden = step.names.len();
         let is_written = |(name, value): (&String, &Value)| {
             let has_slot = self.settings.method.has_slots() && slot::has_slot(value);
@@ -68,10 +79,10 @@ impl Conversation {
                 && matches!(slot::slot_from_placeholders(value, hidden), Ok(None))
                 && placeholder::find(name, hidden).is_empty()
         };
-        let is_judged = !is_look
+        let is_judged_as_written = !is_look
             && is_offered
-            && arguments::check(&parsed, &known.offered.parameters).is_ok()
+            && arguments::check(&parsed, &entry.offered.parameters).is_ok()
             && parsed.iter().all(is_written);
-        is_judged.then(|| (known.offered.tool.clone(), parsed))
+        is_judged_as_written.then(|| (entry.offered.tool.clone(), parsed))
     }
 }

@@ -15,10 +15,11 @@ use super::{ChatPrefixDigest, ChatPrefixDigests, MessageDigest};
 /// A chat whose first messages may be represented by their digests alone.
 #[derive(Debug)]
 pub struct SentChat<'m> {
+    /// The digests of all messages.
     all: Arc<MessageDigests>,
     /// The last messages, in full.
     messages: &'m [Message],
-    /// The provenance of their parts, as the client declares it.
+    /// The provenance of the parts of `messages`, as the client declares it.
     sources: Sources,
 }
 
@@ -48,10 +49,11 @@ impl<'m> SentChat<'m> {
         Self::continuing(&MessageDigests::default(), messages)
     }
 
-    /// Creates a chat that begins with the messages of `prefix` and continues with `messages`.
+    /// Creates a chat that begins with the messages of `prefix`, of which only the digests are known, and continues
+    /// with `messages`.
     pub fn continuing(prefix: &MessageDigests, messages: &'m [Message]) -> Self {
-        let (all, mut hasher) = (prefix.len() + messages.len(), MessageHasher::default());
-        let (mut digests, mut written) = (Vec::with_capacity(all), Vec::with_capacity(all));
+        let (count, mut hasher) = (prefix.len() + messages.len(), MessageHasher::default());
+        let (mut digests, mut written) = (Vec::with_capacity(count), Vec::with_capacity(count));
         digests.extend_from_slice(&prefix.digests);
         written.extend_from_slice(&prefix.written);
         digests.extend(messages.iter().map(|message| hasher.digest(message)));
@@ -89,7 +91,8 @@ impl<'m> SentChat<'m> {
         self.sources.starting_at(count.saturating_sub(self.digest_only_count()))
     }
 
-    /// Returns the prefixes that it shares with a session from which it continues, shortest first.
+    /// Returns the digests of the beginnings of this chat that end with a message of the model, shortest first. A
+    /// session that this chat continues has the same [prefixes](super::History::prefixes).
     pub fn prefixes(&self) -> Vec<ChatPrefixDigest> {
         let mut prefixes = ChatPrefixDigests::default();
         let marked = self.all.digests.iter().zip(&self.all.written);

@@ -1,6 +1,6 @@
-//! Defines what the operator declares about a client: whether its text is trusted as the user's, and messages that are
-//! known verbatim. Owns the memory of the texts that were seen in the client's sessions. [`super::History`] decides by
-//! it which texts of the client are trusted.
+//! Defines what the operator declares about a client: whether its text is trusted as the user's, and pinned messages,
+//! which the operator knows verbatim except for marked holes. Owns the memory of the texts that were seen in the
+//! client's sessions. The merge of a sent chat labels the client's new messages by this profile.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use flowgate_lm::chat::Source;
 
 use super::QuotationMemory;
 
-/// A client whose history is relabelled, across all its sessions.
+/// A client: what the operator declares about it, and the texts of all its sessions.
 #[derive(Debug, Default)]
 pub struct ClientProfile {
     /// Whether text that it sends as the user's is trusted without a declared provenance. The operator sets this, and
@@ -51,7 +51,8 @@ impl MessageTemplate {
         self.parts.join(hole)
     }
 
-    /// Returns the spans of `text` that fill the holes; `None` if the text does not match.
+    /// Returns the spans of `text` that fill the holes of this pinned message, the places where it may differ from
+    /// one time to the next; `None` if the text does not match.
     ///
     /// Each literal part matches at its first occurrence, so that the content of a hole cannot choose another parse.
     pub fn holes(&self, text: &str) -> Option<Vec<Range<usize>>> {
@@ -62,9 +63,9 @@ impl MessageTemplate {
         };
         let mut holes = Vec::new();
         for part in middle_parts {
-            let found = at + text.get(at..)?.find(part.as_str())?;
-            holes.push(at..found);
-            at = found + part.len();
+            let hole_end = at + text.get(at..)?.find(part.as_str())?;
+            holes.push(at..hole_end);
+            at = hole_end + part.len();
         }
         let end =
             text.len().checked_sub(last.len()).filter(|end| *end >= at && text.ends_with(last.as_str()))?;

@@ -21,6 +21,7 @@ pub(super) struct MessageHasher {
 }
 
 impl Write for MessageHasher {
+    /// Adds a piece to the buffer, and hashes the buffer when it is full: hashing many short pieces would be slow.
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         if self.text.len() + piece.len() > ROOM {
             self.hash.update(&self.text);
@@ -70,6 +71,7 @@ impl MessageHasher {
         }
     }
 
+    /// Writes the `Debug` output of the parts; that of a single text, the usual content, without the formatter.
     fn write_parts(&mut self, parts: &[Part]) -> fmt::Result {
         let [Part::Text(text)] = parts else { return write!(self, "{parts:?}") };
         self.write_str("[Text(")?;

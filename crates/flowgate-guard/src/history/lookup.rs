@@ -23,10 +23,13 @@ pub(crate) struct QuotationLookup<'c> {
     client: &'c mut ClientProfile,
     /// The recorded answers, in a replay.
     recorded: Option<&'c [TextQuotations]>,
+    /// The number of texts looked up so far.
     looked_up: usize,
+    /// The answers so far, live.
     answers: Vec<TextQuotations>,
+    /// The greatest number of bits about remembered texts that the answers reveal.
     bits: u32,
-    /// Texts of the user in which nothing was found, joined; of a long one, its beginning and its end.
+    /// Texts of the user without quotations, joined; of a long one, only its beginning and its end.
     own: String,
 }
 
@@ -61,13 +64,13 @@ impl<'c> QuotationLookup<'c> {
         &self.client.pinned
     }
 
-    /// Whether the client's memory does not cover what was shown in a session: some of it was forgotten, or the user
-    /// said it first.
+    /// Whether the client's memory may lack labelled texts that these texts quote: it has forgotten some, or it holds
+    /// one of these texts as the user's own.
     pub(crate) fn is_incomplete_for(&self, texts: &[&str]) -> bool {
         self.client.quotations.has_forgotten() || self.client.quotations.has_user_text(texts)
     }
 
-    /// Returns the recorded answers.
+    /// Returns the answers, for the journal.
     pub(crate) fn into_answers(self) -> Vec<TextQuotations> {
         self.answers
     }
@@ -77,8 +80,9 @@ impl<'c> QuotationLookup<'c> {
         self.bits
     }
 
-    /// Splits consecutive parts at the bounds of quotations. A quotation may begin in `before`. In a replay, the
-    /// recorded answers are returned; live, the answers are recorded.
+    /// Splits consecutive parts at the bounds of quotations: returns the spans of each part. A quotation may begin in
+    /// `before`, the end of the text before the parts. `shown` are the labelled texts of this session, if it has such a
+    /// memory. In a replay, the recorded answers are returned; live, the answers are recorded.
     pub(crate) fn find_quotations(
         &mut self,
         before: &str,
@@ -87,25 +91,30 @@ impl<'c> QuotationLookup<'c> {
     ) -> Vec<Vec<QuotationSpan>> {
         let first_number = self.looked_up;
         self.looked_up += parts.len();
-        if let Some(given) = self.recorded {
-            let known = |number: usize| {
-                let known = given.binary_search_by_key(&number, |answer| answer.text).ok();
-                known.and_then(|at| given.get(at)).map(|answer| answer.spans.clone())
+        if let Some(recorded) = self.recorded {
+            let recorded_spans = |number: usize| {
+                let at = recorded.binary_search_by_key(&number, |answer| answer.text).ok();
+                at.and_then(|at| recorded.get(at)).map(|answer| answer.spans.clone())
             };
-            let each = parts.iter().zip(first_number..);
-            return each
-                .map(|(part, number)| known(number).unwrap_or_else(|| unlabelled_span(part_content(part))))
+            let numbered = parts.iter().zip(first_number..);
+            return numbered
+                .map(|(part, number)| {
+                    recorded_spans(number).unwrap_or_else(|| unlabelled_span(part_content(part)))
+                })
                 .collect();
         }
-        let seen = &self.client.quotations;
-        let is_compared = !seen.is_empty() || shown.is_some_and(|shown| !shown.is_empty());
+        let memory = &self.client.quotations;
+        let is_compared = !memory.is_empty() || shown.is_some_and(|shown| !shown.is_empty());
         let texts = std::iter::once(before).chain(parts.iter().filter_map(|part| part_text(part)));
-        let mut joined = seen.spans_of(&texts.collect::<Vec<_>>(), shown).into_iter().skip(1);
-        let mut all = Vec::with_capacity(parts.len());
+        // The texts are compared together, since a quotation may continue from one to the next; `before` has no part.
+        let mut spans_of_texts = memory.spans_of(&texts.collect::<Vec<_>>(), shown).into_iter().skip(1);
+        let mut spans_of_parts = Vec::with_capacity(parts.len());
         for (part, number) in parts.iter().zip(first_number..) {
             let spans = match part_text(part) {
-                Some(_) => joined.next().unwrap_or_default(),
-                None => of_image(part, seen.spans_of(&[part_content(part)], shown).pop().unwrap_or_default()),
+                Some(_) => spans_of_texts.next().unwrap_or_default(),
+                None => {
+                    image_spans(part, memory.spans_of(&[part_content(part)], shown).pop().unwrap_or_default())
+                }
             };
             if is_compared {
                 self.bits = self.bits.saturating_add(revealed_bits(part_content(part), &spans));
@@ -113,23 +122,24 @@ impl<'c> QuotationLookup<'c> {
             if spans.iter().any(|span| !span.labels.is_empty()) {
                 self.answers.push(TextQuotations { text: number, spans: spans.clone() });
             }
-            all.push(spans);
+            spans_of_parts.push(spans);
         }
-        all
+        spans_of_parts
     }
 
-    /// Adds a text of a source, with its label by name.
+    /// Adds a text of a source to the client's memory, with the names of its label; does nothing in a replay.
     pub(crate) fn add(&mut self, source: &str, text: &str, label: &Value) {
         if self.is_live() {
             self.client.quotations.add_text(source, text, label);
         }
     }
 
-    /// Adds a text of the user. [`end_own`](Self::end_own) records how it is read together with others.
+    /// Adds a text of the user to the client's memory. [`end_own`](Self::end_own) adds it joined with others.
     pub(crate) fn add_user_text(&mut self, text: &str) {
         if self.is_live() {
             self.client.quotations.add_user_text(text);
             self.own.push('\n');
+            // Of a long text, only its ends can be joined with other texts.
             if text.len() <= 2 * TAIL {
                 self.own.push_str(text);
             } else {
@@ -140,7 +150,9 @@ impl<'c> QuotationLookup<'c> {
         }
     }
 
-    /// Records the texts of the user, joined as a client may join them, after the end of those of earlier messages.
+    /// Adds the texts of the user in this history to the client's memory once more, joined with each other and with
+    /// `before`, the end of the user's earlier texts: so that joining them in a quotation does not make them another
+    /// author's.
     pub(crate) fn end_own(&mut self, before: &str) {
         let own = std::mem::take(&mut self.own);
         if !own.is_empty() {
@@ -149,9 +161,10 @@ impl<'c> QuotationLookup<'c> {
     }
 }
 
-/// Returns the spans of an image that is matched by its URL or its data. Images of one format begin alike, and those of
-/// one server have most of their URL in common: an image is a quotation only if most of it is.
-fn of_image(part: &Part, spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
+/// Returns the spans of an image that is compared by its URL or its data: `spans`, if they cover 95% of a URL or half
+/// of the data with quotations, and otherwise one span without labels. Images of one format begin alike, and those of
+/// one server have most of their URL in common.
+fn image_spans(part: &Part, spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
     let image = part_content(part);
     let is_address = matches!(part, Part::ImageUrl(url) if !url.starts_with("data:"));
     let quoted: usize =

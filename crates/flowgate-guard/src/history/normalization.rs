@@ -1,4 +1,4 @@
-//! Converts texts to the normal form in which they are compared.
+//! Converts texts to the normal form in which the texts that a client was shown are compared with its new messages.
 //!
 //! Clients clean what they retrieve, and quote it in their own spelling. Both change the bytes without changing what is
 //! read, so remembered texts and compared texts are normalised alike:
@@ -19,9 +19,11 @@ use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCa
 const PASSES: usize = 8;
 /// The longest tag, comment or link address that is recognised as markup, in characters.
 const LONGEST_MARKUP: usize = 1 << 18;
-/// The same once the search for ends of markup has read this many times the text: many beginnings without an end must
-/// not cost the square of the length.
+/// The longest markup once the searches for ends of markup have read [`MAX_SEARCHED`] times the length of the text:
+/// many beginnings without an end must not cost the square of the length.
 const LONGEST_MARKUP_OF_MANY: usize = 2_000;
+/// How many times the length of the text the searches for ends of markup may read before [`LONGEST_MARKUP_OF_MANY`]
+/// applies.
 const MAX_SEARCHED: usize = 8;
 /// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it is,
 /// so that a short text does not become a long one.
@@ -52,7 +54,8 @@ pub(super) struct NormalizedText<P> {
 }
 
 impl<P: Copy> NormalizedText<P> {
-    /// Appends a normalised character. Composes Hangul syllables.
+    /// Appends a normalised character with `place`, where it comes from in the source. Joins the parts of a Hangul
+    /// syllable, into which the decomposition has split it, so that the text does not grow.
     fn push_char(&mut self, c: char, place: P) {
         if matches!(c, '\u{1161}'..='\u{1175}' | '\u{11a8}'..='\u{11c2}')
             && let Some(last) = self.last_char()
@@ -71,6 +74,7 @@ impl<P: Copy> NormalizedText<P> {
         self.places.resize(self.bytes.len(), place);
     }
 
+    /// Returns the last character, if it has at most three bytes, as every part of a Hangul syllable has.
     fn last_char(&self) -> Option<char> {
         let from = self.bytes.len().saturating_sub(3);
         (from..self.bytes.len()).find_map(|at| {
@@ -80,7 +84,8 @@ impl<P: Copy> NormalizedText<P> {
     }
 }
 
-/// Appends a character to the normal forms that it contributes to.
+/// Appends a character to the normal forms that it contributes to: `alphanumeric`; `signs`, the other symbols; or
+/// `unseen`, what invisible characters encode. ASCII that is not alphanumeric contributes to none.
 pub(super) fn append_normalized<P: Copy>(
     c: char,
     place: P,
@@ -123,7 +128,7 @@ pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
     if length > GROWTH * c.len_utf8() {
         return out(c);
     }
-    let mut put = |c: char| {
+    let mut emit_compared = |c: char| {
         if is_compared(c) {
             out(c);
         }
@@ -131,15 +136,17 @@ pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
     decompose_compatible(c, |c| {
         // Full case folding: the upper case of `ß` is `SS`.
         let folded = c.to_uppercase().flat_map(char::to_lowercase);
-        folded.for_each(|c| decompose_compatible(c, &mut put));
+        folded.for_each(|c| decompose_compatible(c, &mut emit_compared));
     });
 }
 
-/// Whether a character is compared.
+/// Whether a character belongs to a normal form. Marks, spaces, controls, punctuation and invisible characters do not:
+/// texts that differ only in these are equal.
 fn is_compared(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric();
     }
+    // Fillers and reserved characters that are shown as nothing, but have another category than format or mark.
     let is_ignorable = matches!(
         c,
         '\u{34f}' | '\u{640}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2065}' | '\u{3164}' | '\u{ffa0}'
@@ -153,7 +160,8 @@ fn is_compared(c: char) -> bool {
         && c.general_category_group() != GeneralCategoryGroup::Punctuation
 }
 
-/// Decodes an invisible character that models read: ASCII in tags, bytes in variation selectors.
+/// Decodes an invisible character that models read: ASCII in tags, bytes in variation selectors. `None` for any other
+/// character.
 fn decode_invisible(c: char) -> Option<char> {
     let code = u32::from(c);
     match code {
@@ -176,24 +184,24 @@ pub(super) fn source_chars(text: &str) -> Vec<SourceChar> {
 }
 
 /// Decodes escapes, up to [`PASSES`] levels deep.
-pub(super) fn decode_escapes(mut all: Vec<SourceChar>) -> Vec<SourceChar> {
+pub(super) fn decode_escapes(mut chars: Vec<SourceChar>) -> Vec<SourceChar> {
     for _ in 0..PASSES {
-        if !all.iter().any(|char| matches!(char.c, '\\' | '&' | '%')) {
+        if !chars.iter().any(|char| matches!(char.c, '\\' | '&' | '%')) {
             break;
         }
-        let Some(read) = decode_escapes_once(&all) else { break };
-        all = read;
+        let Some(decoded) = decode_escapes_once(&chars) else { break };
+        chars = decoded;
     }
-    all
+    chars
 }
 
-/// Decodes one level of escapes; `None` if there are none.
-fn decode_escapes_once(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
-    let (mut read, mut at, mut has_changed) = (Vec::with_capacity(all.len()), 0, false);
+/// Decodes one level of escapes, and two escaped surrogates to one character; `None` if there are no escapes.
+fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
+    let (mut decoded, mut at, mut has_changed) = (Vec::with_capacity(chars.len()), 0, false);
     // The high surrogate of a character that is spelled as two escapes, and where it begins.
     let mut high: Option<(u32, u32)> = None;
-    while let Some(char) = all.get(at) {
-        let rest = all.get(at..).unwrap_or_default();
+    while let Some(char) = chars.get(at) {
+        let rest = chars.get(at..).unwrap_or_default();
         let escaped = match char.c {
             '\\' => decode_backslash(rest),
             '&' => decode_entity(rest),
@@ -201,15 +209,16 @@ fn decode_escapes_once(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
             _ => None,
         };
         let Some((codes, length)) = escaped.filter(|(_, length)| *length > 0) else {
-            read.push(*char);
+            decoded.push(*char);
             (at, high) = (at + 1, None);
             continue;
         };
         has_changed = true;
-        let end = all.get(at + length - 1).map_or(char.end, |last| last.end);
+        let end = chars.get(at + length - 1).map_or(char.end, |last| last.end);
+        // Each decoded code point with the range of characters, from `at` on, that spell it.
         for (code, from, to) in codes {
-            let start = all.get(at + from).map_or(char.start, |char| char.start);
-            let end = to.checked_sub(1).and_then(|to| all.get(at + to)).map_or(end, |char| char.end);
+            let start = chars.get(at + from).map_or(char.start, |char| char.start);
+            let end = to.checked_sub(1).and_then(|to| chars.get(at + to)).map_or(end, |char| char.end);
             let (code, start) = match high.take() {
                 Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
                     (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
@@ -219,18 +228,21 @@ fn decode_escapes_once(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
             if (0xd800..0xdc00).contains(&code) {
                 high = Some((code, start));
             } else if let Some(c) = char::from_u32(code) {
-                read.push(SourceChar { c, start, end });
+                decoded.push(SourceChar { c, start, end });
             }
         }
         at += length;
     }
-    has_changed.then_some(read)
+    has_changed.then_some(decoded)
 }
 
-/// Decoded code points, each with the range of characters that spell it; and the length of all of these.
+/// Decoded code points, each with the range of characters that spell it, and the number of characters that spell all of
+/// them.
 type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
 
-/// Decodes an escape behind any number of backslashes: quoting a text repeatedly multiplies them.
+/// Decodes the escape at the beginning of `rest`, after any number of backslashes: quoting a text repeatedly
+/// multiplies them. A control character such as `\n` decodes to a newline, since the normal form drops all of them.
+/// `None` if it is no escape.
 fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
     let behind = rest.get(slashes..)?;
@@ -244,6 +256,7 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
         'u' => Some((vec![(parse_number(behind.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
         'U' => Some((vec![(parse_number(behind.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
         'x' => decode_hex_bytes(rest, &['\\', 'x']),
+        // An octal escape of one byte has up to three digits.
         '0'..='3' => {
             let digits = behind.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
             let code = parse_number(behind.get(..digits)?, 8)?;
@@ -256,7 +269,8 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     }
 }
 
-/// Decodes bytes in hexadecimal, each preceded by `signs`: as UTF-8, or else one character per byte.
+/// Decodes the bytes at the beginning of `rest` that are spelled in hexadecimal, each preceded by `signs`: as UTF-8,
+/// or else one character per byte. `None` if no such byte begins there.
 fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape> {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -281,6 +295,7 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
     if bytes.is_empty() {
         return None;
     }
+    // The characters that spell the bytes `from..to`.
     let place = |from: usize, to: usize| {
         let start = from.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(0);
         (start, to.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(start))
@@ -299,7 +314,8 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
     Some((codes, at))
 }
 
-/// Decodes an HTML entity. As in browsers, numbers and the legacy names need no semicolon.
+/// Decodes an HTML entity. As in browsers, numbers and the legacy names need no semicolon. `None` if no known entity
+/// begins there.
 fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let behind = rest.get(1..)?;
     if behind.first()?.c == '#' {
@@ -355,6 +371,8 @@ fn windows_1252(code: u32) -> u32 {
     high.map_or(code, |c| u32::from(*c))
 }
 
+/// Returns the number that these digits spell; `None` if there is no digit, if one is not of this radix, or if it is
+/// too great.
 fn parse_number(digits: &[SourceChar], radix: u32) -> Option<u32> {
     (!digits.is_empty()).then_some(())?;
     digits
@@ -364,18 +382,19 @@ fn parse_number(digits: &[SourceChar], radix: u32) -> Option<u32> {
 
 /// Returns which characters are markup that a reader does not see: HTML tags and comments, addresses of Markdown links,
 /// tags of BBCode, and colour codes of terminals. `None` if there is none.
-pub(super) fn markup_mask(all: &[SourceChar]) -> Option<Vec<bool>> {
-    let mut is_markup = vec![false; all.len()];
+pub(super) fn markup_mask(chars: &[SourceChar]) -> Option<Vec<bool>> {
+    let mut is_markup = vec![false; chars.len()];
     let (mut at, mut has_markup) = (0, false);
-    let mut budget = MAX_SEARCHED.saturating_mul(all.len());
-    while let Some(char) = all.get(at) {
-        let rest = all.get(at..).unwrap_or_default();
+    // Each beginning without an end is searched for its end up to the maximal length; the budget bounds the sum.
+    let mut budget = MAX_SEARCHED.saturating_mul(chars.len());
+    while let Some(char) = chars.get(at) {
+        let rest = chars.get(at..).unwrap_or_default();
         let max_length = if budget > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
         let found = match char.c {
-            '<' => tag_length(rest, max_length),
-            ']' => address(rest, max_length),
-            '[' => MarkupEnd::of(bbcode(rest)),
-            '\u{1b}' => MarkupEnd::of(terminal(rest)),
+            '<' => find_tag_end(rest, max_length),
+            ']' => find_address_end(rest, max_length),
+            '[' => MarkupEnd::of(bbcode_tag_length(rest)),
+            '\u{1b}' => MarkupEnd::of(control_sequence_length(rest)),
             _ => MarkupEnd::of(None),
         };
         budget = budget.saturating_sub(found.read);
@@ -403,8 +422,9 @@ impl MarkupEnd {
     }
 }
 
-/// Searches for the end of the tag or comment that begins here.
-fn tag_length(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
+/// Searches for the end of the HTML tag or comment that begins `rest`, within `max_length` characters. An attribute's
+/// value may contain brackets, unless its quotation mark is never closed.
+fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
         let mut ends = rest.windows(3).take(max_length).enumerate().skip(4);
@@ -441,9 +461,10 @@ fn tag_length(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     MarkupEnd { length: is_closed.then_some(inside + 2), read }
 }
 
-/// Searches for the end of the link address that begins here, `](...)`. The address may contain balanced brackets, and
-/// a title any characters.
-fn address(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
+/// Searches for the end of the Markdown link address that begins `rest`, `](...)`, within `max_length` characters.
+/// The address may contain balanced brackets, and a title any characters; if either is not closed, the address ends
+/// at the first closing bracket.
+fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);
     }
@@ -477,8 +498,9 @@ fn address(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     MarkupEnd { length: is_closed.then_some(inside + 3), read }
 }
 
-/// Returns the length of the tag of BBCode that begins here, in characters.
-fn bbcode(rest: &[SourceChar]) -> Option<usize> {
+/// Returns the length of the tag of BBCode that begins `rest`, in characters; `None` if none does. A value of more
+/// than 200 characters is not recognised.
+fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
     const NAMES: [&str; 14] = [
         "b", "i", "u", "s", "url", "img", "quote", "code", "color", "size", "list", "center", "font",
         "spoiler",
@@ -497,8 +519,8 @@ fn bbcode(rest: &[SourceChar]) -> Option<usize> {
     (rest.get(behind + value)?.c == ']').then_some(behind + value + 1)
 }
 
-/// Returns the length of the terminal's control sequence that begins here, in characters.
-fn terminal(rest: &[SourceChar]) -> Option<usize> {
+/// Returns the length of the terminal's control sequence that begins `rest`, in characters; `None` if none does.
+fn control_sequence_length(rest: &[SourceChar]) -> Option<usize> {
     (rest.get(1)?.c == '[').then_some(())?;
     let parameters = rest.iter().skip(2).take(64).take_while(|char| matches!(char.c, ' '..='?')).count();
     matches!(rest.get(2 + parameters)?.c, '@'..='~').then_some(parameters + 3)

@@ -1,8 +1,10 @@
 //! Joins the short texts of one source, so that a page which arrives in pieces is recognised when a client joins them.
+//! The conversation passes each text of a tool's answer through [`Pieces`] before it is remembered.
 //!
-//! A text shorter than [`SHORTEST`] bytes of the normal form has no window. A tool that returns a page line by line, or as
-//! a list of words, would therefore not be remembered at all. Each text is also remembered together with the end of the
-//! text of the same source before it, as far as a window can reach across the border.
+//! The memory of quotations compares windows of [`SHORTEST`] bytes of the normal form, so a shorter text has no window.
+//! A page that a tool returns line by line, or as a list of words, would therefore not be remembered at all. Each text
+//! is also remembered together with the end of the text of the same source before it, as far as a window can reach
+//! across the border.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +14,20 @@ use super::SHORTEST;
 use super::normalization::fold;
 use super::windows::LEAST_ACROSS_BORDER;
 
-/// The most sources of which the end of the last text is kept. A further source gives up that of the first by name.
+/// The maximum number of sources whose last texts are remembered. One more source replaces the first in the order of
+/// names.
 const MAX_SOURCES: usize = 64;
 
 /// The end of the last texts of one source.
 #[derive(Debug)]
 struct TextEnd {
     text: String,
-    /// The label of what it was taken from.
+    /// The join of the labels of the texts that `text` and `tiny` were taken from.
     label: Label,
     /// Whether the last text was too short to be recognised alone.
     is_short: bool,
-    /// Texts after it that have fewer than [`LEAST_ACROSS_BORDER`] bytes together.
+    /// Texts after `text`, joined, that are too short to be joined with it: fewer than [`LEAST_ACROSS_BORDER`] bytes
+    /// together.
     tiny: String,
 }
 
@@ -34,12 +38,14 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Appends a text of a source. Returns the text around the border to the previous one with the label of both, if
-    /// one of the two is too short to be recognised alone. Of two longer ones every letter is recognised anyway.
+    /// Appends a text of a source. Returns the text around the border to the previous one with the join of both
+    /// labels, if one of the two is too short to be recognised alone; otherwise `None`. Of two longer texts, windows
+    /// of each cover every letter. A tiny text is joined only once enough others follow it.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         // A text that has no window of its own.
         let is_short = start_of(text, SHORTEST).len() == text.len();
         let Some(end) = self.ends.get_mut(source) else {
+            // The first text of a source has none before it. If too many sources are tracked, one of them is dropped.
             if self.ends.len() >= MAX_SOURCES {
                 self.ends.pop_first();
             }
@@ -49,6 +55,7 @@ impl Pieces {
         };
         end.label = end.label.join(label);
         if is_short {
+            // Short texts are collected until they are long enough to be joined.
             end.tiny.push('\n');
             end.tiny.push_str(text);
             if start_of(&end.tiny, LEAST_ACROSS_BORDER).len() == end.tiny.len() {
@@ -82,22 +89,23 @@ fn length(c: char) -> usize {
     bytes
 }
 
-/// Returns the beginning of a text with fewer than `most` bytes of the normal form.
-fn start_of(text: &str, most: usize) -> &str {
+/// Returns the longest beginning of a text with fewer than `limit` bytes of the normal form. With [`SHORTEST`], that
+/// is the whole text exactly if the text has no window.
+fn start_of(text: &str, limit: usize) -> &str {
     let mut bytes = 0;
     let end = text.char_indices().find(|(_, c)| {
         bytes += length(*c);
-        bytes >= most
+        bytes >= limit
     });
     text.get(..end.map_or(text.len(), |(at, _)| at)).unwrap_or_default()
 }
 
-/// Returns the end of a text with fewer than `most` bytes of the normal form.
-fn end_of(text: &str, most: usize) -> &str {
+/// Returns the longest end of a text with fewer than `limit` bytes of the normal form.
+fn end_of(text: &str, limit: usize) -> &str {
     let mut bytes = 0;
     let start = text.char_indices().rev().find(|(_, c)| {
         bytes += length(*c);
-        bytes >= most
+        bytes >= limit
     });
     text.get(start.map_or(0, |(at, c)| at + c.len_utf8())..).unwrap_or_default()
 }

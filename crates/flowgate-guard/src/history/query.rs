@@ -1,5 +1,5 @@
 //! Prepares the messages of a client for the comparison with texts that the client was shown, so that a text which the client
-//! sends back keeps its label.
+//! sends back keeps its label. `quotation_memory` looks the prepared messages up.
 //!
 //! Adjacent parts and messages are joined: a page whose lines are too short to be recognised alone is recognised as a
 //! whole. A client may insert its own words between the lines. Therefore the lines are also joined with only every second
@@ -12,14 +12,14 @@ use super::normalization::{NormalizedText, SourceChar, append_normalized, markup
 use super::readings::{ComparisonSide, READINGS, Readings};
 use super::windows::{LEAST_ACROSS_BORDER, WindowFingerprint, marked_ranges};
 
-/// The most text that is compared with lines left out, in bytes of the normal form. Assumes that a longer text does
-/// not consist of short lines.
+/// The longest text that is also compared with lines left out, in bytes of the normal form. Assumes that a longer text
+/// does not consist of short lines.
 const MAX_LINES: usize = 1 << 18;
 
-/// One reading of consecutive texts.
+/// The characters of consecutive texts, all in the same reading: see `readings`.
 type ConsecutiveTexts = Arc<[Arc<Vec<SourceChar>>]>;
 
-/// One normal form of consecutive texts: each byte has the number of its character in its text.
+/// One normal form of consecutive texts, joined. Each byte has the number of its character in its text.
 #[derive(Debug, Default)]
 struct JoinedText {
     normalized: NormalizedText<u32>,
@@ -53,8 +53,9 @@ impl JoinedText {
         self.normalized.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    /// Shortens a range that covers fewer than [`LEAST_ACROSS_BORDER`] bytes of its first or last text or line, and
-    /// not all of them.
+    /// Removes from a range over several runs (the contiguous pieces of which the joined text consists) the part in
+    /// its first or last run, if that part has fewer than [`LEAST_ACROSS_BORDER`] bytes and is not the whole run: so
+    /// few bytes match by chance.
     fn trimmed_at_borders(&self, range: Range<usize>) -> Range<usize> {
         let start_of =
             |run: usize| self.runs.get(run).map_or(self.normalized.bytes.len(), |(start, _)| *start);
@@ -68,8 +69,8 @@ impl JoinedText {
         start..end
     }
 
-    /// Maps a byte range of the joined, normalized text to the originals: yields the number of each text and its byte
-    /// range there. A run is the part of the joined text that comes from one text.
+    /// Maps a byte range of the joined, normalized text to the original texts: yields for each run in the range the
+    /// number of its text, and the byte range there. A run is a part of the joined text that is contiguous in one text.
     fn source_ranges(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let runs = self.run_at(range.start).unwrap_or(0)..self.runs.len();
         runs.map_while(move |number| {
@@ -86,72 +87,79 @@ impl JoinedText {
     }
 }
 
-/// Texts in normal form, in every form that is compared.
+/// The texts of a client's message, in every normal form that is compared with the memory.
 #[derive(Debug)]
 pub(super) struct QuotationQuery {
     normalized_texts: Vec<JoinedText>,
+    /// The number of texts.
     texts: usize,
 }
 
 impl QuotationQuery {
-    /// Normalises consecutive texts.
+    /// Computes the normal forms of consecutive texts, for each of their readings.
     pub(super) fn new(texts: &[&str]) -> Self {
-        let read: Vec<Readings> =
+        let readings_of_texts: Vec<Readings> =
             texts.iter().map(|text| Readings::of(text, ComparisonSide::Compared)).collect();
         let mut normalized_texts = Vec::new();
         for number in 0..READINGS {
-            let all: Vec<Option<_>> = read.iter().map(|readings| readings.get(number)).collect();
-            if all.iter().any(Option::is_some) {
+            let chars_of_texts: Vec<Option<_>> =
+                readings_of_texts.iter().map(|readings| readings.get(number)).collect();
+            if chars_of_texts.iter().any(Option::is_some) {
                 // A text without this reading contributes its last decoding, so that texts stay adjacent.
-                let all = read.iter().zip(all).map(|(read, all)| all.unwrap_or_else(|| read.last()));
-                add_normalized(&all.collect(), number == 0, &mut normalized_texts);
+                let complete = readings_of_texts
+                    .iter()
+                    .zip(chars_of_texts)
+                    .map(|(readings, chars)| chars.unwrap_or_else(|| readings.last()));
+                add_normalized(&complete.collect(), number == 0, &mut normalized_texts);
             }
         }
         Self { normalized_texts, texts: texts.len() }
     }
 
-    /// Whether any window satisfies `is_asked`.
-    pub(super) fn has_window(&self, is_asked: impl Fn(&WindowFingerprint) -> bool) -> bool {
-        let windows = |joined: &JoinedText| {
-            super::windows::windows(&joined.normalized.bytes).any(|window| is_asked(&window))
+    /// Whether any window of any normal form is one that `is_known` accepts.
+    pub(super) fn has_window(&self, is_known: impl Fn(&WindowFingerprint) -> bool) -> bool {
+        let has_known = |joined: &JoinedText| {
+            super::windows::windows(&joined.normalized.bytes).any(|window| is_known(&window))
         };
-        self.normalized_texts.iter().any(windows)
+        self.normalized_texts.iter().any(has_known)
     }
 
-    /// Returns for each text the byte ranges of marked windows with their marks.
+    /// Returns for each text the byte ranges that a remembered window covers, with the marks of the window. `marks`
+    /// looks a window up, and adds its marks to the vector.
     pub(super) fn find_marked<M: Copy + Ord>(
         &self,
         mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
     ) -> Vec<Vec<(Range<usize>, M)>> {
-        let mut all: Vec<Vec<(Range<usize>, M)>> = (0..self.texts).map(|_| Vec::new()).collect();
+        let mut ranges_of_texts: Vec<Vec<(Range<usize>, M)>> = (0..self.texts).map(|_| Vec::new()).collect();
         for joined in &self.normalized_texts {
             for (range, mark) in marked_ranges(&joined.normalized.bytes, &mut marks) {
                 for (text, bytes) in joined.source_ranges(&joined.trimmed_at_borders(range)) {
-                    if let Some(at) = all.get_mut(text) {
-                        at.push((bytes, mark));
+                    if let Some(ranges) = ranges_of_texts.get_mut(text) {
+                        ranges.push((bytes, mark));
                     }
                 }
             }
         }
-        all
+        ranges_of_texts
     }
 }
 
-/// Adds the normal forms of texts that were read in one way (see `readings`): letters and digits, symbols beyond ASCII,
-/// invisible characters, and, if there is markup, the text without it.
+/// Adds the normal forms of one reading of texts: letters and digits, symbols beyond ASCII, invisible characters, and,
+/// if there is markup, the text without it. With `has_lines`, also adds the forms with lines or line prefixes left out.
 fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
     let (alphanumeric, starts) = lines_of(texts);
     let [mut signs, mut invisible, mut without_markup] = [(); 3].map(|()| JoinedText::new(texts));
     let mut has_markup = false;
-    for (text, all) in texts.iter().enumerate() {
+    for (text, chars) in texts.iter().enumerate() {
         [&mut signs, &mut invisible, &mut without_markup]
             .into_iter()
             .for_each(|joined| joined.begin_run(text));
-        let hidden = markup_mask(all);
-        has_markup |= hidden.is_some();
-        for (at, char) in all.iter().enumerate() {
+        let is_markup = markup_mask(chars);
+        has_markup |= is_markup.is_some();
+        for (at, char) in chars.iter().enumerate() {
             let place = u32::try_from(at).unwrap_or(u32::MAX);
             if !char.c.is_ascii() {
+                // The letters and digits were computed above, so here they are discarded.
                 append_normalized(
                     char.c,
                     place,
@@ -160,7 +168,7 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
                     &mut invisible.normalized,
                 );
             }
-            if hidden.as_ref().and_then(|hidden| hidden.get(at)) != Some(&true) {
+            if is_markup.as_ref().and_then(|is_markup| is_markup.get(at)) != Some(&true) {
                 append_normalized(
                     char.c,
                     place,
@@ -172,7 +180,7 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
         }
     }
     if has_lines && alphanumeric.normalized.bytes.len() <= MAX_LINES {
-        normalized_texts.extend(without_lines(&alphanumeric, &starts));
+        normalized_texts.extend(line_variants(&alphanumeric, &starts));
     }
     normalized_texts.extend([alphanumeric, signs, invisible]);
     normalized_texts.extend(has_markup.then_some(without_markup));
@@ -183,15 +191,16 @@ fn ends_line(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t' | '|' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Returns the letters and digits of consecutive texts, and where each line begins, as offsets into them.
+/// Returns the letters and digits of consecutive texts, and the offsets of lines in them: where each line begins, and
+/// where the last one ends.
 fn lines_of(texts: &ConsecutiveTexts) -> (JoinedText, Vec<usize>) {
     let (mut alphanumeric, mut starts) = (JoinedText::new(texts), vec![0]);
-    let length = texts.iter().map(|all| all.len()).sum();
+    let length = texts.iter().map(|chars| chars.len()).sum();
     alphanumeric.normalized.bytes.reserve(length);
     alphanumeric.normalized.places.reserve(length);
-    for (text, all) in texts.iter().enumerate() {
+    for (text, chars) in texts.iter().enumerate() {
         alphanumeric.begin_run(text);
-        for (at, char) in all.iter().enumerate() {
+        for (at, char) in chars.iter().enumerate() {
             if ends_line(char.c) {
                 starts.push(alphanumeric.normalized.bytes.len());
             }
@@ -215,8 +224,10 @@ fn ranges(starts: &[usize]) -> Vec<Range<usize>> {
     starts.iter().zip(starts.iter().skip(1)).map(|(from, to)| *from..*to).collect()
 }
 
-/// Returns the normal forms with some of the lines, or parts of all lines, left out.
-fn without_lines(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
+/// Returns variants of the texts that recognise a quotation although the client inserted lines between the quoted lines,
+/// or a prefix before each of them: only every second line, only every third line (from each possible first line), and
+/// all lines with their prefixes removed.
+fn line_variants(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
     let lines = ranges(starts);
     let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {
         let mut joined = JoinedText::new(&alphanumeric.texts);
@@ -244,22 +255,27 @@ fn without_lines(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText>
 }
 
 /// Returns up to two variants of the lines: without their leading numbers and the prefix that each shares with its
-/// neighbours; and this variant without the number that each line begins with then. A variant that changes nothing is
-/// left out.
+/// neighbours; and the same without the number that then begins a line. A variant that changes nothing is left out.
 fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     if lines.len() < 2 {
         return Vec::new();
     }
-    let bare = without_line_prefixes(alphanumeric, lines);
-    let barer: Vec<Range<usize>> = bare.iter().map(|line| without_number(alphanumeric, line)).collect();
-    let is_new = [bare != lines, barer != bare];
-    [bare, barer].into_iter().zip(is_new).filter(|(_, is_new)| *is_new).map(|(lines, _)| lines).collect()
+    let stripped = without_line_prefixes(alphanumeric, lines);
+    let stripped_twice: Vec<Range<usize>> =
+        stripped.iter().map(|line| without_number(alphanumeric, line)).collect();
+    let is_new = [stripped != lines, stripped_twice != stripped];
+    [stripped, stripped_twice]
+        .into_iter()
+        .zip(is_new)
+        .filter(|(_, is_new)| *is_new)
+        .map(|(lines, _)| lines)
+        .collect()
 }
 
-/// Returns the letters and digits of a remembered text without the prefix or number that each line begins with, if it has any: a
-/// client may strip them.
-pub(super) fn stripped_lines(all: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
-    let texts: ConsecutiveTexts = Arc::new([Arc::clone(all)]);
+/// Returns the letters and digits of a remembered text without the prefixes or numbers of its lines, in up to two
+/// variants: a client may strip them. Returns none if fewer than half of the lines have one.
+pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
+    let texts: ConsecutiveTexts = Arc::new([Arc::clone(chars)]);
     let (alphanumeric, starts) = lines_of(&texts);
     if starts.len() < 3 || alphanumeric.normalized.bytes.len() > MAX_LINES {
         return Vec::new();
@@ -275,37 +291,41 @@ pub(super) fn stripped_lines(all: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     prefix_stripped_variants(&alphanumeric, &lines).iter().filter(is_list).map(join).collect()
 }
 
-/// Returns the line without its leading number or letter: up to three digits, one letter or a Roman numeral of up to five,
-/// followed by a character that is not a letter.
+/// Returns the line without its leading number or letter: up to three digits, one letter, or a Roman numeral of up to
+/// five letters, if the text has a character between it and the next letter or digit. `alphanumeric` has the letters
+/// and digits of the texts, and `line` is a range of them.
 fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize> {
     let bytes = alphanumeric.bytes(line);
+    // Whether the letters or digits before and at an offset are adjacent in the text as written.
     let joins_next_char = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| alphanumeric.char_at(line.start + before));
         let next = alphanumeric.char_at(line.start + at).filter(|_| line.start + at < line.end);
         matches!((before, next), (Some(before), Some(next)) if before.end >= next.start)
     };
-    let run = (1..bytes.len().min(6)).find(|at| !joins_next_char(*at)).unwrap_or(bytes.len());
-    let first = bytes.get(..run).unwrap_or_default();
-    let is_number = match first {
+    let word_length = (1..bytes.len().min(6)).find(|at| !joins_next_char(*at)).unwrap_or(bytes.len());
+    let first_word = bytes.get(..word_length).unwrap_or_default();
+    let is_number = match first_word {
         [] => false,
         [one] => one.is_ascii_alphanumeric(),
-        _ if first.iter().all(u8::is_ascii_digit) => run <= 3,
-        _ => run <= 5 && first.iter().all(|byte| b"ivxlcdm".contains(byte)),
+        _ if first_word.iter().all(u8::is_ascii_digit) => word_length <= 3,
+        _ => word_length <= 5 && first_word.iter().all(|byte| b"ivxlcdm".contains(byte)),
     };
-    line.start + if is_number { run } else { 0 }..line.end
+    line.start + if is_number { word_length } else { 0 }..line.end
 }
 
-/// Returns the lines without their numbers and without the prefix that each shares with its neighbours.
+/// Returns the lines without their numbers and without the prefix that each shares with its neighbours: of the
+/// prefixes shared with the line before and the line after, the shorter one. `alphanumeric` has the letters and
+/// digits of the texts, and `lines` are ranges of them.
 fn without_line_prefixes(alphanumeric: &JoinedText, lines: &[Range<usize>]) -> Vec<Range<usize>> {
     let bytes_of = |line: &Range<usize>| alphanumeric.bytes(line);
     let lines: Vec<Range<usize>> = lines.iter().map(|line| without_number(alphanumeric, line)).collect();
-    let common = |one: Option<&Range<usize>>, other: Option<&Range<usize>>| {
+    let common_length = |one: Option<&Range<usize>>, other: Option<&Range<usize>>| {
         let both = one.zip(other)?;
         Some(bytes_of(both.0).iter().zip(bytes_of(both.1)).take_while(|(one, other)| one == other).count())
     };
     let shorter = |(at, line): (usize, &Range<usize>)| {
-        let before = at.checked_sub(1).and_then(|before| common(lines.get(before), Some(line)));
-        let after = common(Some(line), lines.get(at + 1));
+        let before = at.checked_sub(1).and_then(|before| common_length(lines.get(before), Some(line)));
+        let after = common_length(Some(line), lines.get(at + 1));
         line.start + before.into_iter().chain(after).min().unwrap_or(0)..line.end
     };
     lines.iter().enumerate().map(shorter).collect()

@@ -62,17 +62,19 @@ pub struct QuotationMemory {
     full: BTreeMap<String, u64>,
 }
 
-/// The origin of texts, with how much of them is remembered.
+/// A source of texts, and how much of its texts is remembered.
 #[derive(Debug)]
 struct RememberedSource {
     name: String,
+    /// The number of the younger generation; windows of older ones than the previous are forgotten.
     generation: u32,
-    /// Windows of the younger and of the older generation.
+    /// The numbers of windows in the younger and in the older generation.
     windows: [usize; 2],
+    /// The number of windows forgotten so far.
     forgotten: u64,
 }
 
-/// What was learned, for the store.
+/// Texts that a memory has learned and that are to be stored, so that they survive a restart.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LearnedTexts {
     /// The texts, in order.
@@ -113,13 +115,15 @@ pub struct QuotationSpan {
 }
 
 impl QuotationMemory {
-    /// Creates an empty memory with room for `room` windows, of which each source has its share.
+    /// Creates an empty memory with room for `room` windows (stretches of [`SHORTEST`] bytes, by which texts are
+    /// recognised), of which each source has its share.
     pub fn with_room(room: usize) -> Self {
         Self {
             room,
             sources: Vec::new(),
             windows: MarkedWindows::default(),
             own: RecentWindows::default(),
+            // The label with the number 0, which represents top.
             labels: vec![Value::Null],
             new: None,
             waiting: Vec::new(),
@@ -133,14 +137,16 @@ impl QuotationMemory {
         self.new.get_or_insert_default();
     }
 
-    /// Takes out what was learned since the last call. The user's own texts wait until a source has a text.
+    /// Returns the texts that were remembered since the last call, for the database. The user's own texts are held back until
+    /// a source has a text: without one, there is nothing to compare them with.
     pub fn take_learned(&mut self) -> LearnedTexts {
         let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
             return LearnedTexts::default();
         };
         let mut learned = std::mem::take(new);
         let own = std::mem::take(&mut self.waiting);
-        // A source that repeats them was learned without them, so they must come first.
+        // They come first: a text of a source was remembered without the windows that are the user's, and is so again
+        // when the texts are restored in this order.
         learned.texts.splice(0..0, own);
         learned
     }
@@ -156,21 +162,22 @@ impl QuotationMemory {
     /// Adds a text that was stored, without queueing it to be stored again.
     pub fn restore_text(&mut self, remembered: &RememberedText) {
         // Normalises the text again, since the normal form may have changed since it was stored.
-        let all = normalized_texts(&remembered.normalized);
+        let forms = normalized_texts(&remembered.normalized);
         if remembered.source == OWN {
-            all.iter().for_each(|normalized| self.own.add(normalized, self.source_room()));
+            forms.iter().for_each(|normalized| self.own.add(normalized, self.source_room()));
             return;
         }
-        // Set aside, so that the text is not queued.
-        let unsaved = self.new.take();
+        // Without the queue, nothing is queued.
+        let queue = self.new.take();
         let label = self.label_number(&remembered.label);
-        for normalized in &all {
+        for normalized in &forms {
             self.remember(&remembered.source, normalized, label);
         }
-        self.new = unsaved;
+        self.new = queue;
     }
 
-    /// Remembers a text of a source with its label, in names.
+    /// Remembers a text of a source with its label, in names, and queues it to be stored if any of it is new. A text
+    /// that is shorter than a window cannot be recognised.
     pub fn add_text(&mut self, source: &str, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;
@@ -190,7 +197,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Remembers a text of the user. The caller passes only text in which nothing had been seen before.
+    /// Remembers a text as the user's own, so that a source that repeats it later does not label it. The caller passes
+    /// only text that quotes nothing. If the texts that wait to be stored exceed a limit, the oldest are dropped.
     pub fn add_user_text(&mut self, text: &str) {
         if text.len() < SHORTEST {
             return;
@@ -220,13 +228,16 @@ impl QuotationMemory {
         }
     }
 
+    /// Returns the number of windows in one generation of a source.
     fn source_room(&self) -> usize {
         (self.room / SHARE / 2).max(1)
     }
 
+    /// Returns the number of a label, which is assigned when the label is first used. Beyond the limit, labels share
+    /// the number 0, which is top.
     fn label_number(&mut self, label: &Value) -> usize {
-        let known = self.labels.iter().position(|known| known == label);
-        known.unwrap_or_else(|| {
+        let number = self.labels.iter().position(|known| known == label);
+        number.unwrap_or_else(|| {
             if self.labels.len() >= MAX_LABELS {
                 return 0;
             }
@@ -238,9 +249,10 @@ impl QuotationMemory {
     /// Returns the number of a source, which is assigned when the source is first named. Beyond the limit, sources
     /// share the number 0.
     fn source_number(&mut self, name: &str) -> usize {
-        if let Some(known) = self.sources.iter().position(|source| source.name == name) {
-            return known;
+        if let Some(number) = self.sources.iter().position(|source| source.name == name) {
+            return number;
         }
+        // The first number belongs to the shared source.
         let name = if self.sources.is_empty() { OTHERS } else { name };
         if self.sources.len() >= MAX_SOURCES {
             return 0;
@@ -254,8 +266,10 @@ impl QuotationMemory {
         self.sources.len() - 1
     }
 
-    /// Remembers a normal form of a text, except for what the user said first. Returns whether any window is new.
+    /// Remembers the windows of a normal form of a text, except for those that the user said first, and forgets old
+    /// ones where the room is full. Returns whether any window is new with this source and label.
     fn remember(&mut self, source: &str, normalized: &[u8], label: usize) -> bool {
+        // The number 0 belongs to the sources without separate room.
         self.source_number(OTHERS);
         let (source, room_of_source) = (self.source_number(source), self.source_room());
         let mut is_new = false;
@@ -263,17 +277,18 @@ impl QuotationMemory {
             if self.own.has(&window) {
                 continue;
             }
-            let mark_of = |seen: &Self, source: usize, label: usize| {
-                let generation = seen.sources.get(source).map_or(0, |source| source.generation);
+            let mark_of = |memory: &Self, source: usize, label: usize| {
+                let generation = memory.sources.get(source).map_or(0, |source| source.generation);
                 WindowMark { source, generation, label }
             };
+            // A window for whose marks there is no room is marked with the shared source and top instead.
             let (mark, mark_if_full) = (mark_of(self, source, label), mark_of(self, 0, 0));
             if !self.windows.add(window, mark, mark_if_full) {
                 continue;
             }
             is_new = true;
-            let Some(known) = self.sources.get_mut(source) else { continue };
-            let [young, _] = &mut known.windows;
+            let Some(remembered) = self.sources.get_mut(source) else { continue };
+            let [young, _] = &mut remembered.windows;
             *young += 1;
             if *young >= room_of_source {
                 self.age_source(source);
@@ -286,21 +301,22 @@ impl QuotationMemory {
     /// Makes the younger generation of a source the older one, and forgets the previous older one.
     fn age_source(&mut self, source: usize) {
         let room_of_source = self.source_room();
-        let Some(known) = self.sources.get_mut(source) else { return };
-        let [young, old] = known.windows;
-        known.generation += 1;
-        known.windows = [0, young];
+        let Some(remembered) = self.sources.get_mut(source) else { return };
+        let [young, old] = remembered.windows;
+        remembered.generation += 1;
+        remembered.windows = [0, young];
         if old == 0 {
             return;
         }
         let evicted = u64::try_from(old).unwrap_or(u64::MAX);
-        known.forgotten += evicted;
+        remembered.forgotten += evicted;
         self.forgotten += evicted;
-        *self.full.entry(known.name.clone()).or_default() += evicted;
+        *self.full.entry(remembered.name.clone()).or_default() += evicted;
         if let Some(new) = &mut self.new {
-            new.full.insert(known.name.clone(), 2 * room_of_source);
+            // The database keeps the texts of two full generations.
+            new.full.insert(remembered.name.clone(), 2 * room_of_source);
         }
-        let oldest = known.generation.saturating_sub(1);
+        let oldest = remembered.generation.saturating_sub(1);
         self.windows.retain(|mark| mark.source != source || mark.generation >= oldest);
     }
 
@@ -317,7 +333,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Marks the passage of one period: forgets what was not seen again since the previous call.
+    /// Ages all sources and the user's texts by one generation, as a caller does once per period: forgets the texts
+    /// that were not seen again since the call before the previous one.
     pub fn forget_stale(&mut self) {
         (0..self.sources.len()).for_each(|source| self.age_source(source));
         self.own.age();
@@ -328,11 +345,12 @@ impl QuotationMemory {
         }
     }
 
-    /// Forgets everything of a source, or of all sources and the user.
+    /// Forgets everything of a source, which may be the user, or with `None` of all sources and the user.
     pub fn clear(&mut self, source: Option<&str>) {
         match source {
             None => {
                 let new = self.new.take().map(|_| LearnedTexts::default());
+                // Clearing counts as forgetting, so that the memory is known to be incomplete.
                 *self = Self { new, forgotten: self.forgotten + 1, ..Self::with_room(self.room) };
             }
             Some(OWN) => {
@@ -352,16 +370,17 @@ impl QuotationMemory {
         }
     }
 
-    /// Returns how much of each source is remembered, including the user's own texts.
+    /// Returns how many windows of each source are remembered and forgotten, including the user's own texts. Sources
+    /// without any are left out.
     pub fn shares(&self) -> Vec<SourceShare> {
         let own = SourceShare { source: OWN.to_owned(), windows: self.own.len(), forgotten: 0 };
-        let of = |source: &RememberedSource| SourceShare {
+        let share_of = |source: &RememberedSource| SourceShare {
             source: source.name.clone(),
             windows: source.windows.iter().sum(),
             forgotten: source.forgotten,
         };
-        let all = std::iter::once(own).chain(self.sources.iter().map(of));
-        all.filter(|share| share.windows > 0 || share.forgotten > 0).collect()
+        let shares = std::iter::once(own).chain(self.sources.iter().map(share_of));
+        shares.filter(|share| share.windows > 0 || share.forgotten > 0).collect()
     }
 
     /// Returns the sources that forgot texts for lack of room since the last call, with the number of windows.
@@ -384,28 +403,30 @@ impl QuotationMemory {
         self.own.len() > 0 && QuotationQuery::new(texts).has_window(|window| self.own.has(window))
     }
 
-    /// Splits consecutive texts at the bounds of what has been seen, here or in one session.
+    /// Returns the spans of consecutive texts, split where a text remembered here or in `shown` (one session) begins or
+    /// ends to be quoted: for each text, spans that cover it.
     pub(crate) fn spans_of(&self, texts: &[&str], shown: Option<&SessionTexts>) -> Vec<Vec<QuotationSpan>> {
         let session = shown.filter(|shown| !shown.windows.is_empty());
         if self.windows.is_empty() && session.is_none() {
             return texts.iter().map(|text| split_spans(text, Vec::new(), &[])).collect();
         }
-        let known = self.labels.len();
+        // The labels of the session are numbered after those of this memory.
+        let own_labels = self.labels.len();
         let labels: Vec<&Value> =
             self.labels.iter().chain(session.iter().flat_map(|shown| &shown.labels)).collect();
-        let found = QuotationQuery::new(texts).find_marked(|window, marks| {
+        let quotations = QuotationQuery::new(texts).find_marked(|window, marks| {
             marks.extend(self.windows.get(window).iter().map(|mark| mark.label));
             marks.extend(
                 session
                     .into_iter()
                     .flat_map(|session| session.windows.get(window))
-                    .map(|mark| known + mark.label),
+                    .map(|mark| own_labels + mark.label),
             );
         });
-        texts.iter().zip(found).map(|(text, found)| split_spans(text, found, &labels)).collect()
+        texts.iter().zip(quotations).map(|(text, found)| split_spans(text, found, &labels)).collect()
     }
 
-    /// Splits a text at the bounds of what has been seen.
+    /// Returns the spans of a text, split where a remembered text begins or ends to be quoted.
     pub fn spans(&self, text: &str) -> Vec<QuotationSpan> {
         self.spans_of(&[text], None).pop().unwrap_or_default()
     }
@@ -461,7 +482,8 @@ impl SessionTexts {
     }
 }
 
-/// Splits a text into spans, each of which was seen with the same labels throughout.
+/// Splits a text into consecutive spans, each quoted with the same labels throughout. `found` are the quoted ranges,
+/// which may overlap, each with the index of its label in `labels`.
 fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> Vec<QuotationSpan> {
     if text.is_empty() {
         return Vec::new();
@@ -494,22 +516,23 @@ fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Val
             let count = open.entry(label).or_default();
             *count = if begins { *count + 1 } else { count.saturating_sub(1) };
         }
-        let known = open.iter().filter(|(_, count)| **count > 0);
-        let mut here: Vec<Value> = Vec::new();
-        for label in known.filter_map(|(label, _)| labels.get(*label)) {
-            if !here.contains(label) {
-                here.push((*label).clone());
+        let open_labels = open.iter().filter(|(_, count)| **count > 0);
+        let mut span_labels: Vec<Value> = Vec::new();
+        for label in open_labels.filter_map(|(label, _)| labels.get(*label)) {
+            if !span_labels.contains(label) {
+                span_labels.push((*label).clone());
             }
         }
         match spans.last_mut() {
-            Some(last) if last.labels == here => last.range.end = end,
-            _ => spans.push(QuotationSpan { range: start..end, labels: here }),
+            Some(last) if last.labels == span_labels => last.range.end = end,
+            _ => spans.push(QuotationSpan { range: start..end, labels: span_labels }),
         }
     }
     limit_spans(spans)
 }
 
-/// Limits the number of spans: the last ones merge into one that carries the labels of all.
+/// Limits the number of spans, since their bounds reveal what was compared: the last ones merge into one that carries
+/// the labels of all.
 fn limit_spans(mut spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
     if spans.len() <= MAX_SPANS {
         return spans;
@@ -527,16 +550,16 @@ fn limit_spans(mut spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
     spans
 }
 
-/// Returns the most bits that the cuts of a text reveal about what was compared: whether there are any, how many, and
-/// where.
+/// Returns the greatest number of bits that the spans of a text reveal about the remembered texts: whether it has
+/// quotations, how many, and where they end.
 pub(crate) fn revealed_bits(text: &str, spans: &[QuotationSpan]) -> u32 {
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_add(1);
     let cuts = u32::try_from(spans.len().saturating_sub(1)).unwrap_or(u32::MAX);
-    let places = u32::BITS - length.leading_zeros();
+    let bits_of_place = u32::BITS - length.leading_zeros();
     match spans.iter().any(|span| !span.labels.is_empty()) {
         false => 1,
         // Each piece reveals whether it is hidden, and where it ends.
-        true => (cuts + 1).saturating_mul(places + 1),
+        true => (cuts + 1).saturating_mul(bits_of_place + 1),
     }
 }
 

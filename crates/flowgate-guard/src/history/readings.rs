@@ -54,14 +54,17 @@ pub(super) enum ComparisonSide {
     Compared,
 }
 
-/// A text at each level of decoding. The first entry is the text as written.
+/// The readings of a text. Those that are not decoded are computed when they are requested.
 #[derive(Debug)]
 pub(super) struct Readings {
+    /// The text at each level of decoding; the first entry is the text as written.
     decoded: Vec<Arc<Vec<SourceChar>>>,
     side: ComparisonSide,
 }
 
 impl Readings {
+    /// Decodes a text as often as it contains base64, up to [`DEPTH`] times. `side` says whether the text is
+    /// remembered or compared with remembered ones, which bounds how far it may grow.
     pub(super) fn of(text: &str, side: ComparisonSide) -> Self {
         let mut decoded = vec![Arc::new(source_chars(text))];
         while decoded.len() <= DEPTH
@@ -86,14 +89,15 @@ impl Readings {
         self.decoded.last().cloned().unwrap_or_default()
     }
 
-    /// Replaces characters that the normal form does not bring into ASCII; `None` if nothing changes.
+    /// Returns the decoded text with each letter that the normal form does not bring into ASCII replaced by its ASCII
+    /// `letters`, unless they are longer than [`ComparisonSide`] permits; `None` if nothing changes.
     fn transliterated(&self, letters: impl Fn(char) -> Option<String>) -> Option<Vec<SourceChar>> {
         let last = self.last();
         let is_replaced = |char: &SourceChar| is_foreign(char.c) && letters(char.c).is_some();
         if !last.iter().any(is_replaced) {
             return None;
         }
-        let (mut read, mut has_changed) = (Vec::with_capacity(last.len()), false);
+        let (mut replaced, mut has_changed) = (Vec::with_capacity(last.len()), false);
         let per_byte = match self.side {
             ComparisonSide::Remembered => 2,
             ComparisonSide::Compared => 1,
@@ -103,12 +107,12 @@ impl Readings {
             match plain.filter(|plain| plain.len() <= per_byte * char.c.len_utf8()) {
                 Some(plain) => {
                     has_changed = true;
-                    read.extend(plain.chars().map(|c| SourceChar { c, ..*char }));
+                    replaced.extend(plain.chars().map(|c| SourceChar { c, ..*char }));
                 }
-                None => read.push(*char),
+                None => replaced.push(*char),
             }
         }
-        has_changed.then_some(read)
+        has_changed.then_some(replaced)
     }
 }
 
@@ -121,17 +125,18 @@ fn is_foreign(c: char) -> bool {
     is_foreign
 }
 
-/// Returns the ASCII letters that look like a character.
+/// Returns the ASCII letters and digits that look like a character (its skeleton in UTS 39); `None` if there are
+/// none.
 fn confusable_ascii(c: char) -> Option<String> {
-    let of = |c: char| -> Option<String> {
+    let ascii_skeleton = |c: char| -> Option<String> {
         let mut buffer = [0; 4];
         let plain: String = skeleton(c.encode_utf8(&mut buffer)).filter(|c| !is_combining_mark(*c)).collect();
         plain.chars().all(|c| c.is_ascii_alphanumeric()).then_some(plain).filter(|plain| !plain.is_empty())
     };
-    let plain = of(c)?;
+    let plain = ascii_skeleton(c)?;
     // An upper-case `I` looks like a lower-case `l`, and is read as `i`.
     match plain.as_str() {
-        "l" if c.is_uppercase() => c.to_lowercase().next().and_then(of).or(Some(plain)),
+        "l" if c.is_uppercase() => c.to_lowercase().next().and_then(ascii_skeleton).or(Some(plain)),
         _ => Some(plain),
     }
 }
@@ -142,12 +147,12 @@ fn transliteration(c: char) -> Option<String> {
     Some(plain).filter(|plain| !plain.is_empty())
 }
 
-/// Decodes runs of base64; `None` if no run decodes to text.
-fn decode_base64(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
+/// Replaces each run of base64 by the text that it encodes; `None` if no run decodes to text.
+fn decode_base64(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
     // Most texts have no base64: the copy is made at the first run.
-    let (mut read, mut at): (Option<Vec<SourceChar>>, usize) = (None, 0);
-    while let Some(char) = all.get(at) {
-        let rest = all.get(at..).unwrap_or_default();
+    let (mut output, mut at): (Option<Vec<SourceChar>>, usize) = (None, 0);
+    while let Some(char) = chars.get(at) {
+        let rest = chars.get(at..).unwrap_or_default();
         let (run, length) = match sextet(char.c) {
             Some(_) => base64_run(rest),
             None => (Vec::new(), 1),
@@ -155,26 +160,27 @@ fn decode_base64(all: &[SourceChar]) -> Option<Vec<SourceChar>> {
         // The run may begin up to three characters late: preceding text may use the same alphabet.
         let decoded = (0..4).find_map(|skipped| Some((skipped, decode_base64_run(run.get(skipped..)?)?)));
         match decoded {
-            Some((skipped, said)) => {
-                let read = read.get_or_insert_with(|| all.get(..at).unwrap_or_default().to_vec());
-                read.extend(rest.iter().take(skipped));
-                read.extend(said);
+            Some((skipped, text)) => {
+                let output = output.get_or_insert_with(|| chars.get(..at).unwrap_or_default().to_vec());
+                output.extend(rest.iter().take(skipped));
+                output.extend(text);
             }
             None => {
-                if let Some(read) = &mut read {
-                    read.extend(rest.iter().take(length));
+                if let Some(output) = &mut output {
+                    output.extend(rest.iter().take(length));
                 }
             }
         }
         at += length;
     }
-    read.map(|mut read| {
-        read.shrink_to_fit();
-        read
+    output.map(|mut output| {
+        output.shrink_to_fit();
+        output
     })
 }
 
-/// Returns the six bits of a character of base64, in the standard or the URL-safe alphabet.
+/// Returns the six bits of a character of base64, in the standard or the URL-safe alphabet. `None` for any other
+/// character.
 fn sextet(c: char) -> Option<u8> {
     let number = match c {
         'A'..='Z' => u32::from(c) - u32::from('A'),
@@ -187,8 +193,8 @@ fn sextet(c: char) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// Returns the run of base64 that begins here, and its length in characters with line breaks. A run that is too short
-/// is empty.
+/// Returns the run of base64 at the beginning of `rest`: the six bits of each character with the character, and the
+/// length of the run in characters, line breaks included. A run that is too short is returned empty.
 fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
     let mut run: Vec<(u8, SourceChar)> = Vec::new();
     let mut at = 0;
@@ -207,8 +213,8 @@ fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
         let gap = rest.iter().skip(at).take_while(|char| char.c.is_ascii_whitespace());
         let (mut length, mut ends_line) = (0, false);
         gap.for_each(|char| (length, ends_line) = (length + 1, ends_line || char.c == '\n'));
-        let goes_on = rest.get(at + length).is_some_and(|char| sextet(char.c).is_some());
-        if !ends_line || !goes_on {
+        let has_next_line = rest.get(at + length).is_some_and(|char| sextet(char.c).is_some());
+        if !ends_line || !has_next_line {
             return (run, at);
         }
         at += length;
@@ -218,9 +224,9 @@ fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
 /// Decodes a run of base64, given as six-bit values with the characters that they come from. Each decoded character
 /// refers to the source bytes that encode it.
 ///
-/// Bytes that are not UTF-8, and control characters other than white space, are unreadable. Of the decoded characters, a
-/// block of [`BLOCK`] is kept, without the unreadable ones, if at least three quarters of it are readable: binary data
-/// is not text. Returns `None` if fewer than [`SHORTEST`] bytes of text remain.
+/// Bytes that are not UTF-8, and control characters other than white space, are unreadable. The decoded characters are
+/// divided into blocks of [`BLOCK`]. The text consists of the readable characters of the blocks of which at least three
+/// quarters are readable: binary data is not text. Returns `None` if the text has fewer than [`SHORTEST`] bytes.
 fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
     let bytes: Vec<u8> = run
         .chunks(4)
@@ -231,21 +237,23 @@ fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
             bytes.into_iter().take(four.len() * 6 / 8)
         })
         .collect();
-    let mut found: Vec<Option<SourceChar>> = Vec::with_capacity(bytes.len());
+    // `None` is unreadable.
+    let mut decoded: Vec<Option<SourceChar>> = Vec::with_capacity(bytes.len());
     let mut from = 0;
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             // The characters that spell these bytes.
             let to = from + c.len_utf8();
             let (first, last) = (run.get(from * 8 / 6)?.1, run.get((to * 8 - 1) / 6)?.1);
-            let is_read = !c.is_control() || c.is_ascii_whitespace();
-            found.push(is_read.then_some(SourceChar { c, start: first.start, end: last.end }));
+            let is_readable = !c.is_control() || c.is_ascii_whitespace();
+            decoded.push(is_readable.then_some(SourceChar { c, start: first.start, end: last.end }));
             from = to;
         }
-        found.extend((!chunk.invalid().is_empty()).then_some(None));
+        decoded.extend((!chunk.invalid().is_empty()).then_some(None));
         from += chunk.invalid().len();
     }
-    let readable = found.chunks(BLOCK).filter(|block| block.iter().flatten().count() * 4 >= block.len() * 3);
+    let readable =
+        decoded.chunks(BLOCK).filter(|block| block.iter().flatten().count() * 4 >= block.len() * 3);
     let text: Vec<SourceChar> = readable.flatten().flatten().copied().collect();
     (text.iter().map(|char| char.c.len_utf8()).sum::<usize>() >= SHORTEST).then_some(text)
 }

@@ -30,6 +30,8 @@ pub(super) type WindowFingerprint = [u16; 3];
 type WindowSet = HashSet<WindowFingerprint, RandomState>;
 type WindowMap<V> = HashMap<WindowFingerprint, V, RandomState>;
 
+/// Returns the product of two numbers modulo [`PRIME`], a Mersenne prime: the bits above the 61st are added to those
+/// below.
 fn multiply_mod(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     let low = u64::try_from(product & u128::from(PRIME)).unwrap_or_default();
@@ -76,16 +78,17 @@ impl RecentWindows {
         self.young.contains(window) || self.old.contains(window)
     }
 
-    /// Adds windows. Whenever the younger generation holds `most`, the older one is forgotten.
-    pub(super) fn add(&mut self, bytes: &[u8], most: usize) {
+    /// Adds the windows of a text. Whenever the younger generation has `limit` windows, the set [ages](Self::age).
+    pub(super) fn add(&mut self, bytes: &[u8], limit: usize) {
         for window in windows(bytes) {
-            if self.young.len() >= most {
+            if self.young.len() >= limit {
                 self.age();
             }
             self.young.insert(window);
         }
     }
 
+    /// Forgets the older generation, and makes the younger one the older one.
     pub(super) fn age(&mut self) {
         self.old = std::mem::take(&mut self.young);
     }
@@ -103,12 +106,14 @@ pub(super) struct WindowMark {
     pub(super) label: usize,
 }
 
-/// Windows with their marks.
+/// Windows with their marks. Many windows have the same set of marks, so each set is stored once and has a number.
 #[derive(Debug, Default)]
 pub(super) struct MarkedWindows {
+    /// The number of the set of marks of each window.
     sets: WindowMap<u16>,
-    /// The marks of each set, and the number of each set.
+    /// The marks of each set, by its number.
     marks: Vec<Vec<WindowMark>>,
+    /// The number of each set, by its marks.
     numbers: HashMap<Vec<WindowMark>, u16>,
 }
 
@@ -135,7 +140,7 @@ impl MarkedWindows {
             return false;
         }
         let mut marks = before.to_vec();
-        // For one source and label, the younger generation suffices.
+        // The new mark replaces that of the older generation of the same source and label.
         marks.retain(|known| (known.source, known.label) != (mark.source, mark.label));
         marks.push(mark);
         let set = self.set_number(marks).unwrap_or_else(|| self.insert_set(vec![instead]));
@@ -143,6 +148,7 @@ impl MarkedWindows {
         true
     }
 
+    /// Returns the number of a set of marks; `None` if the set is new and there is no room for another.
     fn set_number(&mut self, marks: Vec<WindowMark>) -> Option<u16> {
         if let Some(known) = self.numbers.get(&marks) {
             return Some(*known);
@@ -161,7 +167,7 @@ impl MarkedWindows {
         number
     }
 
-    /// Forgets all marks for which `stays` is false.
+    /// Forgets all marks for which `stays` is false, and the windows without a mark. Renumbers the sets.
     pub(super) fn retain(&mut self, stays: impl Fn(&WindowMark) -> bool) {
         let old = std::mem::take(&mut self.marks);
         self.numbers.clear();
@@ -182,31 +188,33 @@ impl MarkedWindows {
     }
 }
 
-/// Returns the marked byte ranges of a normalized text, in order.
+/// Returns the byte ranges of a normalized text that are covered by windows with a mark, in the order of their
+/// beginnings. Windows with the same mark that overlap or touch form one range. `marks` adds the marks of a window to
+/// the vector.
 pub(super) fn marked_ranges<M: Copy + Ord>(
     bytes: &[u8],
     mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
 ) -> Vec<(Range<usize>, M)> {
-    let mut all: Vec<(Range<usize>, M)> = Vec::new();
+    let mut ranges: Vec<(Range<usize>, M)> = Vec::new();
     let mut last_range_of: BTreeMap<M, usize> = BTreeMap::new();
-    let mut here = Vec::new();
+    let mut window_marks = Vec::new();
     for (start, window) in windows(bytes).enumerate() {
-        here.clear();
-        marks(&window, &mut here);
-        for mark in &here {
+        window_marks.clear();
+        marks(&window, &mut window_marks);
+        for mark in &window_marks {
             let open = last_range_of
                 .get(mark)
-                .and_then(|at| all.get_mut(*at))
+                .and_then(|at| ranges.get_mut(*at))
                 .filter(|(range, _)| range.end >= start);
             if let Some((range, _)) = open {
                 range.end = start + SHORTEST;
                 continue;
             }
-            last_range_of.insert(*mark, all.len());
-            all.push((start..start + SHORTEST, *mark));
+            last_range_of.insert(*mark, ranges.len());
+            ranges.push((start..start + SHORTEST, *mark));
         }
     }
-    all
+    ranges
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Extracts words, numbers, dates and times from a text, in one canonical spelling each. `index` compares values by
-//! them.
+//! Extracts words, numbers, dates and times from a text, each in one canonical spelling. `index` finds by them where a
+//! value of a call was stated before.
 //!
 //! A model rarely passes a value to a tool in the spelling that it read: `May 19th` becomes `2024-05-19`, `$1,200`
 //! becomes `1200.0`. Values are therefore compared by their meaning.
@@ -36,6 +36,7 @@ const MONTHS: [&str; 12] = [
 pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     let mut words = Vec::new();
     let mut start = None;
+    // A space after the end closes the last word.
     for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
         match (c.is_alphanumeric(), start) {
             (true, None) => start = Some(at),
@@ -51,8 +52,8 @@ pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     words
 }
 
-/// Returns a decimal number in its shortest spelling. It works on digits, so that `98.70` equals `98.7`, and numbers
-/// that a float cannot distinguish differ. `None` for anything but a plain decimal.
+/// Returns a decimal number in its shortest spelling; `None` for anything but a plain decimal. Compares digits, not
+/// floats: `98.70` equals `98.7`, and numbers that a float cannot distinguish differ.
 pub(super) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
     let (sign, digits) = spelled.strip_prefix('-').map_or(("", spelled), |digits| ("-", digits));
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
@@ -137,7 +138,9 @@ fn ordinal(word: &str) -> Option<u8> {
     parse_in_range(digits, 1, 31)
 }
 
-/// Parses `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`.
+/// Parses a time of day that begins with `word`: `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`. `minute` is the next word
+/// if a colon precedes it; `next` and `after` are the next two words, which may be `am` or `pm`. `None` if no time
+/// begins there.
 fn parse_time(
     word: &str,
     minute: Option<&str>,
@@ -172,7 +175,8 @@ fn parse_time(
     Some(StatedValue::Time { hour: to_24(parse_in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
 }
 
-/// Parses the number whose integer part is this word, with thousands groups and decimals and without its sign.
+/// Parses the number whose integer part begins with the word at `range`, with its thousands groups and decimals and
+/// without its sign. Returns `None` if the digits are part of a longer word, date, time or version.
 fn spelled_number(text: &str, range: &Range<usize>) -> Option<StatedValue> {
     let digits = text.get(range.clone())?;
     if !digits.bytes().all(|b| b.is_ascii_digit()) {

@@ -20,7 +20,7 @@ const MAX_TEXT_PARTS: usize = 200;
 /// The index of a text in [`RegionIndex`].
 type IndexedTextId = usize;
 
-/// A text with its region.
+/// A string, a number or a key of the trace, with its region.
 #[derive(Debug)]
 struct IndexedText {
     event: EventId,
@@ -32,6 +32,7 @@ struct IndexedText {
 #[derive(Debug, Default)]
 pub(crate) struct RegionIndex {
     pieces: Vec<IndexedText>,
+    /// The texts that state each number, date or time.
     facts: HashMap<StatedValue, Vec<IndexedTextId>>,
     /// The positions where each word begins.
     words: HashMap<String, Vec<(IndexedTextId, usize)>>,
@@ -54,7 +55,8 @@ pub(crate) enum ValueOrigin {
 pub(crate) type RegionFilter<'a> = dyn Fn(EventId, NodeId) -> bool + 'a;
 
 impl RegionIndex {
-    /// Adds the content of an event. A call that the model wrote is not a source of new values.
+    /// Adds the content of an event: its texts and numbers, and which messages are instructions of the user and the
+    /// operator. A call that the model wrote is not a source of new values.
     pub(crate) fn add(&mut self, trace: &Trace, id: EventId) {
         let Some(event) = trace.event(id) else { return };
         match &event.body {
@@ -71,6 +73,7 @@ impl RegionIndex {
             match &labelled.content {
                 NodeContent::Scalar(Value::String(text)) => self.add_text(id, node, text),
                 NodeContent::Scalar(Value::Number(n)) => self.add_text(id, node, &n.to_string()),
+                // `true`, `false` and null say nothing about where a value comes from.
                 NodeContent::Scalar(_) | NodeContent::List => {}
                 NodeContent::Map => {
                     // Keys are part of the map's structure.
@@ -84,12 +87,13 @@ impl RegionIndex {
         }
     }
 
+    /// Adds one text: its words, and the values that it states, each once.
     fn add_text(&mut self, event: EventId, node: NodeId, text: &str) {
         let piece = self.pieces.len();
         for fact in stated_values(&text.to_lowercase()) {
-            let known = self.facts.entry(fact).or_default();
-            if known.last() != Some(&piece) {
-                known.push(piece);
+            let pieces = self.facts.entry(fact).or_default();
+            if pieces.last() != Some(&piece) {
+                pieces.push(piece);
             }
         }
         for (word, range) in words(text) {
@@ -99,6 +103,7 @@ impl RegionIndex {
     }
 
     /// Whether a value contains a number, a code or an address of at least six bytes that a usable region states.
+    /// Shorter ones recur by chance. A value that is found nowhere as a whole may still quote a region in this way.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_PLACES).any(|word| {
@@ -113,7 +118,8 @@ impl RegionIndex {
         }
     }
 
-    /// Finds the regions that a value comes from: as a whole, or else part by part.
+    /// Finds the regions that a value comes from: as a whole, or else part by part. If several regions state a part,
+    /// the one with the lowest label is taken; only regions that `usable` accepts count.
     pub(crate) fn find(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> ValueOrigin {
         match value {
             Value::Null => ValueOrigin::Empty,
@@ -132,6 +138,7 @@ impl RegionIndex {
     }
 
     /// Finds the regions that a text comes from: as a whole, as a date, time or number, or else sentence by sentence.
+    /// Only regions that `usable` accepts count.
     fn find_text(&self, trace: &Trace, text: &str, usable: &RegionFilter<'_>) -> ValueOrigin {
         let text = text.trim();
         if text.is_empty() {
@@ -174,17 +181,17 @@ impl RegionIndex {
         }))
     }
 
-    /// Finds a region that states a number, a date or a time. A region that names the day without a year also states a
-    /// date, if some usable region contains the year.
+    /// Finds a region that states a number, a date or a time. A region that names the day without a year also states
+    /// a date, if some usable region contains the year. Only regions that `usable` accepts count.
     fn find_fact(&self, trace: &Trace, fact: &StatedValue, usable: &RegionFilter<'_>) -> ValueOrigin {
         let exact = self.facts.get(fact).into_iter().flatten().copied();
-        let is_said = |year: &u16| {
+        let is_stated = |year: &u16| {
             let places = self.words.get(&year.to_string()).into_iter().flatten();
             let pieces = places.filter_map(|(piece, _)| self.pieces.get(*piece));
             pieces.take(MAX_PLACES).any(|piece| usable(piece.event, piece.node))
         };
         let any_year = match fact {
-            StatedValue::Date { year: Some(year), month, day } if is_said(year) => {
+            StatedValue::Date { year: Some(year), month, day } if is_stated(year) => {
                 self.facts.get(&StatedValue::Date { year: None, month: *month, day: *day })
             }
             _ => None,
@@ -194,7 +201,7 @@ impl RegionIndex {
             .map_or(ValueOrigin::Derived, |region| ValueOrigin::In(vec![region]))
     }
 
-    /// Returns the lowest usable region that contains the phrase.
+    /// Returns the lowest usable region that contains the phrase; `None` if none does.
     fn find_phrase(
         &self,
         trace: &Trace,
@@ -213,12 +220,13 @@ impl RegionIndex {
         // The number of examined positions is bounded: a word that occurs everywhere identifies little.
         let pieces = places.iter().take(MAX_PLACES).filter_map(|(piece, start)| {
             let at = start.checked_sub(offset)?;
-            self.pieces.get(*piece).filter(|known| occurs_at(&known.text, at, needle)).map(|_| *piece)
+            self.pieces.get(*piece).filter(|indexed| occurs_at(&indexed.text, at, needle)).map(|_| *piece)
         });
         self.lowest_region(trace, pieces, usable)
     }
 
-    /// Returns the region with the lowest label; among incomparable ones, the first.
+    /// Returns the usable region of these texts with the lowest label; among incomparable ones, the first. `None` if
+    /// none is usable.
     fn lowest_region(
         &self,
         trace: &Trace,
@@ -233,7 +241,7 @@ impl RegionIndex {
                 .and_then(|event| event.document.node(piece.node))
                 .map(|node| node.label);
             let Some(label) = label.filter(|_| usable(piece.event, piece.node)) else { continue };
-            if best.as_ref().is_none_or(|(_, known)| label.flows_to(known) && !known.flows_to(&label)) {
+            if best.as_ref().is_none_or(|(_, lowest)| label.flows_to(lowest) && !lowest.flows_to(&label)) {
                 best = Some((region, label));
             }
         }
@@ -249,6 +257,7 @@ pub(crate) fn seen_filter<'a>(
     move |event, _| trace.has_seen(place, event)
 }
 
+/// Returns the origin of a value with these parts: the regions of all parts, or derived if a part is.
 fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     let mut regions = Vec::new();
     for part in parts {
@@ -261,7 +270,8 @@ fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     if regions.is_empty() { ValueOrigin::Empty } else { ValueOrigin::In(regions) }
 }
 
-/// Parses a text that consists only of a date and a time: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`.
+/// Parses a text that consists only of a date, a time, or both: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`. Returns
+/// one value for each; `None` for any other text.
 fn parse_date_time(text: &str) -> Option<Vec<StatedValue>> {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let date = shape.starts_with("0000-00-00");
@@ -288,7 +298,8 @@ enum PhraseKind {
     Address,
 }
 
-/// Whether `needle` is at `at`, up to white space, and is not part of a longer word, number or address.
+/// Whether `text` has `needle` at the byte `at`, and not as a part of a longer word, number or address. Runs of white
+/// space are equal; upper and lower case are equal only in plain words.
 fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     let kind = match needle {
         _ if needle.contains(char::is_whitespace) => PhraseKind::Words,
@@ -338,7 +349,8 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     !extends_left(before, &kind) && !extends_right(after, &kind)
 }
 
-/// Returns whether the text before a match makes the match part of a longer word, number or address.
+/// Returns whether the text before a match makes the match part of a longer word, number or address. What counts as
+/// part of it depends on the `kind` of the phrase.
 fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     // `site.org` is the destination of `https://site.org`.
     let before = match kind {
@@ -363,7 +375,8 @@ fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     }
 }
 
-/// Returns whether the text after a match makes the match part of a longer word, number or address.
+/// Returns whether the text after a match makes the match part of a longer word, number or address. What counts as
+/// part of it depends on the `kind` of the phrase.
 fn extends_right(after: &str, kind: &PhraseKind) -> bool {
     let mut right = after.chars();
     let ends = |next: Option<char>| next.is_none_or(|c| c.is_whitespace() || ">)]}\"'`".contains(c));

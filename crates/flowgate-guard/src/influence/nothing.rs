@@ -1,10 +1,11 @@
 //! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and
 //! that everything above their label is hidden from the model.
 //!
-//! The safest method without questions, and the least useful one. Its guarantee holds if the model is shown only what
-//! this method leaves visible. A recorded call was generated from the full context, so on a log the method estimates
-//! what *could* have been written: a value that only hidden regions state could not, and the call is denied as one that
-//! would never have been proposed. A value that no region states is attributed to the model.
+//! It is the safest method that asks no questions, and the least useful one. Its guarantee holds if the model is shown
+//! only what this method leaves visible. A recorded call was generated from the full context, so on a log the method
+//! estimates whether the model *could* have written the call without the hidden regions. It could not if only hidden
+//! regions state a value; then the call is denied. A value that no region states counts as the model's own, and depends
+//! on the messages of the user and the operator.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, CallDependency};
@@ -32,6 +33,7 @@ impl InfluenceMethod for NothingMethod {
     }
 }
 
+/// The regions of one session.
 #[derive(Debug, Default)]
 struct NothingSession {
     index: RegionIndex,
@@ -55,7 +57,7 @@ impl AttributionSession for NothingSession {
         let instructions: Vec<_> =
             self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
         let own_words =
-            instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |all, l| all.join(&l));
+            instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |own, l| own.join(&l));
         let visible =
             |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_words));
         let hidden_only = |event, node| seen(event, node) && !visible(event, node);
@@ -66,7 +68,7 @@ impl AttributionSession for NothingSession {
                 ValueOrigin::Derived => match self.index.find(trace, value, &seen) {
                     ValueOrigin::In(_) => CallDependency::Hidden,
                     _ if self.index.quotes(trace, value, &hidden_only) => CallDependency::Hidden,
-                    // Attributed to what is visible, as no region is known to state it.
+                    // No region is known to state the value: the model wrote it from what is visible.
                     ValueOrigin::Empty | ValueOrigin::Derived => {
                         CallDependency::Regions(instructions.clone())
                     }
@@ -75,9 +77,9 @@ impl AttributionSession for NothingSession {
             (name.clone(), source)
         });
         let arguments = arguments.collect();
-        let all = (0..trace.len()).map(EventId).filter_map(|id| Some((id, trace.event(id)?)));
+        let events = (0..trace.len()).map(EventId).filter_map(|id| Some((id, trace.event(id)?)));
         let regions =
-            all.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));
+            events.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));
         let hidden = regions.filter(|(e, n)| seen(*e, *n) && !visible(*e, *n)).count();
         Attribution { method: "nothing", decision: CallDependency::Regions(instructions), arguments, hidden }
     }

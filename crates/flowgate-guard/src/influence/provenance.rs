@@ -1,13 +1,14 @@
 //! Implements the influence method `provenance`: a call depends on the regions whose values recur in its arguments.
 //!
 //! Each value is looked up in the regions that the agent has seen: verbatim, or as a number, date or time. If several
-//! regions state it, the lowest one is taken. A value that is found nowhere was derived, so it depends on everything.
+//! regions state it, the one with the lowest label is taken. A value that is found nowhere was derived, so it depends
+//! on everything.
 //!
 //! The method tracks data flow, not control flow. The arguments do not show why a tool was chosen or called at all; the
 //! method *assumes* that both follow from the messages of the user and the operator. A call that an injection requested
-//! is therefore attributed to trusted regions if these state all of its values as well. The method is an estimate,
-//! suited to asking fewer questions about an honest model, until the call is regenerated from a context in which the
-//! other regions are hidden.
+//! is therefore attributed to trusted regions if these state all of its values as well. So the
+//! method is an estimate, suited to asking fewer questions about an honest model. The attribution is certain only once the
+//! call was generated again from a context in which all other regions are hidden.
 
 use flowgate::monitor::{Attribution, CallDependency};
 use flowgate::trace::{EventBody, EventId, Trace, TraceEntry};
@@ -33,6 +34,7 @@ impl InfluenceMethod for ProvenanceMethod {
     }
 }
 
+/// The regions of one session.
 #[derive(Debug, Default)]
 struct ProvenanceSession {
     index: RegionIndex,

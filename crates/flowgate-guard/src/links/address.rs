@@ -1,8 +1,9 @@
-//! Writes a permitted address in its canonical form.
+//! Writes an address in its canonical form, in which it is judged and, if it is permitted, appears in the cleaned text.
+//! `segment` calls this file.
 //!
-//! The judged address and the written one are the same. An address is parsed as a browser does, and written with
-//! letters, digits and the few signs that no renderer takes for an end, an emphasis or an entity; everything else is
-//! percent-encoded. With white space on both sides, no renderer finds a longer or a shorter address in it.
+//! An address is parsed as a browser does, and written with letters, digits and the few signs that no renderer takes
+//! for an end, an emphasis or an entity; everything else is percent-encoded. With white space on both sides, no
+//! renderer finds a longer or a shorter address in it.
 
 use url::{Host, Url};
 
@@ -21,44 +22,46 @@ const ENTITIES: &[&str] = &[
 
 /// Returns the canonical form of a web address; `None` if it has none.
 pub(super) fn canonical_web_address(text: &str) -> Option<String> {
-    let read = parse_url(text)?;
-    let mut written = format!("{}://{}", read.scheme(), read.host_str()?);
-    if let Some(port) = read.port() {
+    let url = parse_url(text)?;
+    let mut written = format!("{}://{}", url.scheme(), url.host_str()?);
+    if let Some(port) = url.port() {
         written.push_str(&format!(":{port}"));
     }
-    // If the top-level domain is unknown, some renderers look for a known one in the path and link that: such a path is
-    // encoded more strictly.
-    let is_known = read
+    // If the top-level domain is unknown, some renderers search the path for a host name with a known one and make a
+    // link of that: such a path is encoded more strictly.
+    let is_known = url
         .host_str()
         .and_then(|host| host.rsplit('.').next())
         .is_some_and(super::host_names::is_in_root_zone);
-    encode(read.path(), if is_known { UrlPart::Path } else { UrlPart::PathAfterUnknownDomain }, &mut written);
-    if let Some(query) = read.query().filter(|query| !query.is_empty()) {
+    encode(url.path(), if is_known { UrlPart::Path } else { UrlPart::PathAfterUnknownDomain }, &mut written);
+    if let Some(query) = url.query().filter(|query| !query.is_empty()) {
         written.push('?');
         encode(query, UrlPart::Query, &mut written);
     }
-    if let Some(fragment) = read.fragment().filter(|fragment| !fragment.is_empty()) {
+    if let Some(fragment) = url.fragment().filter(|fragment| !fragment.is_empty()) {
         written.push('#');
         encode(fragment, UrlPart::Query, &mut written);
     }
     // Parsing the canonical form again must give the same address.
     let parsed_again = self::parse_url(&written)?;
-    (written.len() <= MAX_LENGTH && parsed_again.as_str() == written && parsed_again.host() == read.host())
+    (written.len() <= MAX_LENGTH && parsed_again.as_str() == written && parsed_again.host() == url.host())
         .then_some(written)
 }
 
-/// Returns the canonical form of a mail address; `None` if it has none.
+/// Returns the canonical form of a mail address; `None` if it has none. The lengths are those that mail and host
+/// names may have.
 pub(super) fn canonical_mail_address(text: &str) -> Option<String> {
     let (local, domain) = text.split_once('@')?;
     let is_plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric()) && !part.is_empty();
     let domain = domain.to_ascii_lowercase();
     let is_host = domain.contains('.') && domain.split('.').all(is_label) && domain.len() <= 253;
-    let ends = domain.rsplit('.').next().is_some_and(super::host_names::is_top_level);
-    (is_host && ends && local.len() <= 64 && local.split(['.', '-', '_']).all(is_plain))
+    let has_top_level = domain.rsplit('.').next().is_some_and(super::host_names::is_top_level);
+    (is_host && has_top_level && local.len() <= 64 && local.split(['.', '-', '_']).all(is_plain))
         .then(|| format!("{local}@{domain}"))
 }
 
-/// Parses a web address with a plain host and without user information.
+/// Parses a web address with a plain host and without user information; `None` for any other text. An IPv6 host is
+/// refused: its brackets are signs of markup.
 fn parse_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let is_plain = match url.host()? {
@@ -70,16 +73,20 @@ fn parse_url(text: &str) -> Option<Url> {
     (matches!(url.scheme(), "http" | "https") && is_plain && !has_user).then_some(url)
 }
 
+/// Whether a text can be a label of a host name.
 fn is_label(label: &str) -> bool {
     let is_plain = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     is_plain && (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
 }
 
+/// The part of a URL to encode, which decides which signs may stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UrlPart {
+    /// A path after a host whose top-level domain is in the root zone.
     Path,
-    /// A path behind a host whose top-level domain is not in the root zone.
+    /// A path after a host whose top-level domain is not in the root zone.
     PathAfterUnknownDomain,
+    /// A query or a fragment.
     Query,
 }
 
@@ -93,6 +100,7 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
         let next = after.chars().next().unwrap_or(' ');
         let is_between = before.is_ascii_alphanumeric() && next.is_ascii_alphanumeric();
         let is_plain = match c {
+            // A letter is written as it is, unless it would complete an entity such as `&amp`.
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
             '%' => is_triplet(after),
             '/' => before != '/',
@@ -107,6 +115,7 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
         };
         if is_plain {
             written.push(c);
+        // In a query, a plus sign means a space.
         } else if c == '+' && part == UrlPart::Query {
             written.push_str("%20");
         } else {
@@ -118,16 +127,18 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
     }
 }
 
-/// Whether some renderer takes what follows a dot for the end of a host name.
+/// Whether some renderer takes the text after a dot for the last label of a host name.
 fn ends_name(after: &str) -> bool {
     let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(after.len());
     super::host_names::begins_top_level(after.get(..end).unwrap_or_default())
 }
 
+/// Whether a percent sign before this text begins an encoded byte.
 fn is_triplet(after: &str) -> bool {
     after.get(..2).is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
+/// Whether an ampersand before this text begins an HTML entity.
 fn begins_entity(rest: &str) -> bool {
     let head: String = rest.chars().take(8).collect::<String>().to_ascii_lowercase();
     ENTITIES.iter().any(|name| head.starts_with(name))

@@ -1,8 +1,9 @@
-//! Cleans a stream of text: takes it piece by piece, and returns the part that no later piece can change.
+//! Cleans a stream of text: takes the text piece by piece, and returns the cleaned text as far as no later piece can
+//! change it.
 //!
-//! It works on *segments*, the spans between white space and other characters that no address reaches across. In a
-//! segment that is too long to wait for, every sign that an address or a link needs is broken apart without further
-//! analysis.
+//! The unit of cleaning is the *segment*, a span between white space and other characters that no address reaches
+//! across. `segment` cleans each one. In a segment that is too long to wait for, every sign that an address or a link
+//! needs is broken apart without further analysis.
 
 use super::rendered::{for_each_normalized, is_boundary};
 use super::segment;
@@ -19,7 +20,7 @@ const MAX_REFUSED: usize = 100;
 pub struct Cleaner {
     /// Text that was received and not yet returned.
     pending: String,
-    /// How much of it was searched for the end of the segment, in bytes.
+    /// The number of bytes of `pending` that were searched for the end of the segment.
     searched: usize,
     writer: CleanedTextWriter,
     /// Inside a long segment: the previous visible character, folded.
@@ -28,6 +29,7 @@ pub struct Cleaner {
     is_after_dots: bool,
     /// The addresses and signs that were refused.
     refused: Vec<String>,
+    /// Whether all further text is held back because an address cannot be judged yet.
     is_held: bool,
 }
 
@@ -66,7 +68,8 @@ impl Cleaner {
     }
 
     /// Cleans the pending text, segment by segment, as far as no later piece can change the result. The rest stays
-    /// pending.
+    /// pending, unless `is_last` is set, because then no piece follows. Stops for good at an address that cannot be
+    /// judged yet. `judge` decides on each address.
     fn advance(&mut self, is_last: bool, judge: LinkJudge<'_>) {
         let pending = std::mem::take(&mut self.pending);
         let mut at = 0;
@@ -74,11 +77,12 @@ impl Cleaner {
             if is_boundary(c) {
                 self.long = None;
                 self.is_after_dots &= c != '\n';
-                let is_kept = !c.is_control() || matches!(c, '\n' | '\r' | '\t');
-                self.writer.push(if is_kept { c } else { ' ' });
+                let is_plain_space = !c.is_control() || matches!(c, '\n' | '\r' | '\t');
+                self.writer.push(if is_plain_space { c } else { ' ' });
                 at += c.len_utf8();
                 continue;
             }
+            // The rest of a segment that is too long is cleaned sign by sign.
             if let Some(before) = self.long {
                 self.long = Some(self.writer.push_in_long_segment(c, before));
                 at += c.len_utf8();
@@ -118,6 +122,8 @@ impl Cleaner {
     }
 }
 
+/// Returns the end of the segment at the beginning of `rest`, of which the first `from` bytes were searched already;
+/// `None` if the segment continues in the next piece.
 fn segment_end(rest: &str, from: usize) -> Option<usize> {
     // `from` is a character boundary, since pieces are whole texts.
     rest.get(from..)?.char_indices().find(|(_, c)| is_boundary(*c)).map(|(at, _)| from + at)
@@ -132,8 +138,9 @@ fn after_segment(rest: &str, end: usize) -> Option<char> {
     after.filter(|c| !c.is_whitespace() && !c.is_control())
 }
 
-/// Returns the end of `](`, an address and `)` with single spaces between them, the form in which links are written;
-/// the end of the segment for anything else, and `None` if that depends on later pieces.
+/// Returns where to cut `rest` so that a link which the guard itself wrote (`](`, an address and `)` with single spaces
+/// between them) is one segment: at the end of its `)`. Returns `end`, the end of the segment, for anything else, and
+/// `None` if that depends on later pieces.
 fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
     if !rest.get(..end).is_some_and(|segment| segment.ends_with("](")) {
         return Some(end);
@@ -144,17 +151,17 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
         let Some(word) = after.strip_prefix(' ') else {
             return (is_last || !after.is_empty()).then_some(end);
         };
-        let found = word.find(is_boundary);
-        let length = found.unwrap_or(word.len());
-        if at + length > MAX_SEGMENT || found == Some(0) {
+        let boundary = word.find(is_boundary);
+        let length = boundary.unwrap_or(word.len());
+        if at + length > MAX_SEGMENT || boundary == Some(0) {
             return Some(end);
         }
-        if found.is_none() && !is_last {
+        if boundary.is_none() && !is_last {
             return None;
         }
         let word = word.get(..length).unwrap_or_default();
-        let begins = if is_address { word.starts_with("http") } else { word.starts_with(')') };
-        if !begins {
+        let is_part_of_link = if is_address { word.starts_with("http") } else { word.starts_with(')') };
+        if !is_part_of_link {
             return Some(end);
         }
         at += 1 + length;

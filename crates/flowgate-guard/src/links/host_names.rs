@@ -1,5 +1,7 @@
-//! Classifies words with dots as host names, and words before a colon as schemes (`https`), as some renderer could take
-//! them. `segment` asks it.
+//! Decides whether a renderer could make a link of a text that is not marked as one: whether words with dots could be
+//! taken for a host name (`evil.example`), and a word before a colon for a scheme (`https`). The answer is yes if any
+//! known renderer does so, since a link that is missed could send content to its host. `segment`, `segment_text` and
+//! `address` call this file.
 
 /// The most characters of the last label of a name.
 pub(super) const LONGEST_END: usize = 24;
@@ -84,7 +86,8 @@ const SCHEMES: &[&str] = &[
     "zoommtg",
 ];
 
-/// Whether `label` is a top-level domain, in ASCII or in another script.
+/// Whether `label` is a top-level domain, in ASCII or in another script: in the root zone, or one that some resolver
+/// answers outside of it.
 pub(super) fn is_top_level(label: &str) -> bool {
     let lower = label.to_ascii_lowercase();
     if lower.is_ascii() {
@@ -99,7 +102,8 @@ pub(super) fn is_in_root_zone(label: &str) -> bool {
     tld::exist(&label.to_ascii_lowercase())
 }
 
-/// Whether a renderer could take the beginning of a label for a top-level domain.
+/// Whether a renderer could take the beginning of a label for a top-level domain: all of it, the part before the
+/// first sign, or the label without underscores, which some renderers drop.
 pub(super) fn begins_top_level(label: &str) -> bool {
     let word = label.split(['-', '_']).next().unwrap_or_default();
     let letters = word
@@ -109,11 +113,12 @@ pub(super) fn begins_top_level(label: &str) -> bool {
     [label, word, letters, &joined].iter().any(|label| !label.is_empty() && is_top_level(label))
 }
 
-/// Whether some renderer takes a name with dots for a host name.
+/// Whether some renderer takes a name with dots for a host name, given its labels: because it ends in a top-level
+/// domain, has a label `www`, contains an IPv4 address, or is followed by a path (`is_path_next`).
 pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     let is_number = |label: &&str| label.bytes().all(|b| b.is_ascii_digit());
     // Markup next to an address of numbers ends it for some renderers and not for others.
-    let is_address = |four: &[&str]| match four {
+    let is_ipv4_address = |four: &[&str]| match four {
         [first, second, third, last] => {
             first.ends_with(|c: char| c.is_ascii_digit())
                 && is_number(second)
@@ -131,7 +136,7 @@ pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     !others.is_empty()
         && (is_top_level(last)
             || others.iter().any(ends_in_www)
-            || labels.windows(4).any(is_address)
+            || labels.windows(4).any(is_ipv4_address)
             || is_path_next && !is_number(last))
 }
 

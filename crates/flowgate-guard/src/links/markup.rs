@@ -1,9 +1,9 @@
 //! Finds constructs of markup languages that make a link or load a resource although no address is written plainly in
-//! them, and says where to insert a space so that no renderer recognises them. [`super::segment`] calls it.
+//! them, and returns where to insert a space so that no renderer recognises them. [`super::segment`] calls this file.
 //!
-//! This keeps a rendered reply from sending data to a host or from linking to one. Addresses inside a construct are
-//! handled like all others; but some renderers drop white space from an address or decode escapes in it, so the
-//! construct is broken as well:
+//! A rendered reply could otherwise send data to a host or link to one. Addresses inside a construct are handled like
+//! all others; but some renderers drop white space from an address or decode escapes in it, so the construct is broken
+//! as well:
 //!
 //! * `.. image::`, `.. _name:` and `` `text <address>`_ `` of reStructuredText, `image::` of AsciiDoc, `\href{` of TeX.
 //! * Attribute lists (`{style="..."}`) of Markdown, and `url(` of style sheets.
@@ -25,9 +25,12 @@ pub(super) fn is_mark(c: char) -> bool {
 
 /// Returns the index of the character before which a space breaks the construct that the character at `index` belongs
 /// to. `is_after_dots` tells whether the preceding segment is `..`, which opens a construct of reStructuredText.
+/// `None` if the character belongs to no construct.
 pub(super) fn broken_before(chars: &[char], index: usize, is_after_dots: bool) -> Option<usize> {
     let at = |index: usize| chars.get(index).copied();
     let next = at(index + 1);
+    // Each branch recognises one construct of the module's list by its last sign; a space before or after that sign
+    // breaks it.
     let is_broken = match at(index)? {
         '\\' => is_command(chars, index) || is_escape(chars, index),
         ':' if next == Some(':') => is_after_dots || MACROS.contains(&word_before(chars, index).as_str()),

@@ -34,6 +34,7 @@ pub(crate) fn rendered_chars(text: &str) -> Vec<RenderedChar> {
             let mut end = end;
             for_each_normalized(c, |c| {
                 rendered.push(RenderedChar { c, start, end, is_silent: false });
+                // All characters but the first cover no bytes of their own.
                 end = start;
             });
         }
@@ -41,7 +42,7 @@ pub(crate) fn rendered_chars(text: &str) -> Vec<RenderedChar> {
     rendered
 }
 
-/// Emits the normalised characters of a character.
+/// Calls `each` with the characters of the compatibility form (NFKC) of a character.
 pub(super) fn for_each_normalized(c: char, mut each: impl FnMut(char)) {
     if c.is_ascii() {
         return each(c);
@@ -68,7 +69,8 @@ pub(super) fn is_mark(c: char) -> bool {
     matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::EnclosingMark)
 }
 
-/// Whether no address and no markup construct reaches across the character.
+/// Whether no address and no markup construct reaches across the character: white space, controls, and punctuation
+/// beyond ASCII that no renderer takes for a sign of an address.
 pub(super) fn is_boundary(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_whitespace() || c.is_ascii_control();

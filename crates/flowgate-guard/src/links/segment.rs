@@ -1,6 +1,6 @@
 //! Cleans one segment of a text, that is, a span between characters that no address reaches across. Finds the addresses
-//! in it, asks the [`LinkJudge`] about each, and separates the remaining signs so that no renderer makes a link of them.
-//! [`super::cleaner`] calls it for each segment.
+//! in the segment, asks the [`LinkJudge`] about each, and separates the remaining signs so that no renderer makes a
+//! link of them. [`super::cleaner`] calls this file for each segment.
 //!
 //! No single renderer's grammar is followed. Anything that begins like an address is judged; a permitted one is written
 //! in its canonical form; and each sign without which no renderer makes an address or a link is separated from its
@@ -24,9 +24,9 @@ const LONGEST_SCHEME: usize = 64;
 /// The longest spelling of two dots, including characters without a shape of their own, in bytes.
 const MAX_DOTS_LENGTH: usize = 64;
 
-/// Writes a segment so that it contains only permitted addresses. Returns what was refused; `None` if an address cannot
-/// be decided yet. `after` is the visible character after the segment, if there is one, and `is_after_dots` tells
-/// whether the preceding segment is [`..`](is_dots).
+/// Writes a segment so that it contains only permitted addresses. Returns what was refused; `None` if an address
+/// cannot be decided yet. `after` is the visible character after the segment, if there is one, and `is_after_dots`
+/// tells whether the preceding segment is [`..`](is_dots). `judge` decides on each address.
 pub(super) fn clean(
     segment: &str,
     (after, is_after_dots): (Option<char>, bool),
@@ -34,8 +34,9 @@ pub(super) fn clean(
     judge: LinkJudge<'_>,
 ) -> Option<Vec<String>> {
     let rendered = rendered_chars(segment);
-    let is_plain = !rendered.iter().any(|seen| SIGNS.contains(&seen.c));
-    if is_plain && !is_after_dots && !rendered.iter().map(|seen| seen.c).eq("__".chars()) {
+    let has_signs = rendered.iter().any(|seen| SIGNS.contains(&seen.c));
+    // `__` alone is an anonymous link of reStructuredText.
+    if !has_signs && !is_after_dots && !rendered.iter().map(|seen| seen.c).eq("__".chars()) {
         writer.push_str(segment);
         return Some(Vec::new());
     }
@@ -69,10 +70,11 @@ pub(super) fn is_dots(segment: &str) -> bool {
     segment.len() < MAX_DOTS_LENGTH && rendered_chars(segment).iter().map(|seen| seen.c).eq("..".chars())
 }
 
-/// The edit of one character.
+/// The edit of one character of [`SegmentText::chars`].
 #[derive(Debug, Clone, Copy, Default)]
 struct CharEdit {
     has_space_before: bool,
+    /// A text that replaces this character and as many of the next ones as the text has characters.
     instead: Option<&'static str>,
 }
 
@@ -80,12 +82,14 @@ struct CharEdit {
 struct PermittedAddress {
     start: usize,
     end: usize,
+    /// The canonical form of the address.
     written: String,
 }
 
+/// Reads a segment from its beginning to its end, and collects edits, addresses and refusals.
 struct SegmentReader<'s, 'j> {
     text: SegmentText<'s>,
-    /// One for each character, and one for the end.
+    /// One for each character of the text, and one for its end.
     edits: Vec<CharEdit>,
     /// The character that directly follows the segment.
     after: Option<char>,
@@ -124,6 +128,7 @@ impl SegmentReader<'_, '_> {
         }
     }
 
+    /// Processes the whole segment; `None` if an address cannot be decided yet.
     fn read_segment(&mut self) -> Option<()> {
         let mut index = 0;
         while index < self.text.chars.len() {
@@ -132,7 +137,12 @@ impl SegmentReader<'_, '_> {
         Some(())
     }
 
-    /// Processes the token at a character, and returns the index of the next one.
+    /// Processes the token at a character, and returns the index of the next one. A token is an address that is
+    /// permitted, or a single character; the latter is separated from its neighbours if a renderer could make a link
+    /// with it.
+    ///
+    /// # Errors
+    /// If an address cannot be decided yet.
     fn read_token(&mut self, index: usize) -> Result<usize, UndecidedAddressError> {
         let (Some(c), before) = (self.text.char_at(index), self.text.char_before(index)) else {
             return Ok(index + 1);
@@ -148,8 +158,8 @@ impl SegmentReader<'_, '_> {
             self.break_host_name(index);
         }
         let next = self.text.char_at(index + 1).or(self.after);
-        if let Some(broken) = markup::broken_before(&self.text.chars, index, self.is_after_dots) {
-            self.insert_space(broken);
+        if let Some(break_at) = markup::broken_before(&self.text.chars, index, self.is_after_dots) {
+            self.insert_space(break_at);
             self.add_refused(MARKUP);
         }
         match c {
@@ -185,7 +195,11 @@ impl SegmentReader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// Judges the address that begins here, if there is one. Returns its end if it is permitted.
+    /// Judges the address that begins here, if there is one. Returns its end if it is permitted. `None` if there is
+    /// no address, or it is refused.
+    ///
+    /// # Errors
+    /// If the address cannot be decided yet.
     fn judge_address(&mut self, start: usize) -> Result<Option<usize>, UndecidedAddressError> {
         if start < self.refused_until {
             return Ok(None);
@@ -199,18 +213,19 @@ impl SegmentReader<'_, '_> {
             let written = address::canonical_mail_address(&self.text.slice(start + 7, end));
             return self.decide(written, "mailto:", start, end);
         }
-        // Each name is read once, from its start.
+        // A position inside a name or a word that was read already begins no address of its own; reading each of them
+        // once bounds the work.
         if start < self.name_until.max(self.local_until) {
             return Ok(None);
         }
-        let local =
+        let local_end =
             self.text.run_end(start, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
-        self.local_until = local;
-        if self.text.char_at(local) == Some('@')
-            && self.text.char_at(local + 1).is_some_and(char::is_alphanumeric)
+        self.local_until = local_end;
+        if self.text.char_at(local_end) == Some('@')
+            && self.text.char_at(local_end + 1).is_some_and(char::is_alphanumeric)
         {
-            let domain = self.text.run_end(local + 1, |c| is_label(c) || c == '.');
-            let end = self.text.trimmed_end(start, domain);
+            let domain_end = self.text.run_end(local_end + 1, |c| is_label(c) || c == '.');
+            let end = self.text.trimmed_end(start, domain_end);
             let written = address::canonical_mail_address(&self.text.slice(start, end));
             return self.decide(written, "mailto:", start, end);
         }
@@ -227,8 +242,12 @@ impl SegmentReader<'_, '_> {
         Ok(None)
     }
 
-    /// Judges the web address from `from` to `to`; if it is permitted, it replaces the characters from `start` to
-    /// `end`.
+    /// Judges the web address in the characters from `from` to `to`. If it is permitted, its canonical form replaces
+    /// the characters from `start` to `end`, which include brackets around the address. Returns `end` then. `None` if
+    /// the address is refused.
+    ///
+    /// # Errors
+    /// If the address cannot be decided yet.
     fn judge_web_address(
         &mut self,
         from: usize,
@@ -246,8 +265,12 @@ impl SegmentReader<'_, '_> {
         self.decide(written, "", start, end)
     }
 
-    /// Asks the judge about the address in the characters from `start` to `end`. `written` is its canonical form, or
-    /// `None` if it has none, and `prefix` completes it to a URL. Returns the end of the address if it is permitted.
+    /// Asks the judge about the address in the characters from `start` to `end`. `written` is its canonical form,
+    /// which `prefix` completes to a URL; an address without one is refused. Returns the end of the address if it is
+    /// permitted. `None` if it is refused.
+    ///
+    /// # Errors
+    /// If the address cannot be decided yet.
     fn decide(
         &mut self,
         written: Option<String>,
@@ -255,14 +278,14 @@ impl SegmentReader<'_, '_> {
         start: usize,
         end: usize,
     ) -> Result<Option<usize>, UndecidedAddressError> {
-        let marked = match (self.text.plain.get(start), self.text.plain.get(end.saturating_sub(1))) {
+        let source = match (self.text.plain.get(start), self.text.plain.get(end.saturating_sub(1))) {
             (Some(first), Some(last)) => self.text.source.get(first.start..last.end.max(last.start)),
             _ => None,
         };
         // A renderer that does not drop marks or emphasis would see a different address.
-        let is_other = |c: char| is_mark(c) || EMPHASIS.contains(&c);
-        let is_marked = marked.is_none_or(|source| source.chars().any(is_other));
-        let Some(written) = written.filter(|_| !is_marked) else {
+        let is_dropped_by_some = |c: char| is_mark(c) || EMPHASIS.contains(&c);
+        let is_ambiguous = source.is_none_or(|source| source.chars().any(is_dropped_by_some));
+        let Some(written) = written.filter(|_| !is_ambiguous) else {
             let text = self.text.slice(start, end);
             self.add_refused(text);
             self.refused_until = self.refused_until.max(end);
@@ -283,7 +306,8 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Breaks a name with dots apart if some renderer takes it for a host name.
+    /// Breaks the name that begins here apart at its dots if some renderer takes it, or its beginning up to a dot, for
+    /// a host name. Each name is processed once.
     fn break_host_name(&mut self, start: usize) {
         if start < self.name_until {
             return;
@@ -304,7 +328,8 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Handles `:`: after a word that is, or could be, a scheme, it is separated from what follows.
+    /// Handles `:`: after a word that is, or could be, a scheme, the colon is separated from the next character, and
+    /// after a known scheme also from the word.
     fn read_colon(&mut self, index: usize, next: Option<char>) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-');
         let before = self.text.chars.get(..index).unwrap_or_default();
@@ -319,8 +344,9 @@ impl SegmentReader<'_, '_> {
             .collect();
         let joined: String =
             without_emphasis.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
-        let is_last = |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
-        let is_known = host_names::is_scheme(word) || is_last(word) || is_last(&joined);
+        let ends_in_scheme =
+            |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
+        let is_known = host_names::is_scheme(word) || ends_in_scheme(word) || ends_in_scheme(&joined);
         if is_known && next == Some(':') {
             self.insert_space(index);
             self.add_refused(MARKUP);
@@ -350,7 +376,8 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Handles `<`: angle brackets make an element, unless they enclose a permitted address.
+    /// Handles `<`: a permitted address in angle brackets replaces them. Any other `<` that could begin an element is
+    /// replaced by a character that no renderer takes for one. Returns the index of the next token.
     fn read_angle_bracket(
         &mut self,
         index: usize,
@@ -372,9 +399,11 @@ impl SegmentReader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// Handles `]`: the text of a link ends here, if a permitted address follows.
+    /// Handles `]`, which ends the text of a Markdown link. A permitted address after it stays, in canonical form;
+    /// before any other address or reference, a space breaks the link. Returns the index of the next token.
     fn read_bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, UndecidedAddressError> {
         if next == Some('(') && self.text.is_adjacent(index) {
+            // A space and an angle bracket may precede the address.
             let mut from = index + 2;
             let has_space = self.text.char_at(from) == Some(' ');
             from += usize::from(has_space);
@@ -385,9 +414,9 @@ impl SegmentReader<'_, '_> {
             let is_closed = !has_angle || self.text.char_at(to) == Some('>');
             end += usize::from(self.text.char_at(end) == Some(' '));
             // Some renderers end an address at the bracket alone, whatever precedes it.
-            let is_whole = (to.max(1) - 1..end).all(|index| self.text.is_adjacent(index));
+            let has_plain_end = (to.max(1) - 1..end).all(|index| self.text.is_adjacent(index));
             let is_link = is_closed
-                && is_whole
+                && has_plain_end
                 && self.text.char_at(end) == Some(')')
                 && self.text.starts_with_at(from, "http");
             if is_link
@@ -410,12 +439,14 @@ impl SegmentReader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// Breaks apart runs of slashes that precede something they could lead to.
-    fn separate_slashes(&mut self, all: &[RenderedChar]) {
+    /// Inserts spaces between the slashes of every run that something follows, so that no renderer reads `//` or `\\`
+    /// before a name as the beginning of an address. Underscores, emphasis signs and marks do not end a run, since a
+    /// renderer may drop them.
+    fn separate_slashes(&mut self, rendered: &[RenderedChar]) {
         // The current run of slashes, as indices into `plain`.
         let mut run: Vec<usize> = Vec::new();
         let mut plain = 0;
-        for seen in all {
+        for seen in rendered {
             match seen.c {
                 '/' | '\\' => run.push(plain),
                 c if c == '_' || EMPHASIS.contains(&c) || markup::is_mark(c) => {}
@@ -423,8 +454,9 @@ impl SegmentReader<'_, '_> {
             }
             plain += usize::from(!seen.is_silent);
         }
-        let is_followed =
-            all.last().is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.text.source.len());
+        let is_followed = rendered
+            .last()
+            .is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.text.source.len());
         // After other signs, a greedy renderer reads the last slash as a path; three slashes alone are a comment.
         let is_path = run.len() > 2 && run.first().is_some_and(|first| *first > 0);
         if is_followed || self.after.is_some() || is_path {
@@ -432,6 +464,7 @@ impl SegmentReader<'_, '_> {
         }
     }
 
+    /// Separates the slashes of a run from each other, and empties the run.
     fn separate_run(&mut self, run: &mut Vec<usize>) {
         run.drain(..).skip(1).for_each(|slash| self.insert_space(slash));
     }
@@ -473,6 +506,7 @@ fn write(
             continue;
         }
         match edit.instead {
+            // A replacement such as `hxxp` replaces as many characters as it has; the loop skips the others.
             Some(text) => {
                 writer.push_str(text);
                 replaced_count = text.chars().count();
@@ -483,13 +517,13 @@ fn write(
         replaced_count = replaced_count.saturating_sub(1);
         at = at.max(seen.end);
     }
-    let (rest, ends_apart) =
+    let (rest, has_space_at_end) =
         (source.get(at..).unwrap_or_default(), edits.last().is_some_and(|edit| edit.has_space_before));
-    if ends_apart && rest.chars().any(|c| !EMPHASIS.contains(&c)) {
+    if has_space_at_end && rest.chars().any(|c| !EMPHASIS.contains(&c)) {
         writer.push_space();
     }
     writer.push_str(rest);
-    if ends_apart {
+    if has_space_at_end {
         writer.push_space();
     }
 }

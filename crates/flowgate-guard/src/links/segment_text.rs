@@ -1,16 +1,18 @@
-//! Reads the characters of a segment as renderers do: where names and addresses begin and end.
+//! Reads the characters of a segment, a piece of text that may become a link or an image, as renderers of Markdown and
+//! HTML do, and returns where the host names and the addresses in it begin and end.
 //!
-//! [`super::segment`] asks it before every decision. It only reads: what is written in place of the segment is decided
-//! there.
+//! [`super::segment`] decides by these positions what to write in place of the segment. This file changes nothing. Every
+//! index counts characters of [`SegmentText::chars`].
 
 use super::host_names;
 use super::markup;
 use super::rendered::{EMPHASIS, RenderedChar, is_transparent};
 
-/// A segment of a text.
+/// A segment of a text: its source, and its characters without those that every renderer may drop.
 pub(super) struct SegmentText<'s> {
     pub(super) source: &'s str,
     pub(super) chars: Vec<char>,
+    /// The same characters, each with the bytes of `source` that it comes from.
     pub(super) plain: Vec<RenderedChar>,
     /// Whether a character directly precedes the segment.
     pub(super) is_inside: bool,
@@ -45,6 +47,7 @@ impl SegmentText<'_> {
         self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
     }
 
+    /// Returns the source before a character.
     pub(super) fn head(&self, index: usize) -> &str {
         self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
     }
@@ -62,7 +65,8 @@ impl SegmentText<'_> {
         is_ended || [&label, &joined].into_iter().any(|label| host_names::begins_top_level(label))
     }
 
-    /// Returns the end of the labels joined by dots, and whether they are a host name.
+    /// Returns the end of the name that begins here, labels joined by dots, and whether some renderer takes it for a
+    /// host name.
     pub(super) fn name_end(&self, start: usize) -> (usize, bool) {
         let mut end = self.run_end(start, is_label);
         while self.char_at(end) == Some('.') && self.char_at(end + 1).is_some_and(is_label) {
@@ -75,12 +79,14 @@ impl SegmentText<'_> {
         (end, host_names::is_host(&labels, is_path_next))
     }
 
+    /// Returns the end of the characters from `start` on that satisfy `is_part`.
     pub(super) fn run_end(&self, start: usize, is_part: impl Fn(char) -> bool) -> usize {
         let length = self.chars.get(start..).unwrap_or_default().iter().take_while(|c| is_part(**c)).count();
         start + length
     }
 
-    /// Returns the end of the address that begins here, without the punctuation of the surrounding sentence.
+    /// Returns the end of the address that begins here, without the punctuation of the surrounding sentence. The
+    /// address ends before an emphasis sign, and before a bracket that has no partner in it.
     pub(super) fn end_of_address(&self, start: usize) -> usize {
         let mut open = Vec::new();
         let mut end = start;
@@ -100,12 +106,14 @@ impl SegmentText<'_> {
         self.trimmed_end(start, open.first().copied().unwrap_or(end))
     }
 
+    /// Returns the end of an address without the punctuation at its end.
     pub(super) fn trimmed_end(&self, start: usize, end: usize) -> usize {
         let is_end = |index: &usize| !self.char_at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
         (start..end).rev().find(is_end).map_or(start, |last| last + 1)
     }
 
-    /// Whether a slash directly follows a character in the source, including one that is an escape.
+    /// Whether a slash or backslash directly follows a character in the source, even a backslash that is the escape of
+    /// the next character.
     pub(super) fn is_slash_after(&self, index: usize) -> bool {
         let end = self.plain.get(index).map_or(self.source.len(), |seen| seen.end);
         let mut rest = self.source.get(end..).unwrap_or_default().chars();
@@ -120,6 +128,7 @@ impl SegmentText<'_> {
         }
     }
 
+    /// Whether an emphasis sign is between a character and the one before it in the source.
     pub(super) fn has_emphasis_before(&self, index: usize) -> bool {
         let ends = (index.checked_sub(1).and_then(|before| self.plain.get(before)), self.plain.get(index));
         let (Some(before), Some(seen)) = ends else { return false };
@@ -140,6 +149,7 @@ impl SegmentText<'_> {
         count == 3 && (is_word || !self.is_adjacent(start - 1))
     }
 
+    /// Whether the ampersand at this index begins an HTML entity.
     pub(super) fn begins_entity(&self, index: usize) -> bool {
         let end = self.run_end(index + 1, |c| c.is_ascii_alphanumeric());
         self.char_at(index + 1) == Some('#')

@@ -1,4 +1,6 @@
-//! Collects the text that the cleaner of links has released, and the decision on each address in it.
+//! Writes the text that the cleaner of links releases: inserts the spaces after which every renderer ends an address.
+//! Defines [`LinkJudge`], through which the cleaner asks for the decision on an address. `cleaner` and `segment`
+//! write through this file.
 
 use super::rendered::{for_each_normalized, is_transparent};
 
@@ -20,17 +22,20 @@ pub type LinkJudge<'j> = &'j mut dyn FnMut(&str) -> LinkDecision;
 #[derive(Debug, Default)]
 pub(super) struct CleanedTextWriter {
     pub(super) out: String,
+    /// The last character written.
     last: Option<char>,
-    /// How much of an address and the one space after it was written last.
     address: AddressState,
 }
 
-/// How much of an address and the space behind it was written last.
+/// Whether an address was written last.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum AddressState {
+    /// Other text was written last.
     #[default]
     Nothing,
+    /// An address was written last.
     Address,
+    /// An address and one space were written last.
     Space,
 }
 
@@ -40,11 +45,13 @@ fn ends_address(c: char) -> bool {
 }
 
 impl CleanedTextWriter {
-    /// Writes a character. After an address, a space is inserted if the character could be read as part of it.
+    /// Writes a character. After an address, a space is inserted before any character but a space or tab, and further
+    /// spaces are left out.
     pub(super) fn push(&mut self, c: char) {
         match (std::mem::take(&mut self.address), c) {
             (AddressState::Nothing, _) | (AddressState::Address, '\t') => {}
-            // Some renderers put a marker in place of a line break and of two spaces before it, and read on.
+            // Some renderers put a marker in place of two spaces and a line break, and read the marker as part of the
+            // address.
             (AddressState::Space, ' ') => {
                 self.address = AddressState::Space;
                 return;
@@ -79,7 +86,8 @@ impl CleanedTextWriter {
         self.address = AddressState::Address;
     }
 
-    /// Writes a character of a long segment. Returns the `before` of the next one.
+    /// Writes a character of a segment that is too long to be analysed: separates each sign that an address or a link
+    /// needs. `before` is the previous visible character; returns the one to pass with the next character.
     pub(super) fn push_in_long_segment(&mut self, c: char, before: char) -> char {
         if is_transparent(c) {
             self.push(c);

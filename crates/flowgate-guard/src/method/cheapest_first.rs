@@ -1,7 +1,7 @@
 //! Implements the method *cheapest first*: a step is shown everything if all resulting calls are permitted; otherwise,
 //! in a second attempt, what flows to the strictest requirement of the tools on offer.
 //!
-//! Whether the first attempt is accepted depends on hidden text: that reveals one bit.
+//! Whether the first attempt is accepted depends on hidden text, and so reveals one bit of it.
 
 use flowgate::monitor::Attribution;
 use flowgate::trace::{Call, EventBody, TraceEntry};
@@ -33,6 +33,8 @@ impl StepMethod for CheapestFirst {
 }
 
 impl DraftJudge for CheapestFirst {
+    /// Accepts the draft if the policy permits all of its calls without a question; otherwise the step is generated
+    /// at the base label. The choice is between two labels, so it reveals one bit.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
         let judged = draft.calls.iter().map(|call| {
             let id = format!("draft{}", call.index);

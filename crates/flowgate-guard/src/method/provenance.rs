@@ -1,9 +1,9 @@
-//! Implements the method *provenance*: the model first writes a draft that is shown everything; the step is rewritten
-//! from the regions from which the draft takes its values, if they are less than everything.
+//! Implements the method *provenance*: the model first writes a draft that is shown everything; if the draft takes its
+//! values from less than everything, the step is rewritten from a view at the label of these values.
 //!
-//! The label is the join of the current level and of the labels of the regions that the arguments come from, except for
-//! arguments that can be left to a slot; a draft without calls is accepted. The regions are those of the [influence
-//! method of that name](crate::influence::provenance). The choice can reveal as many bits as the space of labels has.
+//! That label is the join of the current level and of the labels of the regions that the arguments come from, except
+//! for arguments that can be left to a slot; a draft without calls is accepted. The regions are those of the [influence
+//! method of that name](crate::influence::provenance). The choice can reveal as many bits as a label has.
 
 use flowgate::label::Label;
 use flowgate::monitor::CallDependency;
@@ -52,6 +52,7 @@ struct DraftProvenance {
 }
 
 impl DraftProvenance {
+    /// Passes the events since the last draft to the influence method.
     fn observe_new_events(&mut self, trace: &Trace) {
         for id in self.read..trace.events().len() {
             self.session.observe(trace, EventId(id));
@@ -59,7 +60,8 @@ impl DraftProvenance {
         self.read = trace.events().len();
     }
 
-    /// Returns the label of what the arguments of the calls depend on.
+    /// Returns the join of the current level and of the labels that the arguments of the calls depend on, apart from
+    /// arguments that can be slots.
     fn needed_label(&mut self, draft: &Draft<'_>) -> Label {
         let trace = draft.monitor.trace();
         self.observe_new_events(trace);
@@ -78,6 +80,8 @@ impl DraftProvenance {
 }
 
 impl DraftJudge for DraftProvenance {
+    /// Accepts a draft without calls. Otherwise the step is generated at the label of what the draft took its values
+    /// from. The choice may be any label, so it reveals as many bits as a label has.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
         let bits = draft.monitor.policy().space().bits();
         // A message without calls may be accepted: it acts on nothing.
@@ -95,6 +99,8 @@ impl DraftJudge for DraftProvenance {
     }
 }
 
+/// Returns the join of the labels of the regions that an argument depends on; `everything` if it depends on more than
+/// regions.
 fn source_label(source: &CallDependency, trace: &Trace, everything: &Label) -> Label {
     let CallDependency::Regions(regions) = source else { return *everything };
     let label = |(event, node): &(EventId, usize)| {

@@ -1,5 +1,5 @@
-//! Implements the method *tool filter*: a step is shown everything, with only the tools that a model
-//! [chooses](crate::screener::tool_filter) for the user's request.
+//! Implements the method *tool filter*: a step is shown everything, but of the tools on offer only those that a model
+//! [selects](crate::screener::tool_filter) for the user's request.
 
 use super::StepMethod;
 use crate::screener::ToolSelector;

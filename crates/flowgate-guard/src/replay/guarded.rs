@@ -1,12 +1,12 @@
-//! Replays a recorded run in a guarded conversation (open loop).
+//! Replays a recorded run in a guarded conversation (open loop), to measure the methods of conversations on logs.
 //!
-//! The model is a test double that repeats the calls of the record, one at a time. The conversation is a real one: at each
-//! step it shows the double a view, and the double makes the recorded call if all that the call needs is in the view.
-//! Otherwise it leaves slots for what is hidden, or looks at it first. The tools answer as recorded. A question counts as asked
-//! and is answered with yes.
+//! The model is a test double that repeats the calls of the record, one at a time. The conversation is a real one: at
+//! each step it shows the double a view, and the double makes the recorded call if all values that the call needs are
+//! in the view. Otherwise the double leaves slots for the hidden values, or looks at them first. The tools answer as
+//! recorded. A question counts as asked and is answered with yes.
 //!
-//! What this shows is which recorded calls a method of conversations makes possible, and which of them are permitted without
-//! a question. It does not show what a real model would have done with the smaller view: the loop is open.
+//! The result shows which recorded calls a method of conversations makes possible, and which of them are permitted
+//! without a question. It does not show what a real model would have done with the smaller view: the loop is open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,11 +41,13 @@ pub struct GuardedReplay {
     pub access: Vec<CallAccess>,
 }
 
-/// Replays a run in a conversation with this method.
+/// Replays a run in a conversation with this method. The verdicts are those of the conversation; findings and refused
+/// events are those of [`replay_with`].
 ///
-/// A call that the double cannot make counts as denied, without reasons. So does the call of an attack whose injected text
-/// the model is not shown and cannot request.
-/// A message that does not fit the session is left out, and is among the [refused](ReplayedRun::refused) events of the run.
+/// A call that the double cannot make counts as denied, without reasons. So does the call of an attack whose injected
+/// text the model is not shown and cannot request.
+/// A message that does not fit the session is left out, and is among the [refused](ReplayedRun::refused) events of
+/// the run.
 pub fn replay_guarded(
     policy: &Arc<Policy>,
     predicates: &Predicates,
@@ -64,6 +66,7 @@ pub fn replay_guarded(
         Err(_) => Vec::new(),
     };
     let mut access = Vec::new();
+    // Calls after the end of the results could not be made either.
     let results = results.into_iter().chain(std::iter::repeat_with(CallResult::unavailable));
     for (call, result) in judged.calls.iter_mut().zip(results) {
         access.push(result.access);
@@ -80,6 +83,7 @@ struct CallResult {
     reasons: Vec<Reason>,
 }
 
+/// A replay in progress.
 struct Replay<'r> {
     conversation: Conversation,
     model: RecordedModel<'r>,
@@ -92,6 +96,7 @@ struct Replay<'r> {
 }
 
 impl CallResult {
+    /// The result of a call that the double cannot make.
     fn unavailable() -> Self {
         Self { access: CallAccess::Unavailable, outcome: Outcome::Deny, reasons: Vec::new() }
     }
@@ -103,7 +108,9 @@ impl<'r> Replay<'r> {
         Self { conversation, model, run, results: Vec::new(), pending: None, attempts: 0 }
     }
 
-    /// Makes the recorded calls in order, and passes the other recorded messages in.
+    /// Makes the recorded calls in order, and adds the recorded messages of the user and of other context to the
+    /// conversation. Recorded messages of the model, answers and descriptions are left out here: the double writes its
+    /// own messages, an answer is passed in when its call runs, and the descriptions are on offer from the beginning.
     fn run(mut self) -> Vec<CallResult> {
         for entry in &self.run.entries {
             match &entry.body {
@@ -122,7 +129,8 @@ impl<'r> Replay<'r> {
         self.results
     }
 
-    /// Serves the needs of the conversation until the next recorded call is judged, has run, and is answered.
+    /// Serves the needs of the conversation until the next recorded call is judged and, if it may run, answered; or
+    /// until the double cannot make the call. Adds the result of the call.
     fn make_call(&mut self) {
         let index = self.results.len();
         self.attempts = 0;
@@ -203,37 +211,38 @@ impl<'r> Replay<'r> {
         self.results.push(result.unwrap_or_else(CallResult::unavailable));
     }
 
-    /// Returns the answer that the record has for a call.
+    /// Returns the answer that the record has for the call with this index among all calls; an error if it has none.
     fn recorded_answer(&self, index: usize) -> ToolAnswer {
         let mut calls = self.run.entries.iter().enumerate().filter_map(|(at, entry)| match &entry.body {
             EventBody::Call(call) => Some((at, &call.id)),
             _ => None,
         });
         let Some((at, id)) = calls.nth(index) else {
-            return ToolAnswer::error("the record has no call at this position");
+            return ToolAnswer::error("the recorded run has no call at this position");
         };
         let later = self.run.entries.iter().skip(at);
-        let answer = later.filter_map(|entry| match &entry.body {
+        let mut answers = later.filter_map(|entry| match &entry.body {
             EventBody::Output(output) if output.call_id == *id => Some(output),
             _ => None,
         });
-        match answer.into_iter().next() {
+        match answers.next() {
             Some(output) => ToolAnswer {
                 content: output.content.clone(),
                 structured: output.structured.clone(),
                 is_error: output.is_error == Some(true),
                 carries: None,
             },
-            None => ToolAnswer::error("the record has no answer to this call"),
+            None => ToolAnswer::error("the recorded run has no answer to this call"),
         }
     }
 }
 
-/// Returns the tools on offer: those that the run describes or calls, and those that the policy names.
+/// Returns the tools on offer: those that the run describes or calls, and those that the policy names. A tool without a
+/// description receives an empty one from the operator.
 fn offered_tools(policy: &Policy, run: &RecordedRun) -> Vec<OfferedTool> {
     let mut offered: Vec<OfferedTool> = Vec::new();
     let mut add = |tool: OfferedTool| {
-        if offered.iter().all(|known| known.tool != tool.tool) {
+        if offered.iter().all(|other| other.tool != tool.tool) {
             offered.push(tool);
         }
     };
@@ -260,7 +269,7 @@ fn offered_tools(policy: &Policy, run: &RecordedRun) -> Vec<OfferedTool> {
     offered
 }
 
-/// Returns the JSON type of a scalar.
+/// Returns the JSON type of a scalar; `None` for null, lists and maps, which add no type to the schema.
 fn scalar_type(value: &Value) -> Option<&'static str> {
     match value {
         Value::Bool(_) => Some("boolean"),
@@ -270,7 +279,8 @@ fn scalar_type(value: &Value) -> Option<&'static str> {
     }
 }
 
-/// Returns a schema with the arguments that occur in the calls of the tool.
+/// Returns a schema with the arguments that occur in the calls of the tool, and the types of their scalars: the double
+/// must be able to leave slots in them.
 fn argument_schema(run: &RecordedRun, tool: &Tool) -> Value {
     let calls = run.entries.iter().filter_map(|entry| match &entry.body {
         EventBody::Call(call) if call.tool == *tool => call.arguments.as_ref().ok(),

@@ -1,10 +1,11 @@
 //! Implements a test double of a model that repeats the calls of a recorded run. [`super::guarded`] replays runs with
 //! it.
 //!
-//! It is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for a hidden
-//! value where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A value
-//! that occurs in no region was derived, so it needs everything that is hidden. It is gullible: a call that an attack
-//! asked for needs the region with the injected text, and is made as soon as the double may read that.
+//! The double is capable: it makes a call as soon as all values that the call needs are in its view, leaves a slot for
+//! a hidden value where one is allowed, and otherwise looks at the regions that contain the value, and at no others. A
+//! value that occurs in no region was derived, so it needs everything that is hidden. The double is also gullible: a
+//! call that an attack asked for needs the region with the injected text, and is made as soon as the double may read
+//! that region.
 
 use std::collections::VecDeque;
 
@@ -55,6 +56,7 @@ pub(super) struct RecordedModel<'r> {
     pub(super) access: CallAccess,
 }
 
+/// A call of the run, and whether an attack asked for it.
 struct RecordedCall<'r> {
     call: &'r Call,
     is_injected: bool,
@@ -114,12 +116,12 @@ impl<'r> RecordedModel<'r> {
         }
     }
 
-    /// Begins a call.
+    /// Begins the next call, for which the double has obtained nothing yet.
     pub(super) fn begin_call(&mut self) {
         self.access = CallAccess::Shown;
     }
 
-    /// Begins a turn.
+    /// Begins a turn, in which the double has looked at nothing yet.
     pub(super) fn begin_turn(&mut self) {
         self.levels = 0;
     }
@@ -129,7 +131,9 @@ impl<'r> RecordedModel<'r> {
         self.fills.pop_front().unwrap_or_default()
     }
 
-    /// Returns the next message on the way to a recorded call.
+    /// Returns the next message on the way to the recorded call with this index: the call itself, with slots for hidden
+    /// values where they are allowed; a look at the hidden regions that the call needs otherwise; or a message that
+    /// ends a level which the call does not need.
     pub(super) fn next_message(
         &mut self,
         conversation: &Conversation,
@@ -145,14 +149,15 @@ impl<'r> RecordedModel<'r> {
         else {
             return NextMessage::Stuck;
         };
+        // An injected call has no slots: the attack's text is read, not forwarded.
         let takes_slot = |view: &View, argument: &str| {
             let spec = view.request.tools.iter().find(|tool| tool.name == name);
             let schema = spec.and_then(|spec| spec.parameters.get("properties")?.get(argument));
             !is_injected
-                && call.arguments.as_ref().is_ok_and(|known| known.get(argument).is_some_and(is_scalar))
+                && call.arguments.as_ref().is_ok_and(|all| all.get(argument).is_some_and(is_scalar))
                 && schema.is_some_and(|schema| schema.to_string().contains("\"$slot\""))
         };
-        // Where the level below suffices, what was looked at for an earlier call has no part in this one.
+        // A level that an earlier call needed is left if the lowest level suffices for this call.
         if self.access == CallAccess::Shown && self.levels > 0 {
             let base = conversation.view_at(*conversation.base_label());
             let is_available = |(argument, need): &(Option<String>, PartNeed)| {
@@ -223,14 +228,16 @@ impl<'r> RecordedModel<'r> {
         }
         names.sort();
         names.dedup();
-        // Each screener reads its own part.
+        // The answer has the forms of both screeners: `introspection` reads the text, `judge` the call.
         let cited = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let arguments = json!({"reasoning": "as recorded", "regions": names});
         let answer = call_completion(judge::ANSWER, arguments.as_object().cloned().unwrap_or_default());
         Completion { text: format!("CITED: {cited}"), ..answer }
     }
 
-    /// Returns what a recorded call needs: for each argument, and for the decision to call the tool.
+    /// Returns what the double must have read before it makes a recorded call: under an argument's name, the regions
+    /// with its value, or everything if the value occurs in no region; for a call that an attack asked for, also under
+    /// `None` (the decision to call), one of the regions with the injected text.
     fn needs(&mut self, trace: &Trace, index: usize) -> Vec<(Option<String>, PartNeed)> {
         for event in self.indexed..trace.len() {
             self.index.add(trace, EventId(event));
@@ -247,7 +254,8 @@ impl<'r> RecordedModel<'r> {
             let need = match self.index.find(trace, value, &usable) {
                 ValueOrigin::Empty => continue,
                 ValueOrigin::In(regions) => PartNeed::All(regions),
-                // What the attack derives comes with its text.
+                // A derived value of an injected call is contained in the injected text, which the decision needs
+                // already.
                 ValueOrigin::Derived if *is_injected => continue,
                 ValueOrigin::Derived => PartNeed::Everything,
             };
@@ -256,9 +264,10 @@ impl<'r> RecordedModel<'r> {
         needs
     }
 
-    /// Returns the smallest regions of answers that contain an injected text.
+    /// Returns the smallest regions of answers that contain an injected text. Texts are compared by their
+    /// alphanumeric characters alone.
     fn injected_regions(&self, trace: &Trace) -> Vec<RegionId> {
-        let mut found = Vec::new();
+        let mut smallest_regions = Vec::new();
         for (id, event) in trace.events().iter().enumerate() {
             if !matches!(event.body, EventBody::Output(_)) {
                 continue;
@@ -272,14 +281,16 @@ impl<'r> RecordedModel<'r> {
                 self.injections.iter().any(|injection| text.contains(injection))
             };
             // Nodes are in document order, so a region is followed by its parts.
-            let all: Vec<NodeId> = (0..event.document.nodes().len()).filter(|node| contains(*node)).collect();
+            let containing: Vec<NodeId> =
+                (0..event.document.nodes().len()).filter(|node| contains(*node)).collect();
             let is_smallest = |node: &NodeId| {
                 let end = event.document.node(*node).map_or(*node, |node| node.end);
-                !all.iter().any(|other| other > node && *other < end)
+                !containing.iter().any(|other| other > node && *other < end)
             };
-            found.extend(all.iter().copied().filter(is_smallest).map(|node| (EventId(id), node)));
+            let smallest = containing.iter().copied().filter(is_smallest);
+            smallest_regions.extend(smallest.map(|node| (EventId(id), node)));
         }
-        found
+        smallest_regions
     }
 }
 
@@ -295,8 +306,8 @@ fn missing_regions(trace: &Trace, bound: &Label, hidden: &HiddenRegions, need: &
             }
         }
         PartNeed::AnyOf(regions) => {
-            let all = regions.iter().map(|region| missing_region(trace, bound, hidden, *region));
-            let available = all.filter(|one| !one.is_unavailable);
+            let alternatives = regions.iter().map(|region| missing_region(trace, bound, hidden, *region));
+            let available = alternatives.filter(|one| !one.is_unavailable);
             match available.min_by_key(|one| one.names.len()) {
                 Some(one) => missing = one,
                 None => missing.is_unavailable = true,
@@ -309,8 +320,8 @@ fn missing_regions(trace: &Trace, bound: &Label, hidden: &HiddenRegions, need: &
     missing
 }
 
-/// Returns the hidden regions at which the model must look before its view shows a region: none if the view shows it already;
-/// `is_unavailable` if no look helps. `bound` is the label up to which the view shows content.
+/// Returns the hidden regions at which the model must look before its view shows a region: none if the view shows the
+/// region already; `is_unavailable` if no look helps. `bound` is the label up to which the view shows content.
 fn missing_region(
     trace: &Trace,
     bound: &Label,
@@ -319,20 +330,21 @@ fn missing_region(
 ) -> MissingRegions {
     let unavailable = MissingRegions { names: Vec::new(), is_unavailable: true };
     let Some(document) = trace.event(event).map(|event| &event.document) else { return unavailable };
-    let covers = |outer: NodeId| document.node(outer).is_some_and(|it| outer <= node && node < it.end);
+    let covers =
+        |outer: NodeId| document.node(outer).is_some_and(|outer_node| outer <= node && node < outer_node.end);
     // A view shows the captured parts of a hidden text that flow to its bound.
-    let is_text = |text: NodeId| {
-        let is_it = |region: &HiddenRegion| matches!(region.content, HiddenContent::Region(of, outer) if (of, outer) == (event, text));
-        hidden.all().iter().any(is_it)
+    let is_placeholder = |text: NodeId| {
+        let is_text = |region: &HiddenRegion| matches!(region.content, HiddenContent::Region(of, outer) if (of, outer) == (event, text));
+        hidden.all().iter().any(is_text)
     };
-    let is_shown_part = |part: &DocumentNode| {
-        matches!(part.step, PathStep::Capture(_)) && part.label.flows_to(bound) && is_text(part.parent)
+    let is_shown_capture = |part: &DocumentNode| {
+        matches!(part.step, PathStep::Capture(_)) && part.label.flows_to(bound) && is_placeholder(part.parent)
     };
-    if document.node(node).is_some_and(is_shown_part) {
+    if document.node(node).is_some_and(is_shown_capture) {
         return MissingRegions::default();
     }
-    let is_named = |region: &&HiddenRegion| matches!(&region.content, HiddenContent::Region(of, outer) if *of == event && covers(*outer));
-    if let Some(region) = hidden.all().iter().find(is_named) {
+    let hides_node = |region: &&HiddenRegion| matches!(&region.content, HiddenContent::Region(of, outer) if *of == event && covers(*outer));
+    if let Some(region) = hidden.all().iter().find(hides_node) {
         return MissingRegions { names: vec![region.name.clone()], is_unavailable: false };
     }
     let enclosing = (0..=node).filter(|outer| covers(*outer)).filter_map(|outer| document.node(outer));
@@ -357,6 +369,7 @@ fn is_scalar(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Bool(_) | Value::Number(_))
 }
 
+/// Returns a message of the model with one call.
 fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     let arguments = Value::Object(arguments).to_string();
     let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };

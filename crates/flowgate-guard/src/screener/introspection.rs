@@ -1,6 +1,6 @@
 //! Implements the screener *introspection* (Permissive Information-Flow Analysis, section 5): a model cites the hidden
-//! regions on which its next message would be based, and the step is then shown these. The answer is plain text, so the
-//! model needs no support for tools.
+//! regions on which its next message would be based, and the step is then shown these regions. The answer is plain
+//! text, so the model needs no support for tools.
 
 use flowgate_lm::chat::{Completion, Request, ToolChoice};
 
@@ -22,6 +22,7 @@ impl Screener for IntrospectionScreener {
         "the model cites the regions that its next message would be based on"
     }
 
+    /// Asks on which tagged regions the next message would be based, before and after the chat.
     fn question(&self, tagged: TaggedChat) -> Request {
         let TaggedChat { mut request, nonce, .. } = tagged;
         let instructions = format!(
@@ -34,6 +35,8 @@ impl Screener for IntrospectionScreener {
         request
     }
 
+    /// Parses the names of the cited regions from the last line that begins with the mark; none for `none`. `None` if
+    /// there is no such line, or it is malformed.
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>> {
         let cited = completion.text.lines().rev().find_map(|line| line.trim().strip_prefix(CITED))?.trim();
         if cited.trim_end_matches('.').eq_ignore_ascii_case("none") {

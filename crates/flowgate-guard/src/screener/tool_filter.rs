@@ -27,11 +27,12 @@ impl ToolSelector for ToolFilterSelector {
     }
 }
 
-/// Returns the question which tools of `request` are needed, on a chat that keeps only system and user messages.
+/// Returns the question which tools of `request` are needed. It contains only the system and user messages of the chat,
+/// and the tool by which the model answers.
 fn question(request: Request) -> Request {
     let Request { messages, tools, sampling, .. } = request;
-    let is_said = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
-    let messages = messages.into_iter().filter(is_said).collect();
+    let is_instruction = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
+    let messages = messages.into_iter().filter(is_instruction).collect();
     let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     let list: Vec<String> = tools.iter().map(|tool| format!("{}: {}", tool.name, tool.description)).collect();
     let instructions = format!(

@@ -1,11 +1,11 @@
-//! Keeps the items of a conversation (messages, steps, answers) from which views are built, and a cache of the last
-//! view.
+//! Holds the items of a conversation (messages, and steps with the outcomes of their calls) from which views are built,
+//! and a cache of the last view.
 //!
 //! A view is built item by item, and most steps show what the step before showed and one or two more messages. The
 //! beginning of the last view is reused while it cannot have changed: at the same label, with the same tools. The
 //! labels of messages and answers are fixed once they are in the trace. Items can change, so every change goes
-//! through [`ConversationItems`], which then drops the cache. In doubt a view is built anew; the reference is
-//! [`ViewBuilder::build`](super::ViewBuilder::build).
+//! through [`ConversationItems`], which then drops the cache. A view without the cache must be equal
+//! ([`ViewBuilder::build`](super::ViewBuilder::build)); debug builds compare the two.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub(crate) struct ConversationItems {
     /// The indices of the steps. A caller can send any number of messages, and each answer among them is looked up in
     /// the steps.
     steps: Vec<usize>,
+    /// The last view, while it is valid.
     shown: Option<CachedView>,
 }
 
@@ -34,7 +35,7 @@ struct CachedView {
     summary: ViewSummary,
 }
 
-/// What a longer view needs to know of the messages of a shorter one.
+/// What the builder of a longer view needs to know about the messages that it reuses.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct ViewSummary {
     /// The number of calls in the messages.
@@ -50,9 +51,9 @@ pub(crate) struct ViewPrefix {
     pub(crate) messages: Messages,
     /// The regions hidden in these messages.
     pub(crate) names: HiddenRegions,
-    /// The calls in these messages, and their labels.
+    /// The number of calls in these messages, and what the messages contribute to the label of the view.
     pub(crate) summary: ViewSummary,
-    /// The number of these items.
+    /// The number of items that these messages represent.
     pub(crate) items: usize,
     /// The tools on offer; valid as long as it does not change whether the view hides anything.
     pub(crate) tools: Option<Vec<ToolSpec>>,
@@ -80,7 +81,7 @@ impl ConversationItems {
         self.get_mut(self.all.len().checked_sub(1)?)
     }
 
-    /// Returns an item for modification.
+    /// Returns an item for modification. Drops the cached view if it shows the item.
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut ConversationItem> {
         if self.shown.as_ref().is_some_and(|shown| index < shown.items) {
             self.drop_cached_view();
@@ -100,11 +101,12 @@ impl ConversationItems {
         self.shown = None;
     }
 
-    /// Takes the cached view if it was built at this bound; the result is empty while a caller still holds that view.
+    /// Takes the cached view, as the beginning of the next one. The result is empty if the view has another bound, or
+    /// while a caller still holds its request, which would have to be copied.
     pub(crate) fn take_prefix(&mut self, bound: &Label) -> ViewPrefix {
-        let same =
+        let reusable =
             self.shown.take().filter(|shown| shown.view.bound == *bound && shown.items <= self.all.len());
-        let Some(CachedView { view: View { request, names, .. }, items, summary }) = same else {
+        let Some(CachedView { view: View { request, names, .. }, items, summary }) = reusable else {
             return ViewPrefix::default();
         };
         match Arc::try_unwrap(request) {

@@ -68,7 +68,7 @@ impl RunState<'_> {
     ) {
         let exists = self.runs(session, call) || self.shows_part_of_answer(session, call);
         let tool = &call.call().tool;
-        let before = VisibleAnswer::before(first, exists.then_some(session.answers.len()));
+        let before = self.answer_before(first, exists.then_some(session.answers.len()));
         if self.case.tools.is_agent(tool) && session.followed.floor.is_none() {
             self.ask_agent(session, call, exists, before);
             return;
@@ -93,11 +93,9 @@ impl RunState<'_> {
     /// Whether the observer may see a part of the answer that depends on no argument, although the arguments are hidden.
     pub(crate) fn shows_part_of_answer(&self, session: &ObservedSession, call: &AuthorizedCall) -> bool {
         let event = session.trace().event(call.event()).expect("it is there");
-        // Otherwise the part carries what rules have read of other events.
-        let observes_nothing = event.decided.flows_to(&event.label);
-        observes_nothing
-            && self.case.declared.has_independent_part(&call.call().tool)
-            && self.sees(&event.document.frame_label())
+        // Not `decided`, which includes the hidden arguments: they must not tell which answers are paired.
+        let least = event.document.frame_label().join(&event.observed);
+        self.case.declared.has_independent_part(&call.call().tool) && self.sees(&least)
     }
 
     /// Logs the outcome of a call with slots if a part of the answer depends on no argument: the part reveals that the call

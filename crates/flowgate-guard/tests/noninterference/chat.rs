@@ -107,11 +107,16 @@ impl ClientHeldChat {
     }
 }
 
-/// A letter (of Linear A) that no other text contains, and that neither looks like another one nor is transliterated.
+/// Returns a letter (of Linear A) that no other text contains before the turn, and that neither looks like another one
+/// nor is transliterated.
 ///
-/// Without it, a hidden text that happens to continue as the message does would extend the quotation, which is one of
-/// the bits that SECURITY.md declares.
-const NOT_IN_TEXTS: char = '\u{10600}';
+/// Without it on both sides of a quotation, a hidden text that happens to continue as the message does would extend the
+/// quotation, which is one of the bits that SECURITY.md declares. The same holds at the start of a message: an answer
+/// that repeats the message before may be followed by a value that the user writes next.
+fn letter_of_turn(turn: usize) -> char {
+    const LETTERS: [char; 3] = ['\u{10600}', '\u{10601}', '\u{10602}'];
+    LETTERS[turn]
+}
 
 impl RunState<'_> {
     /// Runs a conversation whose chat a client holds.
@@ -133,11 +138,12 @@ impl RunState<'_> {
             self.acts(session, first, turn, &mut shared);
             self.edit(session, turn, &mut shared);
             let level = self.level_of_user();
-            let mut text = format!("turn {turn}: {:.12}", world::scalar(&mut shared).to_string());
+            let letter = letter_of_turn(turn);
+            let mut text = format!("turn {turn}: {letter}{:.12}", world::scalar(&mut shared).to_string());
             let quotes = shared.chance(40);
             // Only once: after that, the quotation has other text before it.
             if let Some(shown) = held(session).shown.take_if(|_| quotes) {
-                text.push_str(&format!("; you said: {NOT_IN_TEXTS}{shown}{NOT_IN_TEXTS}, did you?"));
+                text.push_str(&format!("; you said: {letter}{shown}{letter}, did you?"));
             }
             let text = self.chosen_text(&level, text);
             let message = Message::User(vec![Part::Text(text)]);
@@ -273,7 +279,7 @@ impl RunState<'_> {
     ) {
         let ClientRunCall { id, tool, arguments, print, exists } = running;
         let place = exists.then_some(session.answers.len());
-        let (answer, spelling) = self.answer_of(&tool, &print, exists, VisibleAnswer::before(first, place));
+        let (answer, spelling) = self.answer_of(&tool, &print, exists, self.answer_before(first, place));
         let (answer, spelling) = as_text(answer, spelling);
         if exists {
             session.answers.push(VisibleAnswer { event: UNKNOWN, spelling, child: None });

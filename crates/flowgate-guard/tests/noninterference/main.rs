@@ -200,7 +200,7 @@ fn given_the_chosen_labels_it_decides_nothing_either() {
 }
 
 #[test]
-fn a_conversation_is_made_again_from_what_was_put_in() {
+fn a_replayed_conversation_equals_the_original() {
     for &method in MethodRegistry::builtin().methods() {
         for seed in 1..=number("FLOWGATE_NONINTERFERENCE_CASES", 12) {
             let case = NoninterferenceCase::case(seed, method);

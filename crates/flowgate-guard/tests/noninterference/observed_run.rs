@@ -178,7 +178,13 @@ fn dump(session: &ObservedSession, text: &mut String) {
         let labels = [exists, event.label, event.decided].map(|label| monitor.describe(&label).join("+"));
         let [exists, label, decided] = labels;
         let body = body(event);
-        let _ = writeln!(text, "#{index} exists {exists} label {label} decided {decided}: {body}");
+        let call = event.call.map_or(String::new(), |call| format!(" answers #{}", call.0));
+        let agent = session.trace().agent_name(event.agent);
+        let _ = writeln!(
+            text,
+            "#{index} agent {agent:?}{call} {:?} exists {exists} label {label} decided {decided}: {body}",
+            event.status
+        );
         for (node, part) in event.document.nodes().iter().enumerate() {
             let label = monitor.describe(&part.label).join("+");
             let bounds = session.followed.bounds.get(index).map(|bounds| &bounds.parts[node]);

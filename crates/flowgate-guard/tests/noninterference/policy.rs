@@ -257,7 +257,8 @@ impl PolicyWriter<'_> {
             ("endorse", "fullmatch(r\"20[0-9]{2}-[0-9]{2}-[0-9]{2}|1[0-9]:00\", call.arguments.b)"),
             // The words of the world stand in answers, trusted or not.
             ("endorse", "call.arguments.b in tool:*"),
-        ][self.random.below(5)];
+            ("endorse", "call.arguments.b in tool:*({a: call.arguments.a})"),
+        ][self.random.below(6)];
         let pattern = self.call(tool, &format!("{kind} call.arguments.b as trusted"), &[condition]);
         self.declared.endorsed.push(pattern);
     }

@@ -182,7 +182,7 @@ impl RunState<'_> {
         let call = session.trace().event(event).expect("it is there");
         self.taint.ran(&session.followed, event, call, &print);
         let place = exists.then_some(session.answers.len());
-        let (answer, spelling) = self.answer_of(&tool, &print, exists, VisibleAnswer::before(first, place));
+        let (answer, spelling) = self.answer_of(&tool, &print, exists, self.answer_before(first, place));
         let ToolAnswer { content, structured, is_error, .. } = answer;
         let call_id = acts.name.clone();
         let output = Output { call_id, tool: None, content, structured, is_error: Some(is_error) };

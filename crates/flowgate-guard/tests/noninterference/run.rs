@@ -19,7 +19,7 @@ use crate::oracle_conditions;
 use crate::oracle_label::OracleLabel;
 use crate::policy::policy;
 use crate::random::Random;
-use crate::session::ObservedSession;
+use crate::session::{ObservedSession, VisibleAnswer};
 use crate::space::CaseDimensions;
 use crate::taint_tracker::TaintTracker;
 use crate::tools::CaseTools;
@@ -52,6 +52,8 @@ pub(crate) struct RunState<'c> {
     /// Source of hidden values; the second run uses another seed.
     pub(crate) hidden: Random,
     pub(crate) replay: bool,
+    /// What the observer saw of the first run, in the second.
+    first_log: Option<&'c [String]>,
     /// The client that holds the chat of some sessions.
     pub(crate) client: ClientProfile,
 }
@@ -111,7 +113,7 @@ impl NoninterferenceCase {
     /// the oracle.
     ///
     /// With `replay`, the labels of steps are those of the first run.
-    pub(crate) fn second(&self, first: &ObservedRun, replay: bool) -> ObservedRun {
+    pub(crate) fn second<'c>(&'c self, first: &'c ObservedRun, replay: bool) -> ObservedRun {
         self.run(Some(first), replay)
     }
 
@@ -153,11 +155,12 @@ impl NoninterferenceCase {
     }
 
     /// Runs two consecutive sessions of one account.
-    fn run(&self, first: Option<&ObservedRun>, replay: bool) -> ObservedRun {
+    fn run<'c>(&'c self, first: Option<&'c ObservedRun>, replay: bool) -> ObservedRun {
         let hidden = Random::new(self.seed ^ if first.is_some() { 0xabcd_ef01 } else { 0x1234 });
         let (taint, run) = (TaintTracker::new(&self.declared), ObservedRun::default());
         let client = ClientProfile { is_interactive: self.trusts_client, ..ClientProfile::default() };
-        let mut made = RunState { case: self, taint, run, hidden, replay, client };
+        let first_log = first.map(|first| &*first.log);
+        let mut made = RunState { case: self, taint, run, hidden, replay, first_log, client };
         made.client.pinned.push(MessageTemplate::new(INSTRUCTIONS));
         for number in 0..2 {
             made.taint.next_session();
@@ -180,6 +183,25 @@ impl NoninterferenceCase {
         (run.broken, run.parts) = (taint.broken, taint.parts);
         run.note(&self.label);
         run
+    }
+}
+
+impl RunState<'_> {
+    /// Returns the answer of the first run with this index among those that the observer may see.
+    ///
+    /// `None` once the observer has seen anything else than of the first run: after a difference that the policy releases,
+    /// the calls of the two runs no longer correspond, and neither do their answers.
+    pub(crate) fn answer_before<'s>(
+        &self,
+        first: Option<&'s ObservedSession>,
+        index: Option<usize>,
+    ) -> Option<(&'s ObservedSession, &'s VisibleAnswer)> {
+        if self.first_log.is_some_and(|first| !first.starts_with(&self.run.log)) {
+            return None;
+        }
+        let first = first?;
+        let answered = first.answers.get(index?)?;
+        first.trace().event(answered.event).is_some().then_some((first, answered))
     }
 }
 

@@ -52,18 +52,6 @@ pub(crate) struct ObservedSession {
     kept: Vec<SessionAction>,
 }
 
-impl VisibleAnswer {
-    /// Returns the answer of the first run with this index among those that the observer may see.
-    pub(crate) fn before(
-        first: Option<&ObservedSession>,
-        place: Option<usize>,
-    ) -> Option<(&ObservedSession, &Self)> {
-        let first = first?;
-        let answered = first.answers.get(place?)?;
-        first.trace().event(answered.event).is_some().then_some((first, answered))
-    }
-}
-
 impl ObservedSession {
     pub(crate) fn new(conversation: Conversation) -> Self {
         Self {

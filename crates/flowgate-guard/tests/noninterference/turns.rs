@@ -237,10 +237,10 @@ impl RunState<'_> {
                     }
                     // A person with the observer's clearance may allow the call; questions above it are
                     // refused in both runs, because nothing is replayed.
-                    let often = if ask.is_grantable { 90 } else { 50 };
+                    let often = if ask.is_grantable() { 90 } else { 50 };
                     let yes = is_seen && Random::of(&ask.digest).chance(often);
                     let is_for_good =
-                        ask.is_grantable && Random::of(&format!("{} for good", ask.digest)).chance(90);
+                        ask.is_grantable() && Random::of(&format!("{} for good", ask.digest)).chance(90);
                     session.conversation.accept_decision(match (yes, is_for_good) {
                         (true, true) => Decision::AllowForConversation,
                         (true, false) => Decision::Allow,

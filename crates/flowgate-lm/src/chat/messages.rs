@@ -1,8 +1,9 @@
 //! Holds the messages of a chat, with a cache of their serialised form.
 //!
-//! A chat is sent whole with each request, and most of it was serialised before. The serialiser therefore leaves its
-//! output with the messages, and extends it the next time. Appending messages keeps the cache; any other change, and a
-//! copy, discards it, so that the bytes that are sent always match the current messages.
+//! A chat is sent whole with each request, and most of it was serialised for the request before. The serialiser (the
+//! writer of `wire`) therefore stores its output with the messages, and extends that output the next time. Appending
+//! messages keeps the cache; any other change, and a copy, discards it, so that the bytes that are sent always match
+//! the current messages.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -14,6 +15,7 @@ use super::Message;
 #[derive(Default)]
 pub struct Messages {
     all: Vec<Message>,
+    /// The serialised form of the first messages, if it was stored.
     written: Mutex<Option<SerializedPrefix>>,
 }
 
@@ -22,7 +24,7 @@ pub struct Messages {
 pub(crate) struct SerializedPrefix {
     /// The body of a request up to the last of these messages.
     pub(crate) text: Vec<u8>,
-    /// How many messages it covers.
+    /// How many messages the text contains.
     pub(crate) messages: usize,
 }
 

@@ -1,7 +1,8 @@
-//! Defines the reasoning of a model: what a request asks of it, and what the model's server returns of it.
+//! Defines the reasoning of a model: the parameters by which a request asks for reasoning ([`Reasoning`]), and the
+//! parts of the reasoning that the model's server returns ([`ReasoningPart`]).
 //!
-//! [`Sampling`](super::Sampling) carries the former, [`Message`](super::Message) and [`Completion`](super::Completion)
-//! the latter. The wire formats translate both.
+//! [`Sampling`](super::Sampling) contains the parameters, [`Message`](super::Message) and
+//! [`Completion`](super::Completion) the parts. The wire formats translate both.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,8 @@ impl ReasoningPart {
         self.author.is_empty() || self.author == model
     }
 
-    /// Returns the size of all its texts, in bytes.
+    /// Returns the size of all its texts and of its seal, in bytes: what the limit on an answer and estimates of tokens
+    /// count.
     pub(crate) fn size(&self) -> usize {
         let seal = match &self.seal {
             Seal::None => 0,

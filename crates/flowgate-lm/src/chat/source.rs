@@ -1,8 +1,8 @@
 //! Defines the provenance of the parts of a user's messages, as the client declares it.
 //!
-//! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client can tell them
-//! apart. It declares the provenance in its own field, which is never sent to a model; the configuration of the gateway
-//! decides whether it is believed.
+//! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client knows which
+//! part is which. It declares the provenance of each part in a field of its own, which is never sent to a model; the
+//! configuration of the gateway decides whether the declaration is believed.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Source {
     /// All variants.
     pub const ALL: [Self; 5] = [Self::Typed, Self::File, Self::Tool, Self::Retrieved, Self::Program];
 
-    /// Returns its name in requests.
+    /// Returns the name by which a client declares this provenance in a request.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,13 +81,15 @@ impl Sources {
         Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
     }
 
-    /// Sets the source of every part of a user's message that has none.
+    /// Sets `source` for every part of a user's message whose source the client has not declared. Other messages are
+    /// left alone: provenance is declared only for parts of a user's messages. `messages` is the list that the indices
+    /// refer to.
     pub fn fill_missing(&mut self, messages: &[Message], source: Source) {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };
-            let known = self.0.entry(index).or_default();
-            known.resize(parts.len(), None);
-            known.iter_mut().for_each(|known| *known = known.or(Some(source)));
+            let sources = self.0.entry(index).or_default();
+            sources.resize(parts.len(), None);
+            sources.iter_mut().for_each(|declared| *declared = declared.or(Some(source)));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Locates the elements of an array in a JSON text without parsing them. The gateway finds the messages of a chat this way,
+//! Locates the items of a list in a JSON text without parsing them. The gateway finds the messages of a chat this way,
 //! and parses only those that it has not received before.
 //!
-//! The result is exact for valid JSON and unspecified otherwise. The caller therefore skips only elements whose bytes it has
-//! parsed before, as their digest shows, and parses all other text strictly.
+//! The result is exact for valid JSON and unspecified otherwise. The caller therefore skips only items whose bytes it
+//! has parsed before, as their digest shows, and parses all other text strictly.
 
 use std::ops::Range;
 
@@ -16,9 +16,9 @@ pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
     let mut scan = JsonScanner { text: text.as_bytes(), at: 0 };
     scan.eat(b'{')?;
     loop {
-        let found = scan.value()?;
+        let name = scan.value()?;
         // A key with escapes is not recognised, although it may be the key: the caller then parses the whole text.
-        let is_key = text.get(found)?.strip_prefix('"')?.strip_suffix('"')? == key;
+        let is_key = text.get(name)?.strip_prefix('"')?.strip_suffix('"')? == key;
         scan.eat(b':')?;
         if is_key {
             return scan.list();
@@ -28,6 +28,7 @@ pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
     }
 }
 
+/// Moves through a JSON text, from value to value.
 struct JsonScanner<'t> {
     text: &'t [u8],
     at: usize,
@@ -42,11 +43,13 @@ impl JsonScanner<'_> {
         rest.get(blanks).copied()
     }
 
+    /// Skips white space and this byte; `None` if another byte is next.
     fn eat(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// Returns the byte ranges of the items of the list that begins here.
+    /// Returns the byte ranges of the items of the list that begins here; `None` if it is not a list, does not end, or
+    /// has more than [`MAX_ITEMS`] items.
     fn list(&mut self) -> Option<Vec<Range<usize>>> {
         // Most items have more than a hundred bytes.
         let mut items = Vec::with_capacity((self.text.len() / 128).min(MAX_ITEMS));
@@ -64,13 +67,14 @@ impl JsonScanner<'_> {
         None
     }
 
-    /// Skips the next value, and returns its byte range.
+    /// Skips the next value, and returns its byte range; `None` if the text ends first, or there is no value here.
     fn value(&mut self) -> Option<Range<usize>> {
         let first = self.peek()?;
         let begin = self.at;
         match first {
             b'"' => self.skip_text()?,
             b'{' | b'[' => self.skip_brackets()?,
+            // A number, `true`, `false` or `null`: up to the next separator.
             _ => {
                 let is_end =
                     |byte: &u8| matches!(byte, b',' | b']' | b'}' | b':' | b' ' | b'\t' | b'\n' | b'\r');
@@ -80,7 +84,7 @@ impl JsonScanner<'_> {
         Some(begin..self.at).filter(|range| !range.is_empty())
     }
 
-    /// Skips a string.
+    /// Skips a string, from its opening quotation mark to its closing one; `None` if it does not end.
     fn skip_text(&mut self) -> Option<()> {
         self.at += 1;
         loop {
@@ -95,7 +99,8 @@ impl JsonScanner<'_> {
         }
     }
 
-    /// Skips everything up to the closing bracket. Mismatched kinds of brackets are left to the strict parser.
+    /// Skips a list or an object, from its opening bracket to the closing one; `None` if it does not end. Does not
+    /// notice a bracket that is closed by one of the other kind: the strict parser does.
     fn skip_brackets(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {

@@ -1,8 +1,9 @@
 //! Defines the shape of a decoder, [`DecoderConfig`], which covers all supported architectures.
 //!
-//! `hugging_face.rs` reads it from `config.json`; `gguf.rs` from the metadata of a GGUF file. Both check that sizes are in
-//! range and fit each other, so that the decoder divides and multiplies them without checks. The tensors are compared
-//! with the sizes before anything is allocated for them (`../weights.rs`).
+//! `hugging_face.rs` reads the shape from `config.json`, `gguf.rs` from the metadata of a GGUF file; `fields.rs` reads
+//! single fields, `rotary.rs` rotary positions. The sizes are checked to be in range and to fit each other, so that the
+//! decoder divides and multiplies them without checks. The tensors are compared with the sizes before anything is
+//! allocated for them (`../weights.rs`).
 
 mod fields;
 pub(crate) mod gguf;
@@ -50,7 +51,7 @@ pub(crate) struct DecoderConfig {
     pub(crate) context: usize,
     pub(crate) norm: NormKind,
     pub(crate) epsilon: f64,
-    /// Whether a part normalises its input, not its output.
+    /// Whether attention and the feed-forward part normalise their input, and not their output.
     pub(crate) norm_first: bool,
     /// Whether the last layer is followed by a normalisation.
     pub(crate) final_norm: bool,
@@ -62,7 +63,7 @@ pub(crate) struct DecoderConfig {
     pub(crate) feed_forward_bias: bool,
     /// Whether queries and keys are normalised, head by head.
     pub(crate) query_key_norm: bool,
-    /// Whether queries, keys and values, and gate and input, are one matrix each.
+    /// Whether queries, keys and values are computed by one matrix, and gate and input by another.
     pub(crate) is_fused: bool,
     /// Whether the output matrix is the embedding.
     pub(crate) is_tied: bool,

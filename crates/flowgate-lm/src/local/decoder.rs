@@ -1,9 +1,10 @@
-//! Evaluates a decoder: from tokens to hidden states and logits.
+//! Evaluates a decoder: computes hidden states and logits from tokens. `evaluation.rs`, `score.rs`, `inside.rs` and
+//! `train.rs` evaluate texts with it.
 //!
 //! One decoder covers all architectures; [`DecoderConfig`] says how they differ. Its parts are in files of their own:
-//! `attention.rs`, `feed_forward.rs`, `linear.rs`, `norm.rs`, `rotary.rs`. A [`KeyValueCache`] holds what later tokens
-//! need of earlier ones; it is a value, so that many continuations share the cache of their prefix. A [`Probe`] says
-//! what the caller wants to see of the inside.
+//! `attention.rs`, `feed_forward.rs`, `linear.rs` (matrices), `norm.rs` and `rotary.rs` (positions). A
+//! [`KeyValueCache`] holds the keys and values of earlier tokens, which later tokens read; it is a value, so that many
+//! continuations share the cache of their prefix. A [`Probe`] selects the intermediate values that the caller receives.
 
 mod attention;
 mod cache;
@@ -34,15 +35,21 @@ pub(crate) struct Decoder {
     device: Device,
     is_quantized: bool,
     embedding: Tensor,
+    /// The learned vectors of positions, if the model has such.
     positions: Option<Tensor>,
+    /// Maps embeddings to the width of the layers, if the widths differ.
     project_in: Option<Linear>,
+    /// Maps hidden states to the width of the embeddings, if the widths differ.
     project_out: Option<Linear>,
+    /// The rotation of positions, if the model has it.
     rotary: Option<RotaryTable>,
     layers: Vec<DecoderLayer>,
+    /// The normalisation after the last layer.
     norm: Option<Norm>,
     output: Linear,
 }
 
+/// One layer: attention and a feed-forward part, each with a normalisation.
 #[derive(Debug)]
 struct DecoderLayer {
     attention_norm: Norm,
@@ -52,8 +59,9 @@ struct DecoderLayer {
 }
 
 impl Decoder {
-    /// Reads the weights.
+    /// Reads the weights of a decoder of this shape. Fails if a tensor is missing or has another shape.
     pub(crate) fn load(config: DecoderConfig, weights: &Weights) -> std::result::Result<Self, LoadError> {
+        // The embedding may have another width than the layers; then matrices map between the two.
         let (width, outer) = (config.width, config.embedding_width);
         let projection = |role, rows, columns| {
             if width == outer { Ok(None) } else { Linear::load(weights, role, None, rows, columns).map(Some) }
@@ -80,6 +88,7 @@ impl Decoder {
                 feed_forward: FeedForward::load(weights, &config, layer)?,
             });
         }
+        // A model with tied weights computes logits with the matrix of its embedding.
         let output = if config.is_tied { TensorRole::Embedding } else { TensorRole::Output };
         Ok(Self {
             embedding: weights.tensor(TensorRole::Embedding, &[config.vocabulary, outer])?,
@@ -116,8 +125,9 @@ impl Decoder {
         &self.device
     }
 
-    /// Evaluates the tokens that follow those of `cache`; `tokens` has the shape (batch, time). Returns the normalised
-    /// hidden states of the last layer, of shape (batch, time, width), and the extended cache.
+    /// Evaluates the tokens after those of `cache`; `tokens` has the shape (batch, time). Returns the normalised hidden
+    /// states of the last layer, of shape (batch, time, embedding width), and the extended cache. The probe receives
+    /// the intermediate values that it selects.
     pub(crate) fn forward(
         &self,
         tokens: &Tensor,
@@ -163,6 +173,8 @@ impl Decoder {
         self.output.forward(hidden)
     }
 
+    /// Returns the input of the first layer: the embeddings of the tokens, scaled, projected and with learned positions
+    /// as the configuration states. `start` is the position of the first token.
     fn embed(&self, tokens: &Tensor, start: usize) -> Result<Tensor> {
         let (batch, time) = tokens.dims2()?;
         let mut x = self.embedding.index_select(&tokens.flatten_all()?, 0)?.reshape((
@@ -183,8 +195,10 @@ impl Decoder {
         Ok(x)
     }
 
-    /// Returns what is added to attention scores: 0 where a token may look, and minus infinity elsewhere. `None` if it may look
-    /// everywhere.
+    /// Returns the mask that is added to attention scores, of shape (time, start + time): 0 where a token may attend to
+    /// itself or an earlier one within the window, and minus infinity elsewhere. `start` is the number of tokens in the
+    /// cache, `time` that of the new ones, which are the rows. `None` if all would be 0: a single new token that may
+    /// attend to all tokens before it.
     fn mask(&self, start: usize, time: usize) -> Result<Option<Tensor>> {
         let reach = self.config.window.unwrap_or(usize::MAX);
         let total = start + time;
@@ -194,8 +208,8 @@ impl Decoder {
         let row = |row: usize| {
             let own = start + row;
             (0..total).map(move |column| {
-                let is_visible = column <= own && own - column < reach;
-                if is_visible { 0.0 } else { f32::NEG_INFINITY }
+                let can_attend = column <= own && own - column < reach;
+                if can_attend { 0.0 } else { f32::NEG_INFINITY }
             })
         };
         let mask: Vec<f32> = (0..time).flat_map(row).collect();
@@ -204,6 +218,8 @@ impl Decoder {
 }
 
 impl DecoderLayer {
+    /// Evaluates the layer. Attention and the feed-forward part are each added to their input; they are normalised
+    /// before or after, as `norm_first` states. Returns the hidden states, and the cache of the layer with these tokens.
     fn forward(
         &self,
         x: &Tensor,

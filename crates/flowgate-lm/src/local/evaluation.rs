@@ -1,7 +1,8 @@
-//! Evaluates texts of any length in pieces, and keeps the caches of recent prompts.
+//! Evaluates texts of any length in pieces, and caches recent prompts. `generate.rs`, `score.rs` and `inside.rs`
+//! evaluate their texts through this file.
 //!
-//! Pieces begin at multiples of [`PIECE`]. What a prompt reuses of an earlier one is a whole number of pieces, so that all
-//! products have the same shapes as without reuse, and the same results.
+//! Pieces begin at multiples of [`PIECE`]. The part of an earlier prompt that a prompt reuses is a whole number of
+//! pieces, so that all matrix products have the same shapes as without reuse, and the same results.
 
 use candle_core::{D, Tensor};
 
@@ -13,7 +14,7 @@ use crate::Error;
 pub(super) const PIECE: usize = 128;
 /// The most hidden states that are mapped to the vocabulary at once.
 const LOGIT_ROWS: usize = 64;
-/// How many prompts of chats are kept, and how many tokens they may have together.
+/// How many prompts of chats are cached, and how many tokens they may have together.
 const RECENT_PROMPTS: usize = 4;
 const RECENT_TOKENS: usize = 1 << 14;
 
@@ -28,17 +29,20 @@ pub(super) fn failed(error: candle_core::Error) -> Error {
 pub(super) struct RecentPrompts(Vec<(Vec<u32>, KeyValueCache)>);
 
 impl RecentPrompts {
-    /// Returns the cache of the longest beginning of `tokens` that is a whole number of pieces.
+    /// Returns the cache of the longest beginning of `tokens` that is a whole number of pieces and that a recent prompt
+    /// shares; empty if there is none.
     fn find(&self, tokens: &[u32]) -> candle_core::Result<KeyValueCache> {
-        let whole = |(prompt, cache): &(Vec<u32>, KeyValueCache)| {
+        let shared_pieces = |(prompt, cache): &(Vec<u32>, KeyValueCache)| {
             (common_length(prompt, tokens) / PIECE * PIECE, cache.clone())
         };
-        match self.0.iter().map(whole).max_by_key(|(length, _)| *length) {
+        match self.0.iter().map(shared_pieces).max_by_key(|(length, _)| *length) {
             Some((length, cache)) => cache.truncated(length),
             None => Ok(KeyValueCache::default()),
         }
     }
 
+    /// Adds a prompt with its cache, and drops the oldest prompts that exceed the limits on their number and their tokens.
+    /// After a prompt that alone exceeds the limit on tokens, nothing is stored.
     fn insert(&mut self, tokens: &[u32], cache: &KeyValueCache) {
         // A prompt that continues an earlier one replaces it.
         self.0.retain(|(prompt, _)| !tokens.starts_with(prompt));
@@ -49,8 +53,8 @@ impl RecentPrompts {
             room = room.saturating_sub(prompt.len());
             fits
         };
-        let kept = self.0.iter().rev().take(RECENT_PROMPTS).take_while(|entry| fits(entry)).count();
-        self.0.drain(..self.0.len() - kept);
+        let count = self.0.iter().rev().take(RECENT_PROMPTS).take_while(|entry| fits(entry)).count();
+        self.0.drain(..self.0.len() - count);
     }
 }
 
@@ -66,7 +70,8 @@ impl LocalModel {
         if tokens > limit { Err(Error::TooManyTokens { tokens, limit }) } else { Ok(()) }
     }
 
-    /// Extends a cache by tokens.
+    /// Extends a cache by any number of tokens, in pieces that end at multiples of [`PIECE`]: the memory is bounded, and
+    /// the products of matrices have the same shapes whether or not the beginning came from a cache.
     pub(super) fn extend(&self, mut cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
         let mut left = tokens;
         while !left.is_empty() {
@@ -88,17 +93,17 @@ impl LocalModel {
         self.decoder.forward(&row, cache, probe).map_err(failed)
     }
 
-    /// Evaluates the prompt of a chat, reusing what earlier ones have in common with it. Returns the cache of all tokens, and the
-    /// logits after the last one.
+    /// Evaluates the prompt of a chat, but for the longest beginning that it shares with a recent prompt, and adds the
+    /// prompt to the recent ones. Returns the cache of all tokens, and the logits after the last one.
     pub(super) fn evaluate_prompt(&self, tokens: &[u32]) -> Result<(KeyValueCache, Vec<f32>), Error> {
-        // The last piece is evaluated anyhow, for its logits.
+        // The last piece is evaluated in any case, for its logits.
         let last = tokens.len().saturating_sub(1) / PIECE * PIECE;
         let (before, rest) = tokens.split_at(last);
-        let known = {
+        let reused = {
             let recent = self.recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             recent.find(before).map_err(failed)?
         };
-        let cache = self.extend(known.clone(), before.get(known.len()..).unwrap_or_default())?;
+        let cache = self.extend(reused.clone(), before.get(reused.len()..).unwrap_or_default())?;
         let (hidden, cache) = self.evaluate(rest, &cache, &mut Probe::default())?;
         let logits = self.last_logits(&hidden)?;
         let mut recent = self.recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -115,10 +120,15 @@ impl LocalModel {
         last(hidden).map_err(failed)
     }
 
-    /// Returns the log-probability of one token after each hidden state; `hidden` has the shape (tokens, width).
+    /// Returns the log-probability of each token of `tokens` after the hidden state of the same index; `hidden` has the
+    /// shape (tokens, width).
+    ///
+    /// # Errors
+    /// If a log-probability is not a number.
     pub(super) fn logprobs(&self, hidden: &Tensor, tokens: &[u32]) -> Result<Vec<f64>, Error> {
         let mut logprobs = Vec::with_capacity(tokens.len());
         let mut start = 0;
+        // A row of logits is as long as the vocabulary, so only a few rows are computed at once.
         for piece in tokens.chunks(LOGIT_ROWS) {
             let rows = || {
                 let logits = self.decoder.logits(&hidden.narrow(0, start, piece.len())?)?;
@@ -130,7 +140,9 @@ impl LocalModel {
             start += piece.len();
         }
         if logprobs.iter().any(|logprob| logprob.is_nan()) {
-            return Err(Error::Failed("its weights give no probabilities; they are damaged".to_owned()));
+            return Err(Error::Failed(
+                "the weights of the model give no probabilities; they are damaged".to_owned(),
+            ));
         }
         Ok(logprobs)
     }

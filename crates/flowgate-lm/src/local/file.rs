@@ -1,4 +1,5 @@
-//! Reads files of a model with a limit on their size.
+//! Reads files of a model with a limit on their size, so that no file can exhaust the memory. Everything that loads a
+//! model reads through this file.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,13 +15,13 @@ pub(crate) const TEXT_LIMIT: u64 = 16 << 20;
 /// Opens a regular file; returns it with its size.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
     let metadata = std::fs::metadata(path)
-        .map_err(|error| LoadError::new(path, format!("it cannot be read: {error}")))?;
+        .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;
     // A pipe or a device has no end.
     if !metadata.is_file() {
-        return Err(LoadError::new(path, "it is not a regular file"));
+        return Err(LoadError::new(path, "the path does not name a regular file"));
     }
-    let file =
-        File::open(path).map_err(|error| LoadError::new(path, format!("it cannot be opened: {error}")))?;
+    let file = File::open(path)
+        .map_err(|error| LoadError::new(path, format!("the file cannot be opened: {error}")))?;
     Ok((file, metadata.len()))
 }
 
@@ -28,19 +29,22 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     let (file, size) = open(path)?;
     if size > limit {
-        return Err(LoadError::new(path, format!("it has {size} bytes, and at most {limit} are read")));
+        return Err(LoadError::new(
+            path,
+            format!("the file has {size} bytes, more than the limit of {limit}"),
+        ));
     }
     let mut bytes = Vec::new();
     file.take(limit)
         .read_to_end(&mut bytes)
-        .map_err(|error| LoadError::new(path, format!("it cannot be read: {error}")))?;
+        .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;
     Ok(bytes)
 }
 
 /// Reads a JSON file.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
     serde_json::from_slice(&read(path, TEXT_LIMIT)?)
-        .map_err(|error| LoadError::new(path, format!("it is not the expected JSON: {error}")))
+        .map_err(|error| LoadError::new(path, format!("the file is not the expected JSON: {error}")))
 }
 
 /// Reads a JSON file that need not exist.

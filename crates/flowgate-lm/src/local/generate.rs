@@ -1,4 +1,5 @@
-//! Generates the next message of a chat.
+//! Generates the next message of a chat: implements [`ChatModel`] for local models. The prompt comes from the chat
+//! template, and the tool calls are found in the generated text.
 
 use super::LocalModel;
 use super::decoder::Probe;
@@ -24,30 +25,41 @@ impl ChatModel for LocalModel {
 }
 
 impl LocalModel {
+    /// Generates tokens after the prompt of the chat until a token or text ends the message, or a limit is reached.
+    /// Passes text to the listener as soon as no stop sequence or call can begin in it, and the calls at the end.
+    ///
+    /// # Errors
+    /// If the model has no chat template, a tool call is required, the prompt is too long, or the listener cancels.
     async fn generate(&self, request: &Request, listener: &mut dyn Listener) -> Result<Completion, Error> {
         let tools: &[ToolSpec] = match &request.choice {
             ToolChoice::Auto => &request.tools,
             ToolChoice::None => &[],
             ToolChoice::Any | ToolChoice::Tool(_) => {
-                return Err(Error::Unsupported("a required tool call; let the model decide"));
+                return Err(Error::Unsupported(
+                    "a required tool call; let the model decide whether it calls a tool",
+                ));
             }
         };
         let template = self.template.as_ref();
-        let prompt = template.ok_or(Error::Unsupported("chats, since its folder has no chat template"))?;
+        let prompt = template.ok_or(Error::Unsupported(
+            "answers to chats, since the folder of the model has no chat template",
+        ))?;
         let prompt = self.prompt_tokens(prompt, &request.messages, tools)?;
         let (mut cache, mut logits) = self.evaluate_prompt(&prompt)?;
 
         let sampling = &request.sampling;
         let room = self.context().saturating_sub(prompt.len());
-        let most = sampling.max_tokens.and_then(|most| usize::try_from(most).ok()).unwrap_or(room).min(room);
-        let held = sampling.stop.iter().map(String::len).max().unwrap_or(0).saturating_sub(1);
+        let limit =
+            sampling.max_tokens.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(room).min(room);
+        // The bytes at the end of the text that could begin a stop sequence.
+        let held_back = sampling.stop.iter().map(String::len).max().unwrap_or(0).saturating_sub(1);
         let mut sampler = Sampler::new(sampling);
         let mut filter = CallFilter::new(tools);
         let mut characters = self.tokenizer.stream();
         let mut text = String::new();
         let mut count = 0;
         let stop = loop {
-            if count == most {
+            if count == limit {
                 break Stop::Length;
             }
             let token = sampler.choose(&logits)?;
@@ -60,10 +72,10 @@ impl LocalModel {
                 if filter.stop_at(&sampling.stop) {
                     break Stop::End;
                 }
-                send_text(&filter.take_text(held), &mut text, listener)?;
+                send_text(&filter.take_text(held_back), &mut text, listener)?;
             }
             listener.ready().await;
-            if count < most {
+            if count < limit {
                 let (hidden, extended) = self.evaluate(&[token], &cache, &mut Probe::default())?;
                 cache = extended;
                 logits = self.last_logits(&hidden)?;
@@ -86,6 +98,7 @@ impl LocalModel {
         })
     }
 
+    /// Returns the tokens of the prompt for a chat. Fails if they leave no room for the message.
     fn prompt_tokens(
         &self,
         template: &ChatTemplate,
@@ -93,9 +106,10 @@ impl LocalModel {
         tools: &[ToolSpec],
     ) -> Result<Vec<u32>, Error> {
         let prompt = template.render(messages, tools)?;
+        // The template writes special tokens itself, such as the one that begins a text, so none are added.
         let tokens = self.tokenizer.encode_written_out(&prompt)?.ids;
         if tokens.is_empty() {
-            return Err(Error::Failed("its chat template gives an empty prompt".to_owned()));
+            return Err(Error::Failed("the chat template of the model gives an empty prompt".to_owned()));
         }
         self.check_length(tokens.len().saturating_add(1))?;
         Ok(tokens)
@@ -111,6 +125,7 @@ fn earlier_calls(messages: &[Message]) -> usize {
     messages.iter().map(calls).sum()
 }
 
+/// Appends a piece to the text of the message, and passes it to the listener.
 fn send_text(piece: &str, text: &mut String, listener: &mut dyn Listener) -> Result<(), Error> {
     text.push_str(piece);
     if piece.is_empty() { Ok(()) } else { send(Delta::Text(piece), listener) }

@@ -1,9 +1,11 @@
-//! Shows hidden states, and attention with its gradients.
+//! Computes hidden states, and attention with its gradients: implements [`HiddenStateModel`] and [`AttentionModel`] for
+//! local models.
 //!
-//! The gradient is that with respect to a variable, a tensor of zeros, that is added to the attention of each layer. Only
-//! the steps that generate the continuation have such variables: what a step attends to changes only this step and
-//! later ones, so the tokens before are evaluated without a graph, and memory grows with the product of prompt and
-//! continuation, not with the square of both.
+//! The gradient of the attention says how much the output depends on it. candle returns gradients of variables only, so a
+//! variable, a tensor of zeros, is added to the attention of each layer: it has the same gradient. Only the steps that
+//! generate the continuation have such variables: the attention of a step changes only this step and later ones, so the
+//! tokens before the continuation are evaluated without a graph of gradients, and memory grows with the product of prompt
+//! and continuation, not with the square of both.
 
 use candle_core::{D, DType, IndexOp, Tensor, Var};
 
@@ -22,9 +24,12 @@ impl HiddenStateModel for LocalModel {
         self.decoder.config().layers
     }
 
+    /// Evaluates the text in pieces, so that memory is bounded, and collects the vectors of the layer from each.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
-            return Err(Error::Unsupported("hidden states of a layer that it does not have"));
+            return Err(Error::Unsupported(
+                "hidden states of this layer, whose number is greater than that of the last layer",
+            ));
         }
         let text = self.tokenizer.encode(text)?;
         self.check_length(text.ids.len())?;
@@ -42,6 +47,8 @@ impl HiddenStateModel for LocalModel {
 }
 
 impl AttentionModel for LocalModel {
+    /// Evaluates the tokens that generate the continuation with gradients, and all tokens before them without. Fails for
+    /// quantised weights, which have no gradients, and if the matrices would take too much memory.
     fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
         if self.decoder.is_quantized() {
             return Err(Error::Unsupported(
@@ -56,6 +63,7 @@ impl AttentionModel for LocalModel {
         if before.is_empty() || targets.is_empty() {
             return Err(Error::Unsupported("attention without a prompt or without a continuation"));
         }
+        // The last token of the prompt generates the first of the continuation, and so is the first input.
         let (first, steps) = (before.len() - 1, targets.len());
         let inputs = pair.text.ids.get(first..first + steps).unwrap_or_default();
         let config = self.decoder.config();
@@ -68,23 +76,30 @@ impl AttentionModel for LocalModel {
                 first + steps
             )));
         }
-        let (known, common) = self.known(request.prefix, before);
-        let known = known.truncated(common.min(first)).map_err(failed)?;
-        let rest = before.get(known.len()..first).unwrap_or_default();
-        let cache = self.extend(known, rest)?;
+        // All tokens before the first input are evaluated without a graph of gradients, or are in the cache.
+        let (cached, common) = self.cached_prefix(request.prefix, before);
+        let cached = cached.truncated(common.min(first)).map_err(failed)?;
+        let rest = before.get(cached.len()..first).unwrap_or_default();
+        let cache = self.extend(cached, rest)?;
         let (weights, gradients) =
             attention_and_gradients(&self.decoder, inputs, targets, &cache, request.loss).map_err(failed)?;
         if weights.iter().chain(&gradients).any(|entry| !entry.is_finite()) {
-            return Err(Error::Failed("its attention is not a number; its weights are damaged".to_owned()));
+            return Err(Error::Failed(
+                "the attention of the model is not a number; the weights are damaged".to_owned(),
+            ));
         }
         let mut spans = pair.text.spans;
         let continuation_spans = spans.split_off(pair.boundary);
-        Attention::new(spans, continuation_spans, (layers, heads), weights, gradients)
-            .ok_or_else(|| Error::Failed("attention has an unexpected shape".to_owned()))
+        Attention::new(spans, continuation_spans, (layers, heads), weights, gradients).ok_or_else(|| {
+            Error::Failed(
+                "the attention of the model has an unexpected shape; this is a defect of Flowgate".to_owned(),
+            )
+        })
     }
 }
 
-/// Evaluates `inputs` after `cache`. Returns the attention, and its gradients, in the order layer, head, step, column.
+/// Evaluates `inputs` after `cache`, where `targets` are the tokens after each input. Returns the attention of the
+/// inputs, and the gradients of the loss with respect to it, both in the order layer, head, step, column.
 pub(super) fn attention_and_gradients(
     decoder: &Decoder,
     inputs: &[u32],
@@ -112,14 +127,17 @@ pub(super) fn attention_and_gradients(
         match gradients.get(zero) {
             Some(slope) => slopes.extend(slope.flatten_all()?.to_vec1::<f32>()?),
             None => {
-                return Err(candle_core::Error::Msg("the graph of gradients is interrupted".to_owned()));
+                return Err(candle_core::Error::Msg(
+                    "the attention of a layer has no gradient; this is a defect of Flowgate".to_owned(),
+                ));
             }
         }
     }
     Ok((weights, slopes))
 }
 
-/// Returns the loss of `targets`, the tokens after each of `inputs`.
+/// Evaluates `inputs` after `cache`, and returns the loss of `targets`, the tokens after each input, as a tensor that
+/// has a gradient. The `loss` is the sum over the targets of their negative log-probabilities or of their margins.
 fn continuation_loss(
     decoder: &Decoder,
     inputs: &[u32],
@@ -138,8 +156,10 @@ fn continuation_loss(
     }
     let targets = targets.unsqueeze(1)?;
     let chosen = logits.gather(&targets, D::Minus1)?.squeeze(1)?;
-    let without = Tensor::full(f32::NEG_INFINITY, targets.dims(), device)?;
-    let others = logits.detach().scatter(&targets, &without, D::Minus1)?;
+    // The margin: the logit of the likeliest other token minus the logit of the target. The search for the other token
+    // is a choice, which has no gradient, so it reads a detached copy.
+    let excluded = Tensor::full(f32::NEG_INFINITY, targets.dims(), device)?;
+    let others = logits.detach().scatter(&targets, &excluded, D::Minus1)?;
     let rival = others.argmax_keepdim(D::Minus1)?;
     (logits.gather(&rival, D::Minus1)?.squeeze(1)? - chosen)?.sum_all()
 }

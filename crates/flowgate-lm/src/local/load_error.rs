@@ -1,4 +1,4 @@
-//! Defines why a model cannot be loaded: [`LoadError`].
+//! Defines [`LoadError`], the error of a model that cannot be loaded. All files that read a model's files return it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

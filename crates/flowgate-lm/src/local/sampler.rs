@@ -1,4 +1,6 @@
-//! Chooses the next token of a text from its logits: [`Sampler`].
+//! Chooses the next token of a generated text from the logits, the model's numbers that say how probable each token of the
+//! vocabulary is: [`Sampler`], which `generate.rs` uses. Its generator of random numbers, [`SplitMix`], is also used in
+//! training.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -15,7 +17,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Without a temperature, the most probable token is selected; without a seed, an arbitrary one is used.
+    /// Creates a sampler. Without a temperature, it selects the most probable token; without a seed, it uses an
+    /// arbitrary one.
     pub(super) fn new(sampling: &Sampling) -> Self {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),
@@ -24,12 +27,14 @@ impl Sampler {
         }
     }
 
-    /// Returns the next token.
+    /// Returns the next token: the most probable one at temperature 0, and otherwise one drawn from the smallest set of
+    /// the most probable tokens that has the share `top_p` of the probability.
     ///
     /// # Errors
     /// If no logit is a number.
     pub(super) fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
-        let damaged = || Error::Failed("its weights give no probabilities; they are damaged".to_owned());
+        let damaged =
+            || Error::Failed("the weights of the model give no probabilities; they are damaged".to_owned());
         let mut ranked: Vec<(u32, f64)> = (0_u32..)
             .zip(logits)
             .filter(|(_, logit)| !logit.is_nan())
@@ -44,18 +49,19 @@ impl Sampler {
         ranked.iter_mut().for_each(|(_, logit)| *logit = ((*logit - highest) / self.temperature).exp());
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let total: f64 = ranked.iter().map(|(_, weight)| weight).sum();
-        // The smallest set of tokens with this share; at least one.
+        // Counts the candidates: the smallest set of tokens with this share; at least one.
         let mut mass = 0.0;
-        let mut kept = 0;
+        let mut candidates = 0;
         for (_, weight) in &ranked {
             mass += weight;
-            kept += 1;
+            candidates += 1;
             if mass >= self.top_p * total {
                 break;
             }
         }
+        // Walks along the candidates, each as long as its weight, to a random place.
         let mut left = self.random.uniform() * mass;
-        for (id, weight) in ranked.iter().take(kept) {
+        for (id, weight) in ranked.iter().take(candidates) {
             left -= weight;
             if left <= 0.0 {
                 return Ok(*id);
@@ -133,6 +139,9 @@ mod tests {
         let mut sampler = Sampler::new(&Sampling::default());
         assert_eq!(sampler.choose(&[f32::NAN, -1.0]), Ok(1));
         let error = sampler.choose(&[f32::NAN]).unwrap_err().to_string();
-        assert_eq!(error, "the local model failed: its weights give no probabilities; they are damaged");
+        assert_eq!(
+            error,
+            "the local model failed: the weights of the model give no probabilities; they are damaged"
+        );
     }
 }

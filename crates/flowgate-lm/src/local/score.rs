@@ -1,4 +1,6 @@
-//! Scores continuations: in batches, from the caches of prefixes, and only as far as the bound.
+//! Scores continuations: implements [`ScoringModel`] for local models. Continuations are evaluated in batches, from the
+//! caches of their prefixes, and only until the sum of their log-probabilities falls below the bound of the request, below
+//! which the caller needs no exact score.
 
 use std::sync::Arc;
 
@@ -12,11 +14,12 @@ use crate::{BoxFuture, Error, Prefix, Score, ScoreRequest, ScoredToken, ScoringM
 
 /// The most tokens of a batch, those of the common prefix counted for each row: each row has its own copy of the cache.
 const BATCH_TOKENS: usize = 1 << 13;
-/// How many columns of a batch are evaluated between two looks at the bounds.
+/// How many columns of a batch are evaluated between two comparisons with the bounds.
 const BOUNDED_PIECE: usize = 16;
 
-/// What the model keeps of a prefix.
+/// The evaluation of a prefix, which the model stores in it.
 struct PrefixState {
+    /// The identity of the model: another model cannot use the cache.
     model: Arc<()>,
     tokens: Vec<u32>,
     cache: KeyValueCache,
@@ -30,8 +33,9 @@ impl ScoringModel for LocalModel {
         Box::pin(async move { self.score_all(requests) })
     }
 
-    /// Evaluates the text. A prefix that ends with a whole token of the longer text is used up to its end, any other up to the last token in
-    /// common.
+    /// Evaluates the text of `parent` and then `text`, and stores the cache in the new prefix. A longer text reuses the
+    /// evaluation up to the last token that both have in common, which is the end of the prefix unless a token of the
+    /// longer text spans that end.
     fn prefix<'a>(
         &'a self,
         parent: Option<&'a Prefix>,
@@ -41,31 +45,34 @@ impl ScoringModel for LocalModel {
             let whole = format!("{}{text}", parent.map_or("", Prefix::text));
             let tokens = self.tokenizer.encode(&whole)?.ids;
             self.check_length(tokens.len())?;
-            let (known, common) = self.known(parent, &tokens);
-            let known = known.truncated(common).map_err(failed)?;
-            let cache = self.extend(known, tokens.get(common..).unwrap_or_default())?;
+            let (cached, common) = self.cached_prefix(parent, &tokens);
+            let cached = cached.truncated(common).map_err(failed)?;
+            let cache = self.extend(cached, tokens.get(common..).unwrap_or_default())?;
             let state = PrefixState { model: Arc::clone(&self.identity), tokens, cache };
             Ok(Prefix::new(parent, text, Some(Arc::new(state))))
         })
     }
 }
 
-/// A request as tokens.
+/// A request as tokens, with its score so far.
 struct Question<'a> {
     request: &'a ScoreRequest<'a>,
     pair: TokenizedPair,
-    /// How many tokens are in the cache of the prefix.
-    known: usize,
+    /// How many tokens are taken from the cache of the prefix.
+    cached: usize,
     score: Score,
+    /// The sum of the log-probabilities so far.
     sum: f64,
 }
 
 impl Question<'_> {
+    /// Whether tokens are left to score, and the bound is not passed.
     fn is_open(&self) -> bool {
         !self.score.is_stopped && self.pair.boundary + self.score.tokens.len() < self.pair.text.ids.len()
     }
 
-    /// Adds the log-probability of the next token, and stops below the bound.
+    /// Adds the log-probability of the next token of the continuation. Marks the score as stopped if the sum is now below
+    /// the bound of the request: the caller needs no score that low.
     fn add(&mut self, logprob: f64) {
         let index = self.pair.boundary + self.score.tokens.len();
         let span = self.pair.text.spans.get(index).cloned().unwrap_or_default();
@@ -77,8 +84,9 @@ impl Question<'_> {
 }
 
 impl LocalModel {
-    /// Returns the cache of a prefix, and how many of its tokens a text begins with.
-    pub(super) fn known(&self, prefix: Option<&Prefix>, tokens: &[u32]) -> (KeyValueCache, usize) {
+    /// Returns the cache of a prefix, and how many of its tokens the text with these `tokens` begins with: only so much of
+    /// the cache applies to that text. An empty cache and 0 if there is no prefix, or another model evaluated it.
+    pub(super) fn cached_prefix(&self, prefix: Option<&Prefix>, tokens: &[u32]) -> (KeyValueCache, usize) {
         match prefix.and_then(Prefix::state::<PrefixState>) {
             Some(state) if Arc::ptr_eq(&state.model, &self.identity) => {
                 (state.cache.clone(), common_length(&state.tokens, tokens))
@@ -87,15 +95,18 @@ impl LocalModel {
         }
     }
 
+    /// Scores requests in batches of bounded size, and returns the scores in the order of the requests.
     fn score_all(&self, requests: &[ScoreRequest<'_>]) -> Result<Vec<Score>, Error> {
         let mut questions = Vec::with_capacity(requests.len());
         for request in requests {
             questions.push(self.question(request)?);
         }
-        // Requests after the same tokens of the same prefix are evaluated together; short ones first, since shorter rows are filled up.
+        // Requests after the same tokens of the same prefix are evaluated together, ordered by length, since the rows
+        // of a batch are padded to the longest.
+        // The address identifies the stored cache of the prefix; 0 is none.
         let key = |question: &Question<'_>| {
             let prefix = question.request.prefix.and_then(Prefix::state::<PrefixState>);
-            (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), question.known)
+            (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), question.cached)
         };
         let mut order: Vec<usize> = (0..questions.len()).collect();
         order.sort_by_key(|&index| {
@@ -118,6 +129,8 @@ impl LocalModel {
         Ok(questions.into_iter().map(|question| question.score).collect())
     }
 
+    /// Returns a request as tokens. Fails if the text is too long, or if the continuation has no token before it: the
+    /// model computes probabilities only of tokens that follow another.
     fn question<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<Question<'a>, Error> {
         let prompt = request.whole_prompt();
         let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
@@ -127,29 +140,33 @@ impl LocalModel {
                 "a log-probability of the first token, with which the scored continuation begins; put text before it",
             ));
         }
-        let (_, common) = self.known(request.prefix, &pair.text.ids);
-        // The last token of the prompt is evaluated anyhow: what follows it is scored.
-        let known = common.min(pair.boundary.saturating_sub(1));
-        Ok(Question { request, pair, known, score: Score::default(), sum: 0.0 })
+        let (_, common) = self.cached_prefix(request.prefix, &pair.text.ids);
+        // The last token of the prompt is evaluated in any case: its output scores the first token of the continuation.
+        let cached = common.min(pair.boundary.saturating_sub(1));
+        Ok(Question { request, pair, cached, score: Score::default(), sum: 0.0 })
     }
 
-    /// Scores questions that share the cache of a prefix.
+    /// Scores the questions with the indices `batch`, which share the cache of a prefix, one row each. Evaluates the
+    /// rows piece by piece, and removes a row as soon as it is scored or below its bound. A column is the position of a
+    /// token. Rows that are shorter than others are padded with token 0, which no earlier token depends on.
     fn score_rows(&self, questions: &mut [Question<'_>], batch: &[usize]) -> Result<(), Error> {
-        let of = |questions: &[Question<'_>], row: usize| {
+        let if_open = |questions: &[Question<'_>], row: usize| {
             questions.get(row).is_some_and(Question::is_open).then_some(row)
         };
-        let mut rows: Vec<usize> = batch.iter().filter_map(|&row| of(questions, row)).collect();
+        let mut rows: Vec<usize> = batch.iter().filter_map(|&row| if_open(questions, row)).collect();
         let Some(first) = rows.first().and_then(|&row| questions.get(row)) else { return Ok(()) };
-        let mut column = first.known;
-        let (known, _) = self.known(first.request.prefix, &first.pair.text.ids);
-        let mut cache = known.truncated(column).map_err(failed)?;
+        let mut column = first.cached;
+        let (prefix_cache, _) = self.cached_prefix(first.request.prefix, &first.pair.text.ids);
+        let mut cache = prefix_cache.truncated(column).map_err(failed)?;
         while !rows.is_empty() {
             let open = || rows.iter().filter_map(|&row| questions.get(row));
+            // The last token of a text need not be evaluated: no token that is scored follows it.
             let end = open().map(|question| question.pair.text.ids.len() - 1).max().unwrap_or(column);
-            let scores_here = open()
+            // Where a bound may end the work, short pieces waste less of it; elsewhere, long pieces are faster.
+            let has_bound_here = open()
                 .any(|question| question.request.bound.is_some() && column + 1 >= question.pair.boundary);
-            let most = if scores_here { BOUNDED_PIECE } else { PIECE };
-            let time = (end - column).min(most);
+            let max_time = if has_bound_here { BOUNDED_PIECE } else { PIECE };
+            let time = (end - column).min(max_time);
             let tokens: Vec<u32> = open()
                 .flat_map(|question| {
                     (column..column + time).map(|at| question.pair.text.ids.get(at).copied().unwrap_or(0))
@@ -159,8 +176,10 @@ impl LocalModel {
             cache = extended;
             self.add_scores(questions, &rows, (column, time), &hidden)?;
             column += time;
-            let still_open: Vec<(u32, usize)> =
-                (0..).zip(&rows).filter_map(|(index, &row)| Some((index, of(questions, row)?))).collect();
+            let still_open: Vec<(u32, usize)> = (0..)
+                .zip(&rows)
+                .filter_map(|(index, &row)| Some((index, if_open(questions, row)?)))
+                .collect();
             if still_open.len() < rows.len() && !still_open.is_empty() {
                 let indices: Vec<u32> = still_open.iter().map(|(index, _)| *index).collect();
                 let select = || cache.rows(&Tensor::new(indices.as_slice(), self.decoder.device())?);
@@ -171,6 +190,7 @@ impl LocalModel {
         Ok(())
     }
 
+    /// Evaluates `tokens`, of shape (rows, time), after `cache`. Returns the hidden states and the extended cache.
     fn evaluate_rows(
         &self,
         tokens: &[u32],
@@ -182,7 +202,9 @@ impl LocalModel {
             .map_err(failed)
     }
 
-    /// Adds the log-probabilities of the tokens after `time` columns from `column`; `hidden` has the shape (rows, time, width).
+    /// Adds to the questions of these rows the log-probabilities of the tokens that follow the `time` columns from
+    /// `column` on, as far as they belong to the continuation. `hidden` are the hidden states of these columns, of
+    /// shape (rows, time, width).
     fn add_scores(
         &self,
         questions: &mut [Question<'_>],
@@ -190,6 +212,7 @@ impl LocalModel {
         (column, time): (usize, usize),
         hidden: &Tensor,
     ) -> Result<(), Error> {
+        // For each token to score: where its hidden state is, the token, and the index of its question.
         let (mut places, mut targets, mut owners) = (Vec::new(), Vec::new(), Vec::new());
         for (index, &row) in rows.iter().enumerate() {
             let Some(question) = questions.get(row) else { continue };
@@ -209,6 +232,7 @@ impl LocalModel {
             hidden.flatten(0, 1)?.index_select(&places, 0)
         };
         let logprobs = self.logprobs(&select().map_err(failed)?, &targets)?;
+        // A bound that a question falls below within this piece closes it: its further tokens are not scored.
         for (row, logprob) in owners.into_iter().zip(logprobs) {
             if let Some(question) = questions.get_mut(row).filter(|question| question.is_open()) {
                 question.add(logprob);

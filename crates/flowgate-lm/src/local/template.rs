@@ -1,6 +1,7 @@
-//! Renders a chat as the text that a model was trained to continue: [`ChatTemplate`].
+//! Renders a chat as the text that a model was trained to continue: [`ChatTemplate`]. `generate.rs` makes its prompts
+//! with it.
 //!
-//! Templates are written in Jinja for Python; `python.rs` has what they use of Python.
+//! Templates are written in Jinja for Python; `python.rs` implements the parts of Python that they use.
 
 mod python;
 
@@ -21,19 +22,23 @@ const FUEL: u64 = 2_000_000;
 #[derive(Debug)]
 pub(super) struct ChatTemplate {
     source: String,
+    /// The token that begins a text.
     first: Option<String>,
+    /// The token that ends a message.
     end: Option<String>,
 }
 
 impl ChatTemplate {
-    /// Reads the template of a folder; `None` if it has none.
+    /// Reads the template of a folder: the file `chat_template.jinja` if there is one, as newer models have it, and
+    /// otherwise the field of `tokenizer_config.json`. `None` if there is neither.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, LoadError> {
         let settings_file = folder.join("tokenizer_config.json");
         let settings: Map<String, Value> = file::read_optional_json(&settings_file)?.unwrap_or_default();
         let template_file = folder.join("chat_template.jinja");
+        // If it is unknown whether the file exists, reading it gives the error.
         let (source, place) = if template_file.try_exists().unwrap_or(true) {
             let source = String::from_utf8(file::read(&template_file, file::TEXT_LIMIT)?)
-                .map_err(|_| LoadError::new(&template_file, "it is not UTF-8"))?;
+                .map_err(|_| LoadError::new(&template_file, "the file is not valid UTF-8"))?;
             (source, &template_file)
         } else if let Some(source) = settings.get("chat_template").and_then(default_template) {
             (source.to_owned(), &settings_file)
@@ -57,6 +62,8 @@ impl ChatTemplate {
         Self::new(path, source, first, end).map(Some)
     }
 
+    /// Creates a template from its source, where `first` and `end` are the tokens that begin and end a text, if the model
+    /// has them. Fails if the source is malformed; `place` is the file that the error names.
     pub(super) fn new(
         place: &Path,
         source: &str,
@@ -67,7 +74,7 @@ impl ChatTemplate {
         let source = python::without_tag(&python::without_tag(source, "generation"), "endgeneration");
         let template = Self { source, first, end };
         if let Err(error) = environment().template_from_str(&template.source) {
-            return Err(LoadError::new(place, format!("its chat template is malformed: {error}")));
+            return Err(LoadError::new(place, format!("the chat template is malformed: {error}")));
         }
         Ok(template)
     }
@@ -91,7 +98,7 @@ impl ChatTemplate {
                 messages => messages,
                 tools => if tools.is_empty() { Value::Null } else { Value::Array(tools) },
                 add_generation_prompt => true,
-                // Reasoning before the answer is for models that are asked for it.
+                // A request cannot ask a local model to reason.
                 enable_thinking => false,
                 bos_token => self.first.as_deref().unwrap_or_default(),
                 eos_token => self.end.as_deref().unwrap_or_default(),
@@ -100,24 +107,28 @@ impl ChatTemplate {
     }
 }
 
+/// Returns an environment for one template: with Python's functions, white space as transformers sets it, and bounded
+/// work.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
+    // A prompt is not HTML.
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(FUEL));
     python::add_to(&mut environment);
     environment
 }
 
-/// An error of a template says where it is, not what the chat contains, unless the template itself does.
+/// Converts an error of a template. The result contains the line of the template, and content of the chat only if the
+/// template itself puts it into the error.
 fn failed(error: &minijinja::Error) -> Error {
     let line = error.line().unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-    Error::Failed(format!("its chat template, in line {line}: {}{detail}", error.kind()))
+    Error::Failed(format!("the chat template failed in line {line}: {}{detail}", error.kind()))
 }
 
-/// A template by itself, or the one that is called `default` of several.
+/// Returns the source of a template, or of several templates that of the one named `default`.
 fn default_template(value: &Value) -> Option<&str> {
     let is_default = |template: &&Value| template.get("name").and_then(Value::as_str) == Some("default");
     match value {
@@ -130,6 +141,8 @@ fn token_text(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
+/// Returns a message in the form that templates expect. The arguments of a call are JSON if they parse, as in
+/// transformers.
 fn message(message: &Message) -> Result<Value, Error> {
     Ok(match message {
         Message::System(parts) => json!({"role": "system", "content": text(parts)?}),
@@ -160,6 +173,7 @@ fn text(parts: &[Part]) -> Result<String, Error> {
     parts.iter().map(text).collect()
 }
 
+/// Returns a tool in the form that templates expect.
 fn tool(tool: &ToolSpec) -> Value {
     json!({"type": "function", "function": {
         "name": tool.name, "description": tool.description, "parameters": *tool.parameters,
@@ -241,15 +255,15 @@ mod tests {
             |source: &str, expected: &str| assert_eq!(render(source), Err(expected.to_owned()), "{source}");
         check(
             "{{ raise_exception('no tools here') }}",
-            "the local model failed: its chat template, in line 1: invalid operation: no tools here",
+            "the local model failed: the chat template failed in line 1: invalid operation: no tools here",
         );
         check(
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
-            "the local model failed: its chat template, in line 1: engine ran out of fuel",
+            "the local model failed: the chat template failed in line 1: engine ran out of fuel",
         );
         check(
             "{% if %}",
-            "cannot load the model from `t`: its chat template is malformed: syntax error: unexpected end of block (in <string>:1)",
+            "cannot load the model from `t`: the chat template is malformed: syntax error: unexpected end of block (in <string>:1)",
         );
     }
 }

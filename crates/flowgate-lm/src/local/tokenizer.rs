@@ -1,4 +1,5 @@
-//! Converts texts to tokens and back, and says which bytes of a text each token stands for: [`TextTokenizer`].
+//! Converts texts to tokens and back: [`TextTokenizer`]. Each token has the bytes of the text that it spells, so that
+//! scores and attention can be attributed to regions of the text. All of `local` converts its texts through this file.
 
 mod gguf;
 
@@ -31,8 +32,8 @@ impl std::fmt::Debug for TextTokenizer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TokenizedText {
     pub(super) ids: Vec<u32>,
-    /// For each token the bytes that it stands for; empty for one that the tokenizer adds. Tokens that are parts of one
-    /// character have all its bytes.
+    /// For each token the bytes that it spells; empty for one that the tokenizer adds. A token that is a part of a
+    /// character has all bytes of the character.
     pub(super) spans: Vec<Range<usize>>,
 }
 
@@ -50,7 +51,7 @@ impl TextTokenizer {
     pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         let bytes = file::read(path, FILE_LIMIT)?;
         let value = serde_json::from_slice(&bytes)
-            .map_err(|error| LoadError::new(path, format!("it is not JSON: {error}")))?;
+            .map_err(|error| LoadError::new(path, format!("the file is not valid JSON: {error}")))?;
         Self::from_json(path, value)
     }
 
@@ -59,12 +60,15 @@ impl TextTokenizer {
         Self::from_json(path, gguf::tokenizer_json(path, metadata)?)
     }
 
+    /// Loads a tokenizer from the content of a `tokenizer.json`, with options that keep every byte of a text in a
+    /// token. `path` names the file in errors.
     pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
         if let Some(map) = value.as_object_mut() {
-            // Whole texts are scored; nothing is cut or filled up.
+            // Texts are evaluated whole, without padding.
             map.insert("truncation".to_owned(), Value::Null);
             map.insert("padding".to_owned(), Value::Null);
             if let Some(processor) = map.get_mut("post_processor") {
+                // A list of processors has three levels; the limit bounds the recursion.
                 keep_spaces(processor, 8);
             }
         }
@@ -92,24 +96,26 @@ impl TextTokenizer {
         self.convert(text, true)
     }
 
-    /// Converts a text in which such tokens are written out, as a chat template does it.
+    /// Converts a text without adding tokens: the text spells them itself, as the output of a chat template does.
     pub(super) fn encode_written_out(&self, text: &str) -> Result<TokenizedText, Error> {
         self.convert(text, false)
     }
 
+    /// Converts a text, with or without the tokens that the tokenizer adds at its beginning. Tokens that it adds at the
+    /// end are removed, since texts are continued.
     fn convert(&self, text: &str, with_added: bool) -> Result<TokenizedText, Error> {
         let encoding = self.tokenizer.encode(text, with_added).map_err(failed)?;
         let mut ids = encoding.get_ids().to_vec();
         let mut spans: Vec<Range<usize>> =
             encoding.get_offsets().iter().map(|&(from, to)| from..to).collect();
-        // A token at the end would say that the text is over.
+        // A special token at the end would tell the model that the text is over.
         while spans.last().is_some_and(Range::is_empty)
             && encoding.get_special_tokens_mask().get(ids.len() - 1) == Some(&1)
         {
             ids.pop();
             spans.pop();
         }
-        // Text that a normaliser removed gives ranges that do not belong to characters.
+        // Text that a normaliser removed gives ranges that do not belong to characters: they are made empty.
         spans.iter_mut().for_each(|span| {
             if text.get(span.clone()).is_none() {
                 *span = 0..0
@@ -120,8 +126,11 @@ impl TextTokenizer {
 
     /// Converts a prompt with its continuation, so that no token has parts of both.
     ///
-    /// The tokens are those of the whole text, if one ends with the prompt; otherwise those of each part, if they spell
-    /// the whole text.
+    /// The result has the tokens of the whole text, if none of them spans the end of the prompt; otherwise the tokens
+    /// of each part: a score of the continuation must not contain a part of the prompt.
+    ///
+    /// # Errors
+    /// If the tokens of the parts do not spell the same text as the tokens of the whole text.
     pub(super) fn encode_pair(&self, prompt: &str, continuation: &str) -> Result<TokenizedPair, Error> {
         let whole = format!("{prompt}{continuation}");
         let mut text = self.encode(&whole)?;
@@ -159,10 +168,14 @@ impl TextTokenizer {
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: tokenizers::Error) -> Error {
-    Error::Failed(format!("its tokenizer: {}", error.to_string().lines().next().unwrap_or_default()))
+    Error::Failed(format!(
+        "the tokenizer of the model failed: {}",
+        error.to_string().lines().next().unwrap_or_default()
+    ))
 }
 
-/// Makes a post-processor count spaces to the tokens that contain them.
+/// Changes the configuration of a tokenizer's post-processor such that the spans of tokens include the spaces in them, so
+/// that every byte belongs to a token. Searches the nested configuration for the option, up to `depth` levels.
 fn keep_spaces(processor: &mut Value, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };
     match processor {

@@ -1,4 +1,5 @@
-//! Finds tool calls in what a model has generated, and withholds their text while it is generated.
+//! Finds tool calls in the text that a local model generates: [`CallFilter`]. While the model generates, `generate.rs`
+//! passes on only text that cannot be the beginning of a call.
 //!
 //! | form | models |
 //! |---|---|
@@ -17,41 +18,43 @@ const FORMS: &[(&str, &str)] =
 /// Separates text from calls, piece by piece.
 #[derive(Debug, Default)]
 pub(super) struct CallFilter {
+    /// Whether there are tools, so that calls are searched.
     is_active: bool,
-    /// All that was generated.
+    /// The whole generated text.
     all: String,
-    /// How many bytes of it were passed on as text.
+    /// How many bytes of `all` were passed on as text.
     passed: usize,
 }
 
 impl CallFilter {
-    /// A filter that finds calls of these tools; without tools, everything is text.
+    /// Creates a filter that finds calls of these tools; without tools, everything is text.
     pub(super) fn new(tools: &[ToolSpec]) -> Self {
         Self { is_active: !tools.is_empty(), ..Self::default() }
     }
 
-    /// Drops everything from the first of these texts on, if one was generated and not passed on. Returns whether it was.
+    /// Searches the generated text that was not passed on for the first of these stop sequences, and drops the text
+    /// from there on. Returns whether one was found.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
         let open = self.all.get(self.passed..).unwrap_or_default();
-        let found =
+        let stop_start =
             stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| open.find(stop.as_str())).min();
-        if let Some(at) = found {
+        if let Some(at) = stop_start {
             self.all.truncate(self.passed + at);
         }
-        found.is_some()
+        stop_start.is_some()
     }
 
-    /// Appends what was generated.
+    /// Appends a generated piece of text.
     pub(super) fn push(&mut self, piece: &str) {
         self.all.push_str(piece);
     }
 
-    /// Returns the text that can be passed on: what is neither a part of a call nor, except for the last `held` bytes, of a text
-    /// that may still end the message.
-    pub(super) fn take_text(&mut self, held: usize) -> String {
+    /// Takes the text that can be passed on: up to the beginning of a call, or without the last `held_back` bytes,
+    /// which may be the beginning of a stop sequence.
+    pub(super) fn take_text(&mut self, held_back: usize) -> String {
         let mut end = self.text_end();
         if end == self.all.len() {
-            end = end.saturating_sub(held);
+            end = end.saturating_sub(held_back);
         }
         while !self.all.is_char_boundary(end) {
             end -= 1;
@@ -59,7 +62,8 @@ impl CallFilter {
         self.pass(end)
     }
 
-    /// Returns the rest of the text, and the calls. A call that is malformed, or of no tool, is text.
+    /// Returns the rest of the text, and the calls, whose ids are numbered from `first_id`. If one call is malformed, or
+    /// of an unknown tool, there are no calls, and all that is left is text.
     pub(super) fn finish(&mut self, tools: &[ToolSpec], first_id: usize) -> (String, Vec<ToolCall>) {
         let start = self.call_start().unwrap_or(self.all.len());
         let Some(calls) = self.all.get(start..).and_then(|text| parse(text, tools, first_id)) else {
@@ -71,13 +75,15 @@ impl CallFilter {
         (self.pass(end), calls)
     }
 
+    /// Takes the text up to `end` that was not passed on yet.
     fn pass(&mut self, end: usize) -> String {
         let text = self.all.get(self.passed..end).unwrap_or_default().to_owned();
         self.passed = self.passed.max(end);
         text
     }
 
-    /// Where the text ends, as far as can be known: at a call, or at what may become the mark of one.
+    /// Returns where the text ends that is certainly no part of a call: before the first call, or before characters at
+    /// the end that may become the mark of one. White space before a call is no text.
     fn text_end(&self) -> usize {
         if !self.is_active {
             return self.all.len();
@@ -85,16 +91,17 @@ impl CallFilter {
         if let Some(start) = self.call_start() {
             return self.all.get(..start).unwrap_or_default().trim_end().len();
         }
-        let begins = |length: &usize| {
+        let may_open = |length: &usize| {
             let tail = self.all.len().checked_sub(*length).and_then(|at| self.all.get(at..));
             tail.is_some_and(|tail| FORMS.iter().any(|(open, _)| open.starts_with(tail)))
         };
         let longest = FORMS.iter().map(|(open, _)| open.len()).max().unwrap_or(0);
-        let cut = (1..longest).rev().find(begins).unwrap_or(0);
-        // The spaces before a call are not text either.
+        let cut = (1..longest).rev().find(may_open).unwrap_or(0);
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
+    /// Returns where the first call begins: at an opening mark of a form, or at a `{` that begins the message. `None` if
+    /// there is none, or if calls are not searched for because the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;
@@ -107,7 +114,8 @@ impl CallFilter {
     }
 }
 
-/// Reads calls; `None` if one is malformed.
+/// Parses a text that consists of calls of these tools, with ids numbered from `first_id`; `None` if there is none, or one
+/// is malformed or of another tool.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();

@@ -1,15 +1,16 @@
 //! Trains Flowgate's own small models: [`Trainer`].
 //!
-//! A training is determined by its [`TrainingSettings`] and its examples. It can be stopped after any step and resumed from its folder, and
-//! then gives the same weights, bit for bit, as one that was not stopped. The folder is that of a model: `LocalModel::load` reads it.
+//! A training is determined by its [`TrainingSettings`] and its examples. It can be stopped after any step and resumed
+//! from its folder, and then gives the same weights, bit for bit, as one that was not stopped. The folder is also that
+//! of a model, which `LocalModel::load` reads. The example `train.rs` of this crate runs a training.
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `settings.rs` | the shape of a model, and how it is trained |
-//! | `optimizer.rs` | Muon for the matrices of layers, Adam for all others |
-//! | `checkpoint.rs` | the folder of a training |
-//! | `corpus.rs` | generated texts, and what is to be learned of them |
-//! | `vocabulary.rs` | a tokenizer for them |
+//! | `settings.rs` | the shape of a model, the settings of its training, and its first weights |
+//! | `optimizer.rs` | changes weights: the matrices of layers by Muon, all others by Adam |
+//! | `checkpoint.rs` | writes and reads the folder of a training |
+//! | `corpus.rs` | generates texts, and weights their parts in the loss |
+//! | `vocabulary.rs` | makes a tokenizer from the generated texts |
 
 mod checkpoint;
 mod corpus;
@@ -91,6 +92,8 @@ impl Trainer {
         )
     }
 
+    /// Loads the decoder with the weights of `variables`, and combines the parts to a training. `place` names the
+    /// folder or the settings in errors.
     fn assemble(
         place: &Path,
         settings: TrainingSettings,
@@ -102,7 +105,7 @@ impl Trainer {
     ) -> Result<Self, LoadError> {
         let shape: DecoderConfig = hugging_face::read(place, &config, None)?;
         let tokenizer = TextTokenizer::from_json(place, tokenizer_json.clone())?;
-        // Copies share their storage with the variables, so that the decoder sees each step.
+        // These tensors share their storage with the variables, so that the decoder sees each step.
         let tensors: HashMap<String, Tensor> =
             variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
         let weights = Weights {
@@ -114,7 +117,7 @@ impl Trainer {
         Ok(Self { settings, config, tokenizer_json, tokenizer, decoder, variables, optimizer, progress })
     }
 
-    /// Returns how many steps are done.
+    /// Returns the number of steps that are done.
     #[must_use]
     pub fn steps_done(&self) -> usize {
         self.progress.losses.len()
@@ -138,7 +141,8 @@ impl Trainer {
         self.variables.values().map(|variable| variable.elem_count()).sum()
     }
 
-    /// Does one step, on the examples of this step, and returns its loss.
+    /// Does one step of the training: changes the weights by the gradients of the loss of the next `batch` examples of the
+    /// corpus. Returns this loss, as it was before the change.
     ///
     /// # Errors
     /// If the loss is not a number: the learning rate is too high.
@@ -177,6 +181,8 @@ impl Trainer {
         checkpoint::write(folder, self)
     }
 
+    /// Returns the loss of examples as a tensor that has a gradient: the mean negative log-probability of their tokens,
+    /// weighted as their parts state. Examples are rows of a batch, padded with tokens of weight 0 to the longest.
     fn loss(&self, examples: &[Example]) -> Result<Tensor, Error> {
         let mut rows: Vec<(Vec<u32>, Vec<f32>)> = Vec::with_capacity(examples.len());
         for example in examples {
@@ -202,17 +208,21 @@ impl Trainer {
         }
         let total: f32 = weights.iter().sum();
         if total <= 0.0 {
-            return Err(Error::Failed("the examples have nothing to learn".to_owned()));
+            return Err(Error::Failed(
+                "no part of the examples has a weight above 0, so there is nothing to learn".to_owned(),
+            ));
         }
         let loss = || {
             let inputs = Tensor::from_vec(inputs, (rows.len(), time), &Device::Cpu)?;
             let mut probe = Probe { kernels: Kernels::Differentiable, ..Probe::default() };
             let (hidden, _) = self.decoder.forward(&inputs, &KeyValueCache::default(), &mut probe)?;
-            // Only tokens that count, for the sake of the vocabulary.
-            let kept: Vec<usize> = (0..weights.len()).filter(|&at| weights.get(at) != Some(&0.0)).collect();
-            let places: Vec<u32> = kept.iter().filter_map(|&at| u32::try_from(at).ok()).collect();
-            let pick = |list: &[f32]| kept.iter().filter_map(|&at| list.get(at).copied()).collect::<Vec<_>>();
-            let chosen: Vec<u32> = kept.iter().filter_map(|&at| targets.get(at).copied()).collect();
+            // Logits are computed only for tokens with a weight: a row of logits is as long as the vocabulary.
+            let weighted: Vec<usize> =
+                (0..weights.len()).filter(|&at| weights.get(at) != Some(&0.0)).collect();
+            let places: Vec<u32> = weighted.iter().filter_map(|&at| u32::try_from(at).ok()).collect();
+            let pick =
+                |list: &[f32]| weighted.iter().filter_map(|&at| list.get(at).copied()).collect::<Vec<_>>();
+            let chosen: Vec<u32> = weighted.iter().filter_map(|&at| targets.get(at).copied()).collect();
             let places = Tensor::new(places, &Device::Cpu)?;
             let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&places, 0)?)?;
             let losses = token_losses(&logits, &Tensor::new(chosen, &Device::Cpu)?)?;
@@ -303,12 +313,12 @@ mod tests {
         check(
             "training.json",
             b"{}",
-            "`M/training.json`: it is not the expected JSON: missing field `settings` at line 1 column 2",
+            "`M/training.json`: the file is not the expected JSON: missing field `settings` at line 1 column 2",
         );
         check(
             "training.safetensors",
             b"12",
-            "`M/training.safetensors`: it is cut off: it is shorter than its header says; download it again",
+            "`M/training.safetensors`: the file is shorter than its header says, so it is incomplete; download it again",
         );
         Trainer::resume(folder.path()).unwrap();
     }

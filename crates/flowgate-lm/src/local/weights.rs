@@ -1,4 +1,5 @@
-//! Gives the decoder its tensors, by role, from the files of a model.
+//! Gives the decoder its tensors, by role, from the files of a model. `names.rs` maps roles to the names of tensors;
+//! `safetensors.rs` and `gguf.rs` read the files.
 //!
 //! A tensor is compared with the shape that the configuration asks for before its content is read, so that memory is
 //! bounded by the size of the files.
@@ -47,7 +48,7 @@ pub(crate) enum Matrix {
 }
 
 impl Weights {
-    /// Returns a tensor in single precision.
+    /// Returns a tensor in single precision. Fails if it is missing or has another shape.
     pub(crate) fn tensor(&self, role: TensorRole, shape: &[usize]) -> Result<Tensor, LoadError> {
         let name = self.name(role)?;
         match &self.source {
@@ -68,7 +69,8 @@ impl Weights {
         }
     }
 
-    /// Returns a matrix, quantised if the file has it so.
+    /// Returns a matrix; that of a GGUF file as it is quantised there, so that it takes no more memory than in the file.
+    /// Fails if it is missing or has another shape.
     pub(crate) fn matrix(&self, role: TensorRole, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
         let WeightSource::Gguf(file) = &self.source else {
             return self.tensor(role, &[rows, columns]).map(Matrix::Dense);
@@ -89,6 +91,7 @@ impl Weights {
         })
     }
 
+    /// Returns the name of a tensor in the files of this model; fails if such files have no tensor of this role.
     fn name(&self, role: TensorRole) -> Result<String, LoadError> {
         let (name, place) = match &self.source {
             WeightSource::Gguf(file) => (role.gguf_name(), file.path()),
@@ -104,7 +107,7 @@ impl Weights {
     }
 }
 
-/// Compares the shape of a tensor with that of the configuration.
+/// Compares the shape of a tensor with that of the configuration, and fails if they differ.
 fn check_shape(file: &Path, name: &str, shape: &[usize], expected: &[usize]) -> Result<(), LoadError> {
     if shape == expected {
         return Ok(());

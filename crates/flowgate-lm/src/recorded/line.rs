@@ -6,13 +6,14 @@ use sha2::{Digest, Sha256};
 
 use crate::chat::{Completion, Message, Part, Request, Stop, ToolCall, ToolChoice, Usage};
 
-/// Returns the key of a request to a model. It does not depend on the order of a schema's keys.
+/// Returns the key of a request to a model, which does not depend on the order of the keys in schemas.
 pub(super) fn key(model: &str, request: &Request) -> String {
     let text = sort_keys(&json!([model, canonical(request)])).to_string();
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the parts of a request that determine its answer, in one form for equal requests; its hash is the key.
+/// Returns the parts of a request on which its key depends. The key does not depend on the reasoning of earlier messages
+/// (which is not recorded), nor on the parameters of reasoning, of verbosity, and of one or several calls per message.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -35,6 +36,8 @@ fn canonical(request: &Request) -> Value {
     })
 }
 
+/// Returns a message in the form that is hashed, without its reasoning. A tool output that does not say whether the tool
+/// failed counts as a success.
 fn message(message: &Message) -> Value {
     match message {
         Message::System(content) => json!({"system": parts(content)}),
@@ -46,6 +49,7 @@ fn message(message: &Message) -> Value {
     }
 }
 
+/// Returns the parts of a message in the form that is hashed.
 fn parts(parts: &[Part]) -> Value {
     let part = |part: &Part| match part {
         Part::Text(text) => json!({"text": text}),
@@ -59,7 +63,8 @@ fn calls_json(calls: &[ToolCall]) -> Value {
     calls.iter().map(|call| json!({"id": call.id, "name": call.name, "arguments": call.arguments})).collect()
 }
 
-/// Returns the value with the keys of all objects sorted. The depth of schemas is bounded by the JSON parser.
+/// Returns the value with the keys of all objects sorted, so that equal requests have equal keys, in whatever order a
+/// client writes the fields of a schema. The JSON parser has bounded the depth of schemas, and so the recursion.
 fn sort_keys(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sort_keys).collect(),
@@ -79,7 +84,7 @@ fn sort_keys(value: &Value) -> Value {
 const STOPS: [(Stop, &str); 4] =
     [(Stop::End, "end"), (Stop::Calls, "calls"), (Stop::Length, "length"), (Stop::Refused, "refused")];
 
-/// Encodes an answer as a line, including the line break.
+/// Encodes an answer, without its reasoning, as a line including the line break.
 pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
     let answer = json!({
@@ -92,11 +97,11 @@ pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     format!("{}\n", json!({"key": key, "model": model, "answer": answer}))
 }
 
-/// Decodes the key and the answer of a line.
+/// Decodes the key and the answer of a line. Fails with a description of the problem.
 pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
-    let value: Value = serde_json::from_str(line).map_err(|_| "it is not valid JSON")?;
-    let key = value.get("key").and_then(Value::as_str).ok_or("it has no string `key`")?;
-    let answer = value.get("answer").and_then(completion).ok_or("it has no valid `answer`")?;
+    let value: Value = serde_json::from_str(line).map_err(|_| "the line is not valid JSON")?;
+    let key = value.get("key").and_then(Value::as_str).ok_or("the line has no string `key`")?;
+    let answer = value.get("answer").and_then(completion).ok_or("the line has no valid `answer`")?;
     Ok((key.to_owned(), answer))
 }
 

@@ -1,5 +1,5 @@
 //! Reads the certificate authorities that a client trusts for TLS servers: those of a PEM file, or by default Mozilla's
-//! list.
+//! list. The client of model servers uses them, and so does the gateway for its other connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,7 +66,8 @@ impl Authorities {
         self.0.as_deref()
     }
 
-    /// Returns a TLS configuration with these authorities, on the cryptography of *ring*. It offers no protocol by ALPN.
+    /// Returns a TLS configuration with these authorities, on the cryptography of *ring*. It offers no protocol by ALPN:
+    /// a caller that speaks HTTP/2 adds its protocols.
     ///
     /// # Errors
     /// If rustls rejects it, which no authority causes.

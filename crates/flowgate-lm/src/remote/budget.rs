@@ -1,4 +1,5 @@
-//! Counts the requests and tokens of all models that share a budget. A request beyond it fails before it is sent.
+//! Counts the requests and tokens of all models that share a [`Budget`]. A request beyond the budget fails before it is
+//! sent. `client.rs` counts each attempt, and the readers of answers spend its tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,20 +30,20 @@ impl Budget {
         self.request_count.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of tokens that were spent. A quarter of the bytes where the server reports no
-    /// usage.
+    /// Returns the number of tokens that were spent: as the servers reported them, or estimated where they do not.
     #[must_use]
     pub fn token_count(&self) -> u64 {
         self.token_count.load(Ordering::Relaxed)
     }
 
-    /// Counts a request, or fails if the budget is spent.
+    /// Counts a request, or fails if the budget is spent. Tokens are known only after an answer, so the requests that are
+    /// open when the limit for tokens is reached still exceed it.
     pub(super) fn admit(&self) -> Result<(), Error> {
-        if self.tokens.is_some_and(|most| self.token_count() >= most) {
+        if self.tokens.is_some_and(|limit| self.token_count() >= limit) {
             return Err(Error::OverBudget("the limit for tokens is reached"));
         }
-        let most = self.requests.unwrap_or(u64::MAX);
-        let next = |asked: u64| (asked < most).then(|| asked.saturating_add(1));
+        let limit = self.requests.unwrap_or(u64::MAX);
+        let next = |admitted: u64| (admitted < limit).then(|| admitted.saturating_add(1));
         let counted = self.request_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached"))
     }
@@ -54,8 +55,8 @@ impl Budget {
     }
 }
 
-/// The cost of an answer that is being read. It is spent when this is dropped, so that an answer that is not awaited
-/// any more costs what has arrived of it.
+/// The cost of an answer that is being read. The budget is charged when this value is dropped, so that an answer that
+/// is abandoned costs as much as has arrived.
 #[derive(Debug)]
 pub(super) struct PendingCost {
     budget: Arc<Budget>,

@@ -1,7 +1,7 @@
 //! Sends a request over HTTP, and retries it where that may help.
 //!
-//! [`RemoteModel`](super::RemoteModel) and [`Scorer`](super::score::Scorer) call it. Clones of a client share its
-//! connections until one of them changes how it connects.
+//! [`RemoteModel`](super::RemoteModel) and [`Scorer`](super::score::Scorer) own a client. Clones of a client share its
+//! connections until the settings of connections of one clone are changed.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -60,7 +60,7 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// How connections are made, and those that are open.
+/// The settings of connections, and the open connections with these settings.
 #[derive(Clone, Default)]
 struct Connections {
     authorities: Authorities,
@@ -73,13 +73,14 @@ struct Connections {
 }
 
 impl Connections {
-    /// Returns these settings without the open connections, for a change.
+    /// Returns the settings for a change, and detaches them from the open connections, which other clones still use.
     fn change(&mut self) -> &mut Self {
         self.clients = Arc::default();
         self
     }
 
-    /// Returns a client for one request.
+    /// Returns an HTTP client for one request, and the place of the request in the pool, which is freed when it is
+    /// dropped.
     fn acquire_client(&self) -> Result<(reqwest::Client, OpenRequest), Error> {
         let acquired = self.clients.acquire(|| self.make_client());
         acquired.ok_or_else(|| {
@@ -115,17 +116,19 @@ impl Connections {
     }
 }
 
-/// Handles the answer to a request.
+/// Handles the answers to the attempts of one request.
 pub(super) trait ResponseHandler: Send {
+    /// The decoded answer.
     type Out: Send;
 
-    /// Reads an answer.
+    /// Reads and decodes the answer to one attempt, whose status is 200. The failure says whether another attempt may
+    /// succeed.
     fn read(
         &mut self,
         answer: HttpResponse,
     ) -> impl Future<Output = Result<Self::Out, AttemptFailure>> + Send;
 
-    /// Called before each retry.
+    /// Prepares for another attempt, before each retry: discards what the failed attempt left. An error ends the request.
     fn begin_retry(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -140,8 +143,7 @@ impl HttpClient {
         let base = base.trim_end_matches('/');
         let wrong = || {
             Error::Unreachable(
-                "the address is not `http://` or `https://` with a host and a path, without a user name or a \
-                query"
+                "the address must begin with `http://` or `https://`, and have a host and a path, but no user name and no query"
                     .to_owned(),
             )
         };
@@ -168,7 +170,8 @@ impl HttpClient {
         &self.host
     }
 
-    /// Removes the version from the address: some servers have their own endpoints there.
+    /// Returns a client of the same server without `/v1` at the end of the address: some servers have endpoints of
+    /// their own there.
     pub(super) fn without_version_path(mut self) -> Self {
         if let Some(root) = self.base.strip_suffix("/v1") {
             self.base = root.to_owned();
@@ -176,6 +179,7 @@ impl HttpClient {
         self
     }
 
+    /// Adds a header to all requests. The value is not shown in debug output, since it may be the key.
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| {
@@ -211,18 +215,22 @@ impl HttpClient {
         self.connections.change().authorities = authorities.clone();
     }
 
-    /// Sends a JSON body, and retries as long as that may help.
+    /// Sends a JSON body to `path`, and passes the answer to `handler`. Retries an attempt that failed in sending or
+    /// reading while the policy of retries, the budget and the time limit of the whole request allow it; then returns
+    /// the error of the last attempt.
     pub(super) async fn ask<E: ResponseHandler>(
         &self,
         path: &str,
         body: &Bytes,
-        exchange: &mut E,
+        handler: &mut E,
     ) -> Result<E::Out, Error> {
+        // Without a runtime, the HTTP client panics.
         if Handle::try_current().is_err() {
             return Err(Error::Unreachable(
                 "the calling thread has no Tokio runtime; call the model from within one".to_owned(),
             ));
         }
+        // The time limit is at most a day, so that the addition does not overflow.
         let deadline = Instant::now() + self.times.whole.min(DAY);
         for attempt in 0_u32.. {
             if let Some(budget) = &self.budget {
@@ -231,11 +239,11 @@ impl HttpClient {
             if Instant::now() >= deadline {
                 return Err(Error::Timeout);
             }
-            let asked = match self.send_once(path, body, deadline).await {
-                Ok(answer) => exchange.read(answer).await,
+            let result = match self.send_once(path, body, deadline).await {
+                Ok(answer) => handler.read(answer).await,
                 Err(failure) => Err(failure),
             };
-            let failure = match asked {
+            let failure = match result {
                 Ok(out) => return Ok(out),
                 Err(failure) => failure,
             };
@@ -245,12 +253,13 @@ impl HttpClient {
                 return Err(failure.error);
             }
             sleep(wait).await;
-            exchange.begin_retry()?;
+            handler.begin_retry()?;
         }
+        // Reached only if the number of attempts overflows.
         Err(Error::Timeout)
     }
 
-    /// Sends one attempt of a request, and reads the head of the answer.
+    /// Sends one attempt of a request, and reads the head of the answer. Fails if the status is not 200.
     async fn send_once(
         &self,
         path: &str,
@@ -271,9 +280,10 @@ impl HttpClient {
         HttpResponse::read_head((response, open), deadline, !self.connections.idle.is_zero()).await
     }
 
-    /// Waits for the head of the answer: first until the request is being sent, then for the answer. The HTTP client
-    /// limits the time for establishing a connection. A request that waits for a place on an open connection is not
-    /// connecting: it waits for the requests before it, each of which has its own limits.
+    /// Waits for the head of the answer: first until the request is being sent (`sending`), then for the answer, within
+    /// the limit for the first byte. The HTTP client itself limits the time for establishing a connection. A request
+    /// that waits for a place on an open connection is limited only by `deadline`: it waits for the requests before it,
+    /// each of which has its own limits.
     async fn await_head(
         &self,
         sent: impl Future<Output = reqwest::Result<reqwest::Response>>,
@@ -285,8 +295,8 @@ impl HttpClient {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending => pin!(&mut sending).poll(cx).map(|_| None),
         });
-        let early = timeout_at(deadline, answer_or_sending).await.map_err(|_| Error::Timeout)?;
-        let answer = match early {
+        let early_answer = timeout_at(deadline, answer_or_sending).await.map_err(|_| Error::Timeout)?;
+        let answer = match early_answer {
             Some(answer) => answer,
             None => {
                 let first_byte_end = Instant::now() + self.times.first_byte.min(DAY);

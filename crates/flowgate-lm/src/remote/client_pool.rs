@@ -15,6 +15,7 @@ pub(super) struct ClientPool {
     clients: Mutex<Vec<PooledClient>>,
 }
 
+/// An HTTP client with the number of its open requests.
 struct PooledClient {
     client: reqwest::Client,
     /// Each open request has a clone.
@@ -33,12 +34,14 @@ impl fmt::Debug for ClientPool {
 }
 
 impl ClientPool {
-    /// Returns the first client with a free place. If there is none, `make` makes another; `None` if it cannot.
+    /// Returns the first client that has fewer than [`MAX_OPEN_REQUESTS`] open requests, and a place on it for a
+    /// request. If there is none, `make` creates another client; returns `None` if `make` fails.
     pub(super) fn acquire(
         &self,
         make: impl FnOnce() -> Option<reqwest::Client>,
     ) -> Option<(reqwest::Client, OpenRequest)> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each open request has a clone of `open`, and the pool itself has one more.
         let has_place = |pooled: &&PooledClient| Arc::strong_count(&pooled.open) <= MAX_OPEN_REQUESTS;
         if let Some(pooled) = clients.iter().find(has_place) {
             return Some((pooled.client.clone(), OpenRequest { _counted: Arc::clone(&pooled.open) }));

@@ -1,5 +1,5 @@
-//! Maps errors of the HTTP client to errors of models, without content of the request, and decides which may pass on a
-//! retry.
+//! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which of them a
+//! retry may succeed. `client.rs` and `response.rs` call this file.
 //!
 //! The HTTP client reports an error as a chain of causes, from its own error to that of the system. The cause that
 //! describes the server's behaviour best decides.
@@ -12,20 +12,22 @@ use super::retry::AttemptFailure;
 use crate::Error;
 
 /// The text of [`Error::Unreachable`] where the server's certificate is not trusted: its issuer is unknown, or it names another host.
-pub const UNTRUSTED: &str = "the certificate of the model server is not trusted";
+pub const UNTRUSTED: &str =
+    "the certificate of the model server is not trusted: its issuer is unknown, or it names another host";
 
-/// The text of [`Error::Malformed`] for what is no HTTP.
+/// The text of [`Error::Malformed`] for an answer that is not HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
 
-/// Returns the failure for an error of the HTTP client. The tests are ordered from the most specific cause to the
-/// least.
+/// Returns the failure for an error of the HTTP client: the error of the model, and whether a retry may help. The tests
+/// are ordered from the most specific cause to the least.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if error.is_dns() {
         return AttemptFailure::transient(report_unreachable("the host name cannot be resolved"));
     }
     if error.is_timeout() {
+        // Before there is a connection, the server has done no work that a retry would repeat.
         let timeout = AttemptFailure::from(Error::Timeout);
-        return AttemptFailure { passes: error.is_connect(), ..timeout };
+        return AttemptFailure { is_retryable: error.is_connect(), ..timeout };
     }
     if is_tls_failure(error) {
         return report_unreachable(UNTRUSTED).into();
@@ -64,7 +66,7 @@ fn list_causes<'e>(
     first: &'e (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     successors(Some(first), |&cause| match cause.downcast_ref::<io::Error>() {
-        // The source of an I/O error is not the error in it, but the source of that.
+        // `source` of an I/O error skips the error that is wrapped in it, and returns the source of the wrapped error.
         Some(system) => system.get_ref().map(|inner| -> &(dyn StdError + 'static) { inner }),
         None => cause.source(),
     })

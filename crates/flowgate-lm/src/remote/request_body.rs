@@ -1,7 +1,7 @@
-//! Wraps the body of a request to report when it is being sent.
+//! Wraps the body of a request so that it notifies `client.rs` when it is being sent.
 //!
-//! The HTTP client reads a body only once it has a connection, and over HTTP/2 a place on it. The time limit for the
-//! answer begins there.
+//! The HTTP client reads a body only when the request has a connection, and over HTTP/2 a place on the connection. The
+//! time limit for the first byte of the answer begins then.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -29,12 +29,14 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
+    /// Returns the whole body as one frame, and its end at the next call. The first call notifies the sender of the
+    /// request: the HTTP client has a connection for it now.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(sending) = self.sending.take() {
-            // A request that was given up has no receiver.
+            // An abandoned request has no receiver.
             let _ = sending.send(());
         }
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))

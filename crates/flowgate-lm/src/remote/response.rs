@@ -1,6 +1,7 @@
 //! Reads the answer of a server: its head, and its body piece by piece.
 //!
-//! [`HttpClient`](super::client::HttpClient) creates it, and the handlers of answers read it.
+//! [`HttpClient`](super::client::HttpClient) creates an [`HttpResponse`] for each request, and the request's
+//! [`ResponseHandler`](super::client::ResponseHandler) reads it.
 
 use std::time::Duration;
 
@@ -16,28 +17,35 @@ use super::retry::{AttemptFailure, retry_after};
 use crate::Error;
 use crate::wire::error_for_status;
 
-/// The most bytes to read of an error's body.
+/// The most bytes to read of the body of an answer whose status is not 200.
 const MAX_ERROR: usize = 64 << 10;
-/// How long a caller waits for the end of a stream after its answer. Usually the end has already arrived.
+/// How long a caller waits for the bytes between a complete answer and the end of its body. Usually they have already
+/// arrived.
 const DRAIN_WAIT: Duration = Duration::from_millis(2);
-/// How long the connection waits for it after that.
+/// How long a task waits for the same bytes afterwards, until it closes the connection.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
-/// The most bytes to read of a stream after its answer.
+/// If more bytes than this lie between a complete answer and the end of its body, the connection is closed.
 const MAX_DRAINED_BYTES: usize = 16 << 10;
 
 /// An answer whose body has not been read yet.
 pub(super) struct HttpResponse {
     response: Response,
+    /// When the time limit of the request ends.
     deadline: Instant,
+    /// The bytes of the body that were read, at most [`MAX_BODY`].
     received_bytes: usize,
+    /// Whether the body is a stream of events, according to the `content-type`.
     is_stream: bool,
+    /// Whether the connection can serve another request after this one.
     is_connection_kept: bool,
-    /// The place of the request, until the answer has been read or is given up.
+    /// The place of the request among the server's open requests, until the answer has been read or is given up.
     open: OpenRequest,
 }
 
 impl HttpResponse {
-    /// Reads the status of an answer, and the description of an error.
+    /// Returns the answer if its status is 200. Otherwise reads the description of the error from the body and returns
+    /// the error. `open` is the place of the request in the pool of clients, which the answer occupies until it is dropped;
+    /// `is_connection_kept` says whether the connection is used again.
     pub(super) async fn read_head(
         (response, open): (Response, OpenRequest),
         deadline: Instant,
@@ -45,8 +53,8 @@ impl HttpResponse {
     ) -> Result<Self, AttemptFailure> {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let status = response.status().as_u16();
-        let kind = header("content-type").unwrap_or_default();
-        let is_stream = kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
+        let content_type = header("content-type").unwrap_or_default();
+        let is_stream = content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
         let wait = retry_after(header("retry-after"), header("retry-after-ms"));
         let mut answer = Self { response, deadline, received_bytes: 0, is_stream, is_connection_kept, open };
         if status == 200 {
@@ -62,7 +70,8 @@ impl HttpResponse {
         })
     }
 
-    /// Reads the body of an error up to the limit. An error whose body cannot be read is still an error.
+    /// Reads the body of an error up to the limit. If reading fails, returns what was read: the status already says that
+    /// the request failed.
     async fn read_error_body(&mut self) -> Vec<u8> {
         let mut text = Vec::new();
         while let Ok(bytes) = self.read().await
@@ -82,13 +91,15 @@ impl HttpResponse {
         self.is_stream
     }
 
-    /// Waits for a future as long as the request has time.
+    /// Waits for a future until the deadline of the request, and fails with [`Error::Timeout`] after it.
     pub(super) async fn wait_for<F: Future>(&self, future: F) -> Result<F::Output, AttemptFailure> {
         timeout_at(self.deadline, future).await.map_err(|_| Error::Timeout.into())
     }
 
-    /// Reads the next bytes; empty at the end.
+    /// Reads the next bytes of the body; returns no bytes at its end. Fails after the deadline, and if the body is
+    /// longer than [`MAX_BODY`].
     pub(super) async fn read(&mut self) -> Result<Bytes, AttemptFailure> {
+        // An empty piece is skipped: to the caller it would mean the end.
         loop {
             let read = timeout_at(self.deadline, self.response.chunk()).await.map_err(|_| Error::Timeout)?;
             let Some(bytes) = read.map_err(|error| to_failure(&error))? else { return Ok(Bytes::new()) };
@@ -115,9 +126,9 @@ impl HttpResponse {
         serde_json::from_slice(&text).map_err(|_| Error::Malformed("the answer is not valid JSON").into())
     }
 
-    /// Reads the few bytes that follow an answer, so that the connection can be used again. Where they have not
-    /// arrived yet, a task waits for them instead of the caller. The connection of a stream that does not end is
-    /// closed.
+    /// Reads the few bytes between a complete answer and the end of the body, so that the connection can be used again.
+    /// If they have not arrived yet, a task waits for them instead of the caller. If the body does not end, the
+    /// connection is closed.
     pub(super) async fn release_connection(self) {
         if !self.is_connection_kept {
             return;
@@ -129,7 +140,8 @@ impl HttpResponse {
     }
 }
 
-/// Reads a body to its end, or up to the limit. The request keeps its place until then.
+/// Reads a body to its end, or until more than [`MAX_DRAINED_BYTES`] were read. The request occupies its place among
+/// the server's open requests until then.
 async fn drain(mut response: Response, _open: OpenRequest) {
     let mut count = 0_usize;
     while let Ok(Some(bytes)) = response.chunk().await

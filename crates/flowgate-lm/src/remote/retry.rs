@@ -1,4 +1,5 @@
-//! Decides whether, and after which pause, a failed request to a model is sent again.
+//! Decides whether, and after which pause, [`HttpClient`](super::client::HttpClient) sends a failed request to a model
+//! again: only after failures that may pass, such as a busy server, and a limited number of times.
 
 use std::time::Duration;
 
@@ -26,36 +27,41 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the delay after the `attempt`-th failure, from 0; `None` if there is no retry.
+    /// Returns the delay after the failure of attempt number `attempt`, counted from 0: it doubles with each attempt, and
+    /// is at least what the server asks for. `None` if there is no retry: the failure would recur, the attempts are used
+    /// up, or the server asks for more than the longest delay.
     pub(super) fn delay(&self, attempt: u32, failure: &AttemptFailure) -> Option<Duration> {
-        if !failure.passes || attempt >= self.times {
+        if !failure.is_retryable || attempt >= self.times {
             return None;
         }
-        let own = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.longest);
-        let asked = failure.retry_after.unwrap_or_default();
-        (asked <= self.longest).then(|| own.max(asked))
+        let own_delay = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.longest);
+        let requested = failure.retry_after.unwrap_or_default();
+        (requested <= self.longest).then(|| own_delay.max(requested))
     }
 }
 
-/// A failed attempt.
+/// A failed attempt to send a request and to read its answer.
 #[derive(Debug)]
 pub(super) struct AttemptFailure {
     pub(super) error: Error,
     /// Whether a retry may succeed.
-    pub(super) passes: bool,
+    pub(super) is_retryable: bool,
     /// The delay that the server requests.
     pub(super) retry_after: Option<Duration>,
 }
 
 impl AttemptFailure {
+    /// Creates the failure of an attempt that may be repeated, whatever the error is.
     pub(super) fn transient(error: Error) -> Self {
-        Self { passes: true, ..Self::from(error) }
+        Self { is_retryable: true, ..Self::from(error) }
     }
 }
 
 impl From<Error> for AttemptFailure {
+    /// Decides from the error alone whether a retry may help: if the server is busy, or its status is that of a temporary
+    /// condition.
     fn from(error: Error) -> Self {
-        let passes = match &error {
+        let is_retryable = match &error {
             Error::Busy { .. } => true,
             Error::Rejected { status, .. } => matches!(status, 408 | 409 | 429 | 500..),
             _ => false,
@@ -64,11 +70,12 @@ impl From<Error> for AttemptFailure {
             Error::Busy { retry_after } => *retry_after,
             _ => None,
         };
-        Self { error, passes, retry_after }
+        Self { error, is_retryable, retry_after }
     }
 }
 
-/// Returns the delay that a server requests in its headers. Dates are ignored, because clocks differ.
+/// Returns the delay that a server requests with the headers `retry-after` and `retry-after-ms`; the second takes
+/// precedence. Dates are ignored, because clocks differ.
 pub(super) fn retry_after(seconds: Option<&str>, milliseconds: Option<&str>) -> Option<Duration> {
     let read = |text: Option<&str>| text?.trim().parse::<f64>().ok();
     let seconds = read(milliseconds).map(|number| number / 1000.0).or_else(|| read(seconds))?;
@@ -103,11 +110,11 @@ mod tests {
         );
         check(&busy(Some(9)), &[None; 7]);
         check(&AttemptFailure::from(Error::Timeout), &[None; 7]);
-        for (status, passes) in
+        for (status, is_retryable) in
             [(400, false), (401, false), (408, true), (409, true), (500, true), (502, true)]
         {
             let failure = AttemptFailure::from(Error::Rejected { status, message: String::new() });
-            assert_eq!(failure.passes, passes, "{status}");
+            assert_eq!(failure.is_retryable, is_retryable, "{status}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! Requests the log-probability of a given text, by the interfaces that servers offer for it.
+//! Implements [`ScoringModel`] for a remote server: requests the log-probability of a given text, by the interfaces
+//! that servers offer for it ([`ScoreMethod`]).
 //!
 //! The tokens that a server returns must spell the end of the text, with a token boundary at the end of the
 //! prompt. A server that returns tokens as text cannot represent a token that contains only a part of a
@@ -38,22 +39,27 @@ pub enum ScoreMethod {
 #[derive(Debug, Clone)]
 pub struct Scorer {
     client: HttpClient,
+    /// The name of the model, as the server knows it.
     model: String,
     by: ScoreMethod,
 }
 
 impl Scorer {
+    /// Creates a scorer. The paths of llama.cpp's own interface do not begin with the version of OpenAI's (`/v1`).
     pub(super) fn new(client: HttpClient, model: String, by: ScoreMethod) -> Self {
         let client = if by == ScoreMethod::LlamaCpp { client.without_version_path() } else { client };
         Self { client, model, by }
     }
 
+    /// Sends a request and returns the answer, which is plain JSON.
     async fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let body = Bytes::from(body.to_string());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
         self.client.ask(path, &body, &mut handler).await
     }
 
+    /// Returns the tokens of the continuation of one request, with their log-probabilities, by the interface that the
+    /// server offers. An empty continuation has no tokens, and needs no request.
     async fn tokens(&self, request: &ScoreRequest<'_>) -> Result<Vec<ScoredToken>, Error> {
         let continuation = request.continuation;
         if continuation.is_empty() {
@@ -67,7 +73,9 @@ impl Scorer {
         }
     }
 
-    /// Scores with the field `prompt_logprobs` of vLLM, which the answer has for each token of the prompt.
+    /// Scores with the field `prompt_logprobs` of vLLM: the answer then has the log-probability of each token of the
+    /// prompt, here the whole text. The value 0 asks for no other tokens at each position. One token is generated and
+    /// ignored.
     async fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = json!({
             "model": self.model,
@@ -78,15 +86,15 @@ impl Scorer {
         });
         let answer = self.ask("/completions", &body).await?;
         let choice = one_choice(&answer)?;
-        // Some versions report it beside the choices.
-        let listed = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
-        let listed = listed.and_then(Value::as_array).ok_or(Error::Unsupported("`prompt_logprobs`"))?;
-        let tokens: Vec<_> = listed.iter().map(token_logprob).collect::<Result<_, Error>>()?;
+        // Some versions report the field beside the choices.
+        let entries = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
+        let entries = entries.and_then(Value::as_array).ok_or(Error::Unsupported("`prompt_logprobs`"))?;
+        let tokens: Vec<_> = entries.iter().map(token_logprob).collect::<Result<_, Error>>()?;
         continuation_tokens(&tokens, continuation)
     }
 
     /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the prompt with
-    /// log-probabilities. Some servers require that at least one token is generated; it is left out.
+    /// log-probabilities. Some servers require that at least one token is generated; it is left out of the result.
     async fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = |generated: u8| {
             json!({
@@ -112,13 +120,13 @@ impl Scorer {
             return Err(Error::Malformed("`tokens` and `token_logprobs` have different lengths"));
         }
         // The tokens that the model generated are at the end.
-        let counted = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
-        let generated = counted.and_then(Value::as_u64).unwrap_or(generated);
-        let of_prompt = texts.len().saturating_sub(usize::try_from(generated).unwrap_or(usize::MAX));
+        let reported = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
+        let generated = reported.and_then(Value::as_u64).unwrap_or(generated);
+        let prompt_length = texts.len().saturating_sub(usize::try_from(generated).unwrap_or(usize::MAX));
         let tokens: Vec<_> = texts
             .iter()
             .zip(numbers)
-            .take(of_prompt)
+            .take(prompt_length)
             .map(|(text, number)| (text.as_str(), number.as_f64()))
             .collect();
         continuation_tokens(&tokens, continuation)
@@ -126,8 +134,8 @@ impl Scorer {
 }
 
 impl ScoringModel for Scorer {
-    /// Sends the requests one after another. The server decides what it keeps of a common prefix, and does not stop at a
-    /// bound.
+    /// Sends the requests one after another. The server decides whether it caches a common prefix. The bounds of
+    /// the requests have no effect, since the server scores a text as a whole.
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
@@ -143,6 +151,7 @@ impl ScoringModel for Scorer {
     }
 }
 
+/// Returns the only item of the answer's list `choices`.
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
         Some([choice]) => Ok(choice),
@@ -150,34 +159,39 @@ fn one_choice(answer: &Value) -> Result<&Value, Error> {
     }
 }
 
-/// Reads vLLM's entry for one token of the prompt. The first token has no log-probability and no entry.
+/// Reads the text and the log-probability from vLLM's entry for one token of the prompt. The entry of the first token
+/// is null: it has no log-probability.
 fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
-    let mut named = entry.values();
-    let (Some(token), None) = (named.next(), named.next()) else {
+    let mut tokens = entry.values();
+    let (Some(token), None) = (tokens.next(), tokens.next()) else {
         return Err(Error::Malformed("`prompt_logprobs` does not have exactly one token for each position"));
     };
     let text = token.get("decoded_token").and_then(Value::as_str);
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
 }
 
-/// Returns the tokens of the continuation, which are the last ones.
+/// Returns the tokens of the continuation, which are the last of `tokens`: pairs of a text and a log-probability. A server
+/// may omit either for tokens of the prompt. Fails if one is missing in the continuation, or if the last tokens do not
+/// spell the continuation exactly.
 fn continuation_tokens(
     tokens: &[(Option<&str>, Option<f64>)],
     continuation: &str,
 ) -> Result<Vec<ScoredToken>, Error> {
     let texts: Vec<Option<&[u8]>> = tokens.iter().map(|(text, _)| text.map(str::as_bytes)).collect();
     let first = continuation_start(&texts, continuation.as_bytes())?;
-    let token = |(text, logprob): &(Option<&str>, Option<f64>)| {
-        let logprob =
-            logprob.ok_or(Error::Malformed("a token of the continuation has no log-probability"))?;
+    let scored_token = |(text, logprob): &(Option<&str>, Option<f64>)| {
+        let logprob = logprob.ok_or(Error::Malformed(
+            "the log-probability of a token of the scored text is missing or not a number",
+        ))?;
         Ok(ScoredToken { text: text.unwrap_or_default().to_owned(), logprob })
     };
-    tokens.iter().skip(first).map(token).collect()
+    tokens.iter().skip(first).map(scored_token).collect()
 }
 
-/// Returns the index of the first token of the continuation: the tokens from there on must spell it exactly. Reads them
-/// backwards, because only the end of the prompt is known. The first token of a prompt has no log-probability (`None`).
+/// Returns the index of the first token of the continuation: the tokens from this index on must spell the continuation
+/// exactly. Reads the tokens backwards, because how many tokens the prompt has is not known. A token whose text the
+/// server does not report is `None`, as the first one with vLLM.
 fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     let mut unspelled = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
@@ -200,7 +214,7 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
     Err(Error::Malformed("the tokens of the answer do not spell the continuation"))
 }
 
-/// Reads an answer as plain JSON.
+/// Reads an answer as plain JSON, and adds its cost to the budget of the client.
 struct JsonHandler<'a> {
     client: &'a HttpClient,
     request_bytes: usize,
@@ -209,7 +223,8 @@ struct JsonHandler<'a> {
 impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
-    /// Reads the answer, and corrects the estimated cost by what the server reports.
+    /// Reads the answer, and replaces the estimated cost by the usage that the server reports. The budget, if there is one,
+    /// is charged when `cost` is dropped, so also for an answer that cannot be read.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
             let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };
@@ -305,7 +320,12 @@ mod tests {
         )
         .await;
         let null = listed(&[token("hello", "-3"), token(" world", "null")].join(","));
-        check(by, &[("200 OK", &null)], &bad("a token of the continuation has no log-probability")).await;
+        check(
+            by,
+            &[("200 OK", &null)],
+            &bad("the log-probability of a token of the scored text is missing or not a number"),
+        )
+        .await;
         let none = r#"{"choices":[{"text":"a"}]}"#;
         check(by, &[("200 OK", none)], "the model does not provide `prompt_logprobs`").await;
         check(by, &[("200 OK", "{}")], &bad("`choices` does not have exactly one item")).await;

@@ -1,4 +1,5 @@
-//! A double of a model's server for the tests of `remote`: it gives scripted replies, one for each connection.
+//! Implements a double of a model's server for the tests of `remote`: it gives scripted replies, one for each
+//! connection.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -33,8 +34,8 @@ impl ScriptedReply {
     }
 }
 
-/// Starts the server with one reply per connection. Returns its address, and the head and body of each
-/// request that it receives.
+/// Starts the server in a thread, with one reply per connection; it ends after the last reply, unless one stalls. Returns
+/// its address, and a channel with the head and body of each request that it receives.
 pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,5 +1,7 @@
-//! Assembles a completion from the pieces of a streamed answer, and passes each piece to a listener. The stream
-//! decoders of all three formats use it.
+//! Defines [`Assembly`], which the stream decoders of all three formats use: it assembles a completion from the pieces
+//! of a streamed answer, and passes each piece to a listener.
+//!
+//! Each method fails if the answer exceeds a limit, and with [`Error::Cancelled`] if the listener cancels.
 
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, ToolCall};
@@ -16,15 +18,18 @@ pub(crate) const MAX_THOUGHTS: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     pub(super) completion: Completion,
+    /// The bytes of the answer so far, at most [`MAX_ANSWER`].
     bytes: usize,
 }
 
 impl Assembly {
+    /// Counts further bytes of the answer, and fails if it has more than [`MAX_ANSWER`].
     fn check_size(&mut self, bytes: usize) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_ANSWER { Err(Error::TooLong(MAX_ANSWER)) } else { Ok(()) }
     }
 
+    /// Adds a piece of the text.
     pub(super) fn text(&mut self, piece: &str, listener: &mut dyn Listener) -> Result<(), Error> {
         if piece.is_empty() {
             return Ok(());
@@ -34,7 +39,8 @@ impl Assembly {
         send_delta(listener, Delta::Text(piece))
     }
 
-    /// Begins a call and returns its index. A call without an id gets one, so that its output can refer to it.
+    /// Begins a call and returns its index. A call without an id receives one, so that the tool's output can refer to
+    /// it.
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
@@ -51,7 +57,8 @@ impl Assembly {
         sent.map(|()| index)
     }
 
-    /// Begins a part of the reasoning and returns its index. The listener receives its readable text.
+    /// Begins a part of the reasoning and returns its index, under which later pieces are added. The listener receives the
+    /// readable text that the part has already.
     pub(super) fn thought(
         &mut self,
         thought: ReasoningPart,
@@ -88,7 +95,8 @@ impl Assembly {
         send_delta(listener, Delta::Reasoning(piece))
     }
 
-    /// Adds a piece to the signature of a part of the reasoning.
+    /// Adds a piece to the signature by which the model's server recognises a part of its reasoning. Fails if the part did
+    /// not begin, or has another kind of seal.
     pub(super) fn signature(&mut self, index: usize, piece: &str) -> Result<(), Error> {
         self.check_size(piece.len())?;
         match self.completion.thoughts.get_mut(index).map(|thought| &mut thought.seal) {
@@ -118,7 +126,8 @@ impl Assembly {
         send_delta(listener, Delta::Arguments { index, json })
     }
 
-    /// Takes all arguments of a call, when the server sends them again or for the first time.
+    /// Takes the complete arguments of a call. They must be the same as the arguments that were streamed, unless none
+    /// were.
     pub(super) fn complete_arguments(
         &mut self,
         index: usize,
@@ -140,11 +149,13 @@ pub(super) const TOO_MANY_THOUGHTS: Error =
 const NO_THOUGHT: Error =
     Error::Malformed("an event continues reasoning that did not begin, or that has no signature");
 
-/// Returns the id of a call; deterministic for the same answer.
+/// Returns the id of a call, or one that is made of its index if the server sent none. Equal answers thus have equal
+/// ids.
 pub(super) fn call_id_or_index(id: &str, index: usize) -> String {
     if id.is_empty() { format!("call_{index}") } else { id.to_owned() }
 }
 
+/// Passes a piece to the listener; fails with [`Error::Cancelled`] if the listener cancels.
 fn send_delta(listener: &mut dyn Listener, delta: Delta<'_>) -> Result<(), Error> {
     if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) }
 }

@@ -1,7 +1,10 @@
 //! Encodes and decodes OpenAI's Chat Completions, which nearly every server of local models also supports.
 //!
-//! A tool output cannot be marked as an error: its content is sent as it is. The token limit is sent as
-//! `max_completion_tokens`; falling back to the older `max_tokens` is up to the sender.
+//! Limits of the format, and of this module:
+//!
+//! * A tool output cannot be marked as an error: its content is sent as it is.
+//! * The text of the model's reasoning is neither encoded nor decoded.
+//! * The token limit is sent as `max_completion_tokens`; falling back to the older `max_tokens` is up to the sender.
 
 mod fields;
 mod request;

@@ -2,21 +2,20 @@
 //! tool failed. Chat Completions and Responses have no field for that.
 
 use super::WireError;
-use super::fields::ObjectFields;
+use super::fields::{EXTENSION, ObjectFields};
 use super::known_fields::{FieldRule, KnownFields};
 
-/// The field that contains them.
-pub(super) const EXTENSION_FIELD: &str = "flowgate";
-
+/// The declaration of a tool output.
 const ANSWER: KnownFields =
     KnownFields { title: "flowgate", rows: &[("is_error", FieldRule::Read("whether the tool failed"))] };
 
-/// Whether a tool output is an error; `None` if the client does not declare it.
+/// Returns whether the client declares that a tool failed, in the message with the tool's output; `None` if it does not
+/// declare anything. Fails if the declaration is malformed.
 pub(super) fn is_error(answer: &ObjectFields<'_>) -> Result<Option<bool>, WireError> {
-    if answer.get(EXTENSION_FIELD).is_none() {
+    if answer.get(EXTENSION).is_none() {
         return Ok(None);
     }
-    let own = answer.object(EXTENSION_FIELD)?;
-    own.reject_unknown(&ANSWER)?;
-    own.get("is_error").map(|_| own.flag("is_error")).transpose()
+    let extension = answer.object(EXTENSION)?;
+    extension.reject_unsupported(&ANSWER)?;
+    extension.get("is_error").map(|_| extension.flag("is_error")).transpose()
 }

@@ -1,5 +1,8 @@
-//! Reads the fields of JSON objects, for the decoders of all formats. In a client's request, each field is known
-//! ([`super::known_fields`]) or rejected by name; in a server's answer, a field of an unexpected type counts as absent.
+//! Reads the fields of JSON objects, for the decoders of all formats.
+//!
+//! [`ObjectFields`] reads a client's request, in which each field is known ([`super::known_fields`]) or rejected by
+//! name, and a field of an unexpected type is an error. [`JsonNode`] and the functions at the end of this file read a
+//! server's answer, in which a field of an unexpected type counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,20 +16,21 @@ use crate::Error;
 use crate::chat::Source;
 use crate::json::Json;
 
-/// An object of a request, and its path.
+/// An object of a request, and its path. An absent field and a field that is null are treated alike.
 #[derive(Debug)]
 pub(super) struct ObjectFields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
     place: FieldPath,
-    /// What is dropped although it is not understood.
+    /// The fields and tools that are dropped instead of being rejected.
     dropped: &'a DroppedParts,
 }
 
 /// The path of an object. It is formatted only for errors.
 #[derive(Debug, Clone)]
 struct FieldPath {
-    /// The name of the object, or of the list that contains it.
+    /// The path of the object, or of the list that contains it.
     name: Rc<str>,
+    /// The index of the object in the list, if a list contains it.
     index: Option<usize>,
 }
 
@@ -37,15 +41,16 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The field in which a client declares what the format cannot express.
+/// The field in which a client declares what the format cannot express, such as the provenance of a message.
 pub(super) const EXTENSION: &str = "flowgate";
 
+/// The problem of a value that the format may define, but that the gateway does not support.
 pub(super) const NOT_SUPPORTED: &str = "is not supported";
 
 /// The problem of a field that no declaration names.
 const UNKNOWN: &str = "is not known";
 
-/// The problem of a tool that is not run by the client.
+/// The problem of a tool that the provider runs instead of the client.
 pub(super) const PROVIDER_TOOL: &str = "is a tool that the provider runs, and what it returns would reach the model \
     without a label; leave it out";
 
@@ -59,12 +64,13 @@ pub(super) const UNKNOWN_TOOL: &str = "is no known type of tool; leave the tool 
 const SOURCE: KnownFields =
     KnownFields { title: "flowgate", rows: &[("source", FieldRule::Read("the provenance"))] };
 
-/// Whether the type of a tool is a known one, with or without a variant or a date at the end.
+/// Whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end.
 pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
     kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
-/// Returns a path without the indices of lists.
+/// Returns a path without the indices of lists, such as `tools.name` for `tools[3].name`: the operator lists the fields to
+/// drop in this form.
 fn without_indices(path: &str) -> String {
     let mut is_index = false;
     path.chars()
@@ -82,6 +88,8 @@ impl<'a> ObjectFields<'a> {
         Self::from_value(value, FieldPath { name: "".into(), index: None }, dropped)
     }
 
+    /// Returns the fields of the object `value`, which has the path `place` in the body (for errors). Fails if the value is
+    /// not an object.
     fn from_value(
         value: &'a Json<'a>,
         place: FieldPath,
@@ -93,11 +101,12 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Whether tools of this type, which the provider runs, are left out.
+    /// Whether tools of this type, which the provider runs, are dropped instead of being rejected.
     pub(super) fn drops_tool(&self, kind: &str) -> bool {
         self.dropped.tools.iter().any(|known| known == kind)
     }
 
+    /// Returns the path of the field `key`.
     pub(super) fn path_to(&self, key: &str) -> String {
         match (self.place.name.is_empty(), self.place.index) {
             (true, None) => key.to_owned(),
@@ -105,20 +114,21 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
+    /// Returns the error that the field `key` has this problem.
     pub(super) fn field_error<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
         Err(WireError { place: self.path_to(key), problem })
     }
 
-    /// Returns a field that is not null.
+    /// Returns the field `key`, if it is not null.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
         let (_, value) = self.entries.iter().find(|(known, _)| known == key)?;
         Some(value).filter(|value| **value != Json::Null)
     }
 
-    /// Rejects every field that is not null, unless it is one that the caller reads, one that is dropped, one with a
-    /// permitted value, or one that the operator lets clients send. A name that could disturb an error message is
-    /// reported as `...`.
-    pub(super) fn reject_unknown(&self, known: &KnownFields) -> Result<(), WireError> {
+    /// Fails at the first field that is not supported. A field is supported if it is null, if `known` declares it as read or
+    /// dropped, if it has a value that `known` permits, or if the operator's configuration lists it among those to drop. A
+    /// name that is long or not a plain word is reported as `...`.
+    pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
             let problem = match known.rule(key) {
@@ -127,9 +137,10 @@ impl<'a> ObjectFields<'a> {
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };
-            let is_declared = |path: &String| *path == without_indices(&self.path_to(key));
-            // A misplaced declaration of provenance must not pass for none.
-            if key != EXTENSION && self.dropped.fields.iter().any(is_declared) {
+            let is_dropped_by_operator = |path: &String| *path == without_indices(&self.path_to(key));
+            // A declaration of provenance in the wrong place must not be dropped: the message would be treated as one
+            // without a declaration.
+            if key != EXTENSION && self.dropped.fields.iter().any(is_dropped_by_operator) {
                 continue;
             }
             let shown = !key.is_empty()
@@ -140,13 +151,14 @@ impl<'a> ObjectFields<'a> {
         Ok(())
     }
 
-    /// Returns the declared provenance of a user's message or a part of it: `"flowgate": {"source": "typed"}`.
+    /// Returns the declared provenance of a user's message or a part of it: `"flowgate": {"source": "typed"}`. `None` if it
+    /// has none; an unknown or malformed one is an error.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);
         }
         let extension = self.object(EXTENSION)?;
-        extension.reject_unknown(&SOURCE)?;
+        extension.reject_unsupported(&SOURCE)?;
         match Source::from_name(extension.text("source")?) {
             Some(source) => Ok(Some(source)),
             None => {
@@ -155,6 +167,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
+    /// Returns a text, which must be present.
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
         match self.get(key).map(Json::as_str) {
             Some(Some(text)) => Ok(text),
@@ -163,10 +176,12 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
+    /// Returns a text, if the field is present.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, WireError> {
         if self.get(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
     }
 
+    /// Returns the items of a list; none if the field is absent.
     pub(super) fn list(&self, key: &str) -> Result<&'a [Json<'a>], WireError> {
         match self.get(key) {
             Some(Json::List(items)) => Ok(items),
@@ -175,13 +190,13 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the object under a key.
+    /// Returns the object under a key, which must be present.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
         let place = FieldPath { name: self.path_to(key).into(), index: None };
         Self::from_value(self.get(key).unwrap_or(&Json::Null), place, self.dropped)
     }
 
-    /// Returns the objects of a list.
+    /// Returns the items of a list, each of which must be an object; none if the field is absent.
     pub(super) fn objects(
         &self,
         key: &str,
@@ -195,6 +210,7 @@ impl<'a> ObjectFields<'a> {
         }))
     }
 
+    /// Returns a Boolean; false if the field is absent.
     pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {
         match self.get(key) {
             Some(Json::Bool(flag)) => Ok(*flag),
@@ -203,7 +219,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the value of an enumeration, given the function that knows its words.
+    /// Returns the value of an enumeration, if the field is present. `from_name` returns the value for a name; a name
+    /// for which it returns none has the problem `problem`.
     pub(super) fn word<T>(
         &self,
         key: &str,
@@ -218,6 +235,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
+    /// Returns a number, if the field is present.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -226,6 +244,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
+    /// Returns a non-negative integer, if the field is present.
     pub(super) fn whole_number(&self, key: &str) -> Result<Option<u64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -234,6 +253,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
+    /// Returns a number of tokens, if the field is present.
     pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
         match self.whole_number(key)?.map(u32::try_from) {
             Some(Ok(number)) => Ok(Some(number)),
@@ -242,7 +262,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns one text or a list of texts.
+    /// Returns the texts of a field that is a text or a list of texts; none if the field is absent.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, WireError> {
         match self.get(key) {
             None => Ok(Vec::new()),
@@ -257,7 +277,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the schema of a tool's arguments; the empty object schema if there is none.
+    /// Returns the schema of a tool's arguments; the schema of an object without properties if the field is absent.
     pub(super) fn schema(&self, key: &str) -> Result<Value, WireError> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),
@@ -267,15 +287,21 @@ impl<'a> ObjectFields<'a> {
     }
 }
 
+/// Returns the number that a value is.
 fn number<'v>(value: &'v Json<'_>) -> Option<&'v Number> {
     if let Json::Number(number) = value { Some(number) } else { None }
 }
 
-/// A node of an answer: owned, or borrowed from the event that it was parsed from.
+/// A JSON value of an answer: an owned one ([`Value`]), or one that is borrowed from the text it was parsed from
+/// ([`Json`]).
 pub(super) trait JsonNode: Sized {
+    /// Returns the value under a key, if this value is an object.
     fn child(&self, key: &str) -> Option<&Self>;
+    /// Returns the text, if this value is one.
     fn text(&self) -> Option<&str>;
+    /// Returns the items, if this value is a list.
     fn items(&self) -> Option<&[Self]>;
+    /// Whether this value is null.
     fn is_null_node(&self) -> bool;
 }
 
@@ -335,7 +361,7 @@ pub(super) fn count(value: &Value, key: &str) -> Option<u64> {
     value.get(key).and_then(Value::as_u64)
 }
 
-/// Returns the name of the called tool.
+/// Returns the name of the tool that an answer calls; an absent or empty name is an error.
 pub(super) fn called_tool_name(call: &Value) -> Result<&str, Error> {
     let name = text(call, "name");
     if name.is_empty() { Err(Error::Malformed("a tool call of the answer has no `name`")) } else { Ok(name) }

@@ -1,18 +1,20 @@
-//! Declares which fields the objects of a client's request may have, and what becomes of each.
+//! Defines how a format declares which fields the objects of a client's request may have, and the rule of each field.
 //!
-//! Each format has one file with its declarations, which its decoder obeys ([`super::fields`]) and which
-//! `docs/wire-forms.md` lists: [`listed`] returns them all for the test that compares the two.
+//! Each format has a file `fields.rs` with its declarations. Its decoder rejects fields that violate them
+//! ([`super::fields`]), and `docs/wire-forms.md` lists them: [`listed`] returns all of them for the test that compares
+//! the two.
 
 use super::{Api, chat_completions, messages, responses};
 
-/// What becomes of a field.
+/// How the decoder treats a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FieldRule {
-    /// It is understood; the text says what it becomes.
+    /// It is read; the text describes what it means or how it is used.
     Read(&'static str),
     /// It is dropped, for this reason.
     Dropped(&'static str),
-    /// It may have these values only, as JSON, which describe what holds anyway; any other is refused for this reason.
+    /// It may have only these values (as JSON), which are what the gateway does anyway. Any other value is refused, for
+    /// this reason.
     Only(&'static [&'static str], &'static str),
     /// It is refused, for this reason.
     Refused(&'static str),
@@ -34,7 +36,7 @@ impl KnownFields {
     }
 }
 
-/// Declares the objects of a format, and lists them in `OBJECTS`.
+/// Declares one constant of type [`KnownFields`] for each kind of object of a format, and lists them in `OBJECTS`.
 macro_rules! known_fields {
     ($($name:ident = $title:literal { $($field:literal: $rule:expr,)* })*) => {
         $(pub(in crate::wire) const $name: KnownFields =
@@ -54,13 +56,13 @@ pub struct ListedField {
     pub object: &'static str,
     /// The name of the field.
     pub field: &'static str,
-    /// What becomes of it: `accepted`, `dropped`, `only` and its values, or `refused`.
+    /// How it is treated: `accepted`, `dropped`, `only` and the permitted values, or `refused`.
     pub outcome: String,
-    /// What it becomes, or why it is dropped or refused.
+    /// What it means or how it is used, or why it is dropped or refused.
     pub reason: &'static str,
 }
 
-/// Returns all known fields of the requests of a format, in order.
+/// Returns all known fields of the requests of a format, in order: the rows of the table in `docs/wire-forms.md`.
 #[must_use]
 pub fn listed(api: Api) -> Vec<ListedField> {
     let objects = match api {
@@ -83,12 +85,13 @@ pub fn listed(api: Api) -> Vec<ListedField> {
     objects.iter().flat_map(|object| object.rows.iter().map(move |known| row(object, known))).collect()
 }
 
-/// What an operator lets clients send although the format does not understand it. All of it is dropped.
+/// The fields and tools that an operator lets clients send although the decoder does not support them. They are
+/// dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DroppedParts {
-    /// The paths of fields, without indices: `safeguards`, `tools.vendor_hint`.
+    /// The paths of fields, without the indices of lists: for example `safeguards`, `tools.vendor_hint`.
     pub fields: Vec<String>,
-    /// The types of tools that the provider runs: `web_search`.
+    /// The types of tools that the provider runs: for example `web_search`.
     pub tools: Vec<String>,
 }
 

@@ -5,8 +5,8 @@
 //! items; a call belongs to the preceding message of the model. There are no stop sequences and no seed. A tool output
 //! cannot be marked as an error: its content is sent as it is.
 //!
-//! The model's reasoning is a list of items with encrypted content. It is encoded with it, and decoded from answers. Of a
-//! client's request it is dropped: the server has its own copy.
+//! The model's reasoning is a list of items with encrypted content. It is encoded with this content, and decoded from
+//! answers. The reasoning in a client's request is dropped: the server has its own copy.
 
 mod fields;
 mod request;

@@ -1,6 +1,6 @@
-//! Reads the errors that servers report: by status, in a body, or within a stream.
+//! Decodes the errors that servers report, by status, in a body, or within a stream, and encodes the gateway's own.
 //!
-//! Only the server's name of an error is kept. Its message may quote the request.
+//! Of a server's error, only the status and the name are used. Its message may quote the request.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Api;
 use crate::Error;
 
-/// The names of errors by status: OpenAI, then Anthropic.
+/// The names of errors by status: OpenAI's name, then Anthropic's.
 const NAMES: [(u16, &str, &str); 10] = [
     (400, "invalid_request_error", "invalid_request_error"),
     (401, "invalid_api_key", "authentication_error"),
@@ -23,22 +23,24 @@ const NAMES: [(u16, &str, &str); 10] = [
     (529, "overloaded", "overloaded_error"),
 ];
 
-/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`.
+/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. If the object
+/// states no status, it follows from the name, and is 500 for an unknown name. `code` is a status with some servers, and a
+/// name with others. The message is not used: it may quote the request.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
     let name = word("code").or_else(|| word("type"));
     let names = [word("code"), word("type")];
-    let by_number = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let stated = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
     let by_name = || {
         let known =
             |name: &str| NAMES.iter().find(|(_, openai, anthropic)| name == *openai || name == *anthropic);
         names.iter().flatten().find_map(|name| known(name)).map(|(status, _, _)| *status)
     };
-    let status = by_number.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
+    let status = stated.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
     error_for_status(status, name, None)
 }
 
-/// Returns the error for a status; `name` is the server's name of it.
+/// Returns the error for a status; `name` is the server's name of the error.
 pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };
@@ -58,9 +60,9 @@ fn is_word(name: &str) -> bool {
 pub(super) fn encode_error(api: Api, status: u16, message: &str) -> Value {
     // A status without its own name is an error of the client or of the server.
     let fallback = if status < 500 { 400 } else { 500 };
-    let named = |wanted: u16| NAMES.iter().find(|(known, _, _)| *known == wanted);
+    let names = |status: u16| NAMES.iter().find(|(known, _, _)| *known == status);
     let (openai, anthropic) =
-        named(status).or_else(|| named(fallback)).map_or(("error", "error"), |(_, o, a)| (*o, *a));
+        names(status).or_else(|| names(fallback)).map_or(("error", "error"), |(_, o, a)| (*o, *a));
     match api {
         Api::Messages => json!({"type": "error", "error": {"type": anthropic, "message": message}}),
         _ => json!({"error": {"message": message, "type": openai, "param": null, "code": openai}}),

@@ -1,4 +1,4 @@
-//! Tests of properties that all three formats share, such as: what is encoded is decoded unchanged.
+//! Tests of properties that all three formats share, for example that an encoded answer is decoded to the same answer.
 
 use std::ops::ControlFlow;
 

@@ -1,8 +1,8 @@
-//! Keeps the forms of a client's tools where they differ from functions: the Responses API groups tools in namespaces,
-//! and has custom tools, which take a text instead of JSON.
+//! Defines [`ToolForms`], which records the tools of a client that are not plain functions: the Responses API groups
+//! tools in namespaces, and has custom tools, which take a text instead of JSON.
 //!
-//! Inside, every tool is a function with one name and JSON arguments, so that policies need to know one form only. The
-//! decoder of a request records the forms, and the encoder of the answer restores them.
+//! A decoded request contains functions only, each with one name and JSON arguments, so that policies need to know one
+//! form only. The decoder of a request records the forms, and the encoder of the answer restores them in its calls.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ const INPUT: &str = "input";
 /// The form of a tool that is not a plain function.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ToolForm {
-    /// The namespace, and the name in it.
+    /// The namespace, and the name of the tool in it; `None` outside of namespaces.
     pub(super) namespace: Option<(String, String)>,
-    /// Whether the tool takes a text.
+    /// Whether the tool is a custom one, which takes a text.
     pub(super) is_custom: bool,
 }
 
-/// The forms of the tools of a request, by name; plain functions have none.
+/// The forms of the tools of a request, by the names of the tools; plain functions have no entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolForms(BTreeMap<String, ToolForm>);
 
@@ -28,24 +28,26 @@ pub struct ToolForms(BTreeMap<String, ToolForm>);
 pub static ONLY_FUNCTIONS: ToolForms = ToolForms(BTreeMap::new());
 
 impl ToolForms {
-    /// Whether all tools are functions.
+    /// Whether all tools are plain functions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Records the form of a tool, unless it is a plain function.
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
         if form != ToolForm::default() {
             self.0.insert(name.to_owned(), form);
         }
     }
 
+    /// Returns the form of a tool; `None` for a plain function.
     pub(super) fn of(&self, name: &str) -> Option<&ToolForm> {
         self.0.get(name)
     }
 }
 
-/// Returns the one name of a tool in a namespace.
+/// Returns the name under which a tool in a namespace is known to the policies and to the model.
 pub(super) fn qualified_name(namespace: &str, name: &str) -> String {
     format!("{namespace}__{name}")
 }
@@ -55,7 +57,8 @@ pub(super) fn custom_arguments(input: &str) -> String {
     json!({INPUT: input}).to_string()
 }
 
-/// Returns the text of a call of a custom tool: the arguments as they are, if they are not of its form.
+/// Returns the text of a call of a custom tool. Arguments that [`custom_schema`] does not permit are returned as they
+/// are.
 pub(super) fn custom_input(arguments: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(arguments).ok();
     let only = parsed.as_ref().and_then(Value::as_object).filter(|object| object.len() == 1);
@@ -63,7 +66,7 @@ pub(super) fn custom_input(arguments: &str) -> String {
     input.unwrap_or(arguments).to_owned()
 }
 
-/// Returns the schema of the arguments of a custom tool.
+/// Returns the schema of the arguments of a custom tool in the form of a function: one string, the tool's text.
 pub(super) fn custom_schema() -> Value {
     json!({
         "type": "object",

@@ -1,7 +1,8 @@
-//! Encodes an answer as a stream while it is generated. The gateway streams its answers with it.
+//! Defines [`ResponseWriter`], with which the gateway streams an answer while it is generated.
 //!
-//! Text may be written in pieces; the reasoning, calls, the stop reason and the usage follow at the end. The result equals that of
-//! [`Api::encode_stream`] for the whole answer, up to the division into pieces.
+//! Text may be written in pieces; the reasoning, the calls, the stop reason and the usage follow at the end. If no text
+//! was written early, the result equals that of [`Api::encode_stream`]. Otherwise the text is divided into other pieces
+//! and the reasoning follows it instead of preceding it. Text that was written cannot be changed.
 
 use serde_json::Value;
 
@@ -16,13 +17,15 @@ pub struct ResponseWriter {
     id: String,
     model: String,
     created: u64,
+    /// Whether the stream reports token usage.
     usage: bool,
     tools: ToolForms,
+    /// The pieces of the text that were written.
     text_pieces: Vec<String>,
 }
 
 impl ResponseWriter {
-    /// Creates an answer of which nothing is written; `usage` as in [`ReceivedRequest`](super::ReceivedRequest).
+    /// Creates an answer of which nothing is written. `usage` is as in [`ReceivedRequest`](super::ReceivedRequest).
     #[must_use]
     pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
@@ -30,8 +33,9 @@ impl ResponseWriter {
         Self { api, id, model, created: head.created, usage, tools, text_pieces: Vec::new() }
     }
 
-    /// Returns the events of further text. They are taken from the stream of an answer with this text alone: some
-    /// events before the text, and one of the text. The first piece has all of them, a later one only the last.
+    /// Writes further text, and returns its events: for the first piece, those with which the answer begins and one
+    /// with the text; for a later piece, the one with the text. They are taken from the stream of an answer with this
+    /// text alone, so that all events are encoded by the same code. An empty piece has no events.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();
@@ -50,8 +54,8 @@ impl ResponseWriter {
     }
 
     /// Returns the events that complete the answer `completion`, after those that were already written for its text. If
-    /// the text of `completion` does not begin with what was written, the answer keeps the written text instead, which a
-    /// stream cannot take back.
+    /// the text of `completion` does not begin with the written text, the answer has the written text instead, because
+    /// a stream cannot take text back.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();
@@ -60,6 +64,7 @@ impl ResponseWriter {
         let text = if rest.is_some() { completion.text.clone() } else { written };
         let completion = Completion { text, ..completion.clone() };
         let written_pieces = self.text_pieces.iter().map(String::as_str);
+        // Encodes the whole answer in the same pieces, and then drops the events that were written.
         let all: Vec<&str> = written_pieces.chain(pieces(rest.unwrap_or_default())).collect();
         let mut events = self.events(&completion, &all);
         if !self.text_pieces.is_empty() {
@@ -68,6 +73,8 @@ impl ResponseWriter {
         events
     }
 
+    /// Returns all events of an answer with the text in these pieces. The reasoning follows the text if text was
+    /// written already.
     fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<SseEvent> {
         let head =
             ResponseHead { id: &self.id, model: &self.model, created: self.created, tools: &self.tools };
@@ -86,7 +93,8 @@ fn before_text(api: Api) -> usize {
     }
 }
 
-/// Replaces the sequence number of an event, if its format has one.
+/// Replaces the sequence number of an event, if its format has one: only the Responses API numbers its events. An event
+/// that is not JSON stays unchanged.
 fn renumber(event: &mut SseEvent, number: usize) {
     if let Ok(mut body) = serde_json::from_str::<Value>(&event.data)
         && body.get("sequence_number").is_some()

@@ -1,5 +1,6 @@
-//! Converts the matches of rules to violations, the result of [`analysis`](super): evaluates the message of each, and
-//! computes the addresses of what it concerns and a key that identifies it while the trace grows.
+//! Converts the matches of rules to violations, the result of [`analysis`](super). For each match, evaluates its
+//! message, and computes the addresses of the locations that it concerns, such as `messages.1.content:5-10`, and a
+//! key, by which a client that analyses a growing trace repeatedly recognises the match.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -14,8 +15,9 @@ use crate::rules::MatchReceiver;
 use crate::trace::{EventBody, EventId, NodeContent, NodeId, Origin, Trace, characters, sole_text};
 
 /// Maximum total size of the messages of the violations of one analysis, in bytes.
-const MAX_SAID: usize = 64 << 20;
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
+/// Receives the matches and failures of the rules, and collects them in an [`Analysis`].
 pub(super) struct ViolationCollector<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
@@ -24,6 +26,7 @@ pub(super) struct ViolationCollector<'a> {
     analysis: Analysis,
     /// The number of uses of each key.
     keys: HashMap<String, usize>,
+    /// The failures in the analysis, each by the index of its rule and its message.
     failed: HashSet<(usize, String)>,
     /// The size of the messages so far, in bytes.
     message_bytes: usize,
@@ -32,6 +35,7 @@ pub(super) struct ViolationCollector<'a> {
 }
 
 impl<'a> ViolationCollector<'a> {
+    /// Creates an empty collector that lists at most `limit` violations.
     pub(super) fn new(plan: &'a Plan, trace: &'a Trace, limit: usize) -> Self {
         let (analysis, compat_indices) = (Analysis::default(), Vec::new());
         Self {
@@ -72,12 +76,14 @@ impl<'a> ViolationCollector<'a> {
     ) -> String {
         let values: Vec<&Value> = rule.named.iter().filter_map(|(_, slot)| frame.get(*slot)).collect();
         if self.plan.dialect == Dialect::Compat {
-            let places: Vec<String> = values.iter().map(|value| self.compat_index(value)).collect();
-            let comma = if places.len() == 1 { "," } else { "" };
-            return format!("({index}, ({}{comma}))", places.join(", "));
+            let indices: Vec<String> = values.iter().map(|value| self.compat_index(value)).collect();
+            // The format of invariant-ai is a tuple of Python, in which a single item is followed by a comma.
+            let comma = if indices.len() == 1 { "," } else { "" };
+            return format!("({index}, ({}{comma}))", indices.join(", "));
         }
         let mut key = format!("{index}");
         for value in values {
+            // A part of the trace is identified by its address, any other value by its content.
             let place = match MatchLocation::of_value(value) {
                 Some(mark) => address(self.trace, &mark),
                 None => evaluator
@@ -96,8 +102,8 @@ impl<'a> ViolationCollector<'a> {
     }
 
     /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
-    /// or -1 if the value is not an event. There, a call has the index of the message that proposes it, which precedes
-    /// it here; a list of tools counts one event for each tool, as here.
+    /// or -1 if the value is not an event. In that list a call has no index of its own, but that of the message that
+    /// proposes it; each tool of a list of tools has an index.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {
@@ -111,7 +117,9 @@ impl<'a> ViolationCollector<'a> {
         self.compat_indices.get(id.0).map_or_else(|| "-1".to_owned(), usize::to_string)
     }
 
-    /// Returns the addresses that a match concerns: those of its variables and those found by its conditions.
+    /// Returns the addresses that a match concerns, without duplicates: those of its variables, and those that its
+    /// domains and conditions find. Evaluates the domains and conditions a second time, to record these. `frame`
+    /// contains the values of the rule's variables.
     fn ranges(
         &self,
         rule: &Rule,
@@ -141,7 +149,7 @@ impl<'a> ViolationCollector<'a> {
         let mut seen = HashSet::new();
         for mark in &marks {
             if let MatchLocation::Bytes(_, bytes) = mark {
-                // Character offsets are counted from the start of the text.
+                // Its address counts characters from the start of the text, which takes time.
                 evaluator.spend(bytes.end / 64)?;
             }
             let address = address(self.trace, mark);
@@ -154,7 +162,11 @@ impl<'a> ViolationCollector<'a> {
 }
 
 impl MatchReceiver for ViolationCollector<'_> {
-    /// Adds the violation of a match. Returns true if the limit of listed violations ends the search for further ones.
+    /// Adds the violation of a match. Returns whether the search for further matches of the rule ends, since the
+    /// limit of listed violations is reached. `frame` contains the values of the rule's variables.
+    ///
+    /// # Errors
+    /// If the fuel is spent, or the messages of all violations together exceed [`MAX_MESSAGE_BYTES`].
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -181,7 +193,7 @@ impl MatchReceiver for ViolationCollector<'_> {
             let json = argument(evaluator, &value)?;
             let size = crate::json::estimated_size(&json);
             self.message_bytes = self.message_bytes.saturating_add(size);
-            if self.message_bytes > MAX_SAID {
+            if self.message_bytes > MAX_MESSAGE_BYTES {
                 return Err(EvalError::Fuel);
             }
             evaluator.charge_bytes(size)?;
@@ -198,7 +210,7 @@ impl MatchReceiver for ViolationCollector<'_> {
                 self.receive_failure(index, error);
                 (vec![Json::String(text)], Map::new())
             }
-            Ok(said) => said,
+            Ok(message) => message,
         };
         let ranges = self.ranges(rule, frame, evaluator)?;
         let key = self.violation_key(index, rule, frame, evaluator);
@@ -215,9 +227,11 @@ impl MatchReceiver for ViolationCollector<'_> {
         Ok(false)
     }
 
+    /// Adds the failure of a rule, unless it was added before.
     fn receive_failure(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
         let message = match &error {
+            // The name alone, so that a program that reads the failure can ask for the parameter.
             EvalError::MissingParameter(name) => name.clone(),
             error => error.to_string(),
         };
@@ -243,7 +257,8 @@ fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalEr
     })
 }
 
-/// Converts an event to a message in OpenAI's format.
+/// Converts an event to a message in OpenAI's format, for an argument of a violation. A message includes the calls that
+/// it proposes.
 fn event(trace: &Trace, id: EventId) -> Json {
     let Some(event) = trace.event(id) else { return Json::Null };
     let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
@@ -263,13 +278,16 @@ fn event(trace: &Trace, id: EventId) -> Json {
     }
 }
 
+/// Converts a call to its form in OpenAI's format.
 fn call_json(body: &EventBody) -> Json {
     let EventBody::Call(call) = body else { return Json::Null };
     let arguments = call.arguments.clone().unwrap_or_default();
     json!({"id": call.id, "type": "function", "function": {"name": &*call.tool.name, "arguments": arguments}})
 }
 
-/// Returns the address of a mark; empty if it was not read from a list of messages.
+/// Returns the address of a location in the list of messages from which the trace was read, such as
+/// `messages.1.content:5-10`. The address is empty if the event was not read from such a list; that of a whole event
+/// is then its number in the trace, `events.3`.
 fn address(trace: &Trace, mark: &MatchLocation) -> String {
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
@@ -277,6 +295,7 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
             origin(id).map_or_else(|| format!("events.{}", id.0), |origin| origin.address())
         }
         MatchLocation::Function(id) => origin(id).map_or_else(String::new, |origin| {
+            // The function of a call contains its name: `….function` contains `….function.name`.
             let address = origin.name_address();
             address.strip_suffix(".name").map_or_else(|| origin.address(), str::to_owned)
         }),
@@ -299,8 +318,8 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
         }
         MatchLocation::Bytes(TextLocation::Node(id, node), bytes) => {
             let Some(origin) = origin(id) else { return String::new() };
-            let (address, is_within) = node_address(trace, origin, *id, *node);
-            if is_within {
+            let (address, is_part_of_text) = node_address(trace, origin, *id, *node);
+            if is_part_of_text {
                 // The region is part of a text, which has its own encoding.
                 return address;
             }
@@ -317,7 +336,8 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
     }
 }
 
-/// Returns the address of a node, and whether it is part of a text.
+/// Returns the address of a node, and whether the address already selects the node within a text, so that no character
+/// range can be appended to it.
 fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
@@ -338,13 +358,14 @@ fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (St
         return (origin.part_address(&path, is_sole && is_content), false);
     };
     // The enclosing text, and the location in it.
+    // A limit on the walk, since the root is its own parent.
     let up = std::iter::successors(Some(node), |id| document.node(*id).map(|node| node.parent));
-    let Some(whole) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some()))
+    let Some(enclosing) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some()))
     else {
         return (origin.address(), true);
     };
-    let text = document.node(whole).and_then(|node| node.text.clone()).unwrap_or_default();
-    (origin.part_address(&document.path(whole), is_sole) + &characters(&text, &span), true)
+    let text = document.node(enclosing).and_then(|node| node.text.clone()).unwrap_or_default();
+    (origin.part_address(&document.path(enclosing), is_sole) + &characters(&text, &span), true)
 }
 
 #[cfg(test)]

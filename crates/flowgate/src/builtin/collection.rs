@@ -1,4 +1,5 @@
-//! Implements the policy language's built-in functions on lists and maps: `any`, `all`, `sum`, `keys` and similar functions.
+//! Implements the policy language's built-in functions on lists and maps: `any`, `all`, `sum`, `keys` and similar
+//! functions.
 
 use super::{Function, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};
@@ -25,7 +26,12 @@ pub(super) const TABLE: &[Function] = &[
                 }
                 _ => match (total.as_number(), item.as_number()) {
                     (Some(a), Some(b)) => Value::Float(a + b),
-                    _ => return type_error(format!("{} is not a number", item.type_name())),
+                    _ => {
+                        return type_error(format!(
+                            "an item of `sum` has the type {}, not int or float",
+                            item.type_name()
+                        ));
+                    }
                 },
             };
         }
@@ -79,6 +85,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
+/// Returns the first argument, with a text that encodes a list or a map converted to that list or map.
 fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
 }
@@ -89,8 +96,8 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
     Ok(a.first().cloned().unwrap_or(Value::Absent))
 }
 
-/// Returns the items of the list in the first argument; an item that refers to a part of an event is replaced by its
-/// value.
+/// Returns the items of the list in the first argument, with parts of events resolved. A truth value counts as a list
+/// of one item.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     let list = argument(e, a, "a function over a list")?;
     if let Value::Bool(_) = list {
@@ -101,14 +108,21 @@ fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     items.iter().map(|item| e.resolve(item)).collect()
 }
 
-/// Returns the least or greatest of the numbers in a list, or of the arguments; missing if there are none.
+/// Implements `min` and `max`, which `better` distinguishes: returns the best number in the list, if there is one
+/// argument, or else among the arguments; a missing value if the list is empty.
+///
+/// # Errors
+/// If an item is not a number.
 fn extreme(e: &mut Evaluator<'_>, a: &[Value], better: fn(f64, f64) -> bool) -> Result<Value> {
     let candidates =
         if a.len() == 1 { items(e, a)? } else { a.iter().map(|v| e.resolve(v)).collect::<Result<_>>()? };
     let mut best: Option<(f64, Value)> = None;
     for candidate in candidates {
         let Some(number) = candidate.as_number() else {
-            return type_error(format!("{} is not a number", candidate.type_name()));
+            return type_error(format!(
+                "a value of `min` or `max` has the type {}, not int or float",
+                candidate.type_name()
+            ));
         };
         if best.as_ref().is_none_or(|(known, _)| better(number, *known)) {
             best = Some((number, candidate));
@@ -129,7 +143,7 @@ mod tests {
         check("all", "[1, 0]", "false");
         check("empty", "[]", "true");
         check("sum", "[1, 2, 0.5]", "3.5");
-        check("sum", "[\"a\"]", "str is not a number");
+        check("sum", "[\"a\"]", "an item of `sum` has the type str, not int or float");
         check("min", "[3, 1, 2]", "1");
         check("max", "3, 1.5", "3");
         check("max", "[]", "absent");

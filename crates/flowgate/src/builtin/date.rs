@@ -1,7 +1,7 @@
-//! Implements the built-in functions of dates and times, in the canonical form that this crate prints: `2024-05-19`,
-//! `12:00`, `2024-05-19 12:00`.
+//! Parses dates and times, and prints them in one canonical form: `2024-05-19`, `12:00`, `2024-05-19 12:00`. The
+//! functions of [`super::kind`] recognise dates with it, and labels with a time dimension read dates with it.
 
-/// Parses a date to year, month and day.
+/// Parses a date `YYYY-MM-DD` to year, month and day; `None` if there is no such day.
 fn date(text: &str) -> Option<(u32, u32, u32)> {
     let (year, rest) = text.split_once('-')?;
     let (month, day) = rest.split_once('-')?;
@@ -17,11 +17,12 @@ fn date(text: &str) -> Option<(u32, u32, u32)> {
     (1..=length).contains(&day).then_some((year, month, day))
 }
 
+/// Returns the number that a text of exactly `count` digits spells.
 fn digits(text: &str, count: usize) -> Option<u32> {
     (text.len() == count && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
 }
 
-/// Parses a time to hour, minute and optional second.
+/// Parses a time `HH:MM` or `HH:MM:SS` to hour, minute and optional second; `None` if there is no such time.
 fn time(text: &str) -> Option<(u32, u32, Option<u32>)> {
     let mut parts = text.split(':');
     let hour = digits(parts.next()?, 2).filter(|hour| *hour < 24)?;
@@ -52,7 +53,8 @@ pub(super) fn canonical_datetime(text: &str) -> Option<String> {
     Some(format!("{} {}", canonical_date(date)?, canonical_time(time)?))
 }
 
-/// Returns the seconds since the Unix epoch of a date or a date with a time in UTC.
+/// Returns the seconds from the Unix epoch to a date (its beginning in UTC), or to a date with a time in UTC; `None` if
+/// the text is neither.
 pub(crate) fn seconds(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches('Z');
     let (day, clock) = text.split_once(['T', ' ']).map_or((text, None), |(day, clock)| (day, Some(clock)));

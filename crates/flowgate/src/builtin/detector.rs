@@ -1,8 +1,8 @@
 //! Offers the detectors as built-in functions: personal data, secrets, code, links, hidden characters and similar
 //! findings.
 //!
-//! They take any value (a text, a message, an output, a list of them), search every text in it, and record the
-//! locations of their findings, so that a violation can report them.
+//! Each function takes any value (a text, a message, an output, or a list of these), searches every text in the value,
+//! and records the locations of the findings, so that a violation can report them.
 
 use super::{Function, resolved_argument, row, type_error};
 use crate::detect::{
@@ -41,7 +41,7 @@ pub(super) const TABLE: &[Function] = &[
         ..row(
             "unicode",
             (1, 2),
-            "The Unicode category of each character of a value, such as `Lu`.",
+            "The Unicode categories of the characters of a value, such as `Lu`, each once per text.",
             categories,
         )
     },
@@ -163,14 +163,15 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Returns the texts of the first argument.
+/// Returns the texts in the first argument with their locations, and charges for a search of them.
 fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<TextPiece>> {
     let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
     e.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;
     Ok(pieces)
 }
 
-/// Returns the kinds of the findings of a detector.
+/// Returns the list of the kinds of all findings of the detector `detect` in the texts of the first argument, such as
+/// `EMAIL_ADDRESS`, and records the locations of the findings, which a violation reports.
 fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Finding>) -> Result<Value> {
     let mut kinds = Vec::new();
     for piece in texts(e, a)? {
@@ -182,6 +183,8 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
     Ok(Value::list(kinds))
 }
 
+/// Implements `pii`: returns the kinds of personal data (addresses and numbers of persons); with a second argument, only
+/// the kinds that it lists, which may also be names, places and URLs.
 fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     match resolved_argument(e, a, 1)? {
         // In invariant-ai, names and places count as well.
@@ -197,7 +200,8 @@ fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     }
 }
 
-/// Returns a numeric argument, or its default if it is missing.
+/// Returns the argument at `index`, a threshold, or `default` if there is no such argument; fails if it is not a
+/// number.
 fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
     match resolved_argument(e, a, index)? {
         Value::Absent | Value::None => Ok(default),
@@ -208,6 +212,8 @@ fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Res
     }
 }
 
+/// Implements `prompt_injection`: returns whether some text resembles an instruction to the model: whether its score
+/// (0 to 1) reaches the threshold in the second argument.
 fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let threshold = number(e, a, 1, 0.5)?;
     let mut found = false;
@@ -222,6 +228,9 @@ fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::Bool(found))
 }
 
+/// Implements `unicode(data, categories)`: returns the Unicode categories that occur in the texts of `data`, such as
+/// `Cf`, each once per text. With `categories`, returns only these, and records their characters as locations of the
+/// match; without, every character has a category, so that locations would say nothing.
 fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let wanted = resolved_argument(e, a, 1)?;
     let wanted = if matches!(wanted, Value::Absent | Value::None) { None } else { Some(e.items(&wanted)?) };
@@ -246,6 +255,8 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::list(found))
 }
 
+/// Implements `moderated`: returns whether a text is harmful: whether its score in a category, such as violence, reaches
+/// the threshold of the category (a map in the fourth argument), or else the default threshold (third argument).
 fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let default = number(e, a, 2, 0.5)?;
     let thresholds = resolved_argument(e, a, 3)?;
@@ -260,6 +271,7 @@ fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value>
     let mut found = false;
     for piece in texts(e, a)? {
         let scores = moderation::scores(&piece.text);
+        // Without any finding no threshold is reached, not even 0.
         if scores.iter().any(|(category, score)| *score > 0.0 && *score >= threshold(category)) {
             found = true;
             for finding in moderation::find(&piece.text) {
@@ -274,8 +286,8 @@ fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::list(list.into_iter().map(Value::text))
 }
 
-/// Fails where the Python parser is not compiled in: code that was not analysed must not count as harmless. A policy
-/// that names Python literally does not compile; this check covers a language that is computed.
+/// Fails if this build has no Python parser: code that was not analysed must not count as harmless. The compiler
+/// rejects a policy that names Python literally; this check is for a language that is computed.
 fn require_python_parser() -> Result<()> {
     if python::AVAILABLE {
         Ok(())
@@ -284,6 +296,9 @@ fn require_python_parser() -> Result<()> {
     }
 }
 
+/// Implements `python_code` and `ipython_code`: returns a map of what the Python code in all texts does together, with
+/// the first syntax error. With `ipython`, each text is a cell of a notebook, which may have `!commands` and `%magics`.
+/// Fails if this build has no Python parser.
 fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Value> {
     require_python_parser()?;
     let (mut imports, mut builtins, mut calls, mut unsafe_calls) = (vec![], vec![], vec![], vec![]);
@@ -311,10 +326,14 @@ fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Valu
     Ok(dict(entries))
 }
 
+/// Creates a map.
 fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
 
+/// Implements `semgrep`, which invariant-ai answers with the program of that name, by Flowgate's own detectors: returns
+/// a map for each unsafe call in code of the language that the second argument names. Another language is an error,
+/// since an empty list would say that the code is harmless.
 fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let lang = resolved_argument(e, a, 1)?;
     let lang = lang.as_text().unwrap_or_default().to_owned();
@@ -345,6 +364,8 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::list(issues))
 }
 
+/// Implements `fuzzy_contains`: returns whether a text contains the second argument, of which some characters may
+/// differ: at most the part `1 - threshold`, by default a fifth.
 fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let query = resolved_argument(e, a, 1)?;
     let Some(query) = query.as_text() else { return e.outcome_without_text(&query, "`fuzzy_contains`") };
@@ -354,6 +375,7 @@ fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     }
     let mut found = false;
     for piece in texts(e, a)? {
+        // The search takes time proportional to the product of the lengths.
         e.spend(piece.text.len() / 4 * (1 + query.len() / 64))?;
         if let Some(span) = fuzzy::find(&piece.text, query, threshold) {
             found = true;
@@ -363,6 +385,8 @@ fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::Bool(found))
 }
 
+/// Implements `html_code`: returns a map of the links, images, alternative texts of images, and texts that a reader of
+/// the page does not see (`hidden_texts`), of the markup in all texts.
 fn html_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (mut links, mut images, mut alt_texts, mut hidden) = (vec![], vec![], vec![], vec![]);
     for piece in texts(e, a)? {

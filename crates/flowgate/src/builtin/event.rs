@@ -1,4 +1,5 @@
-//! Implements the built-in functions of events: the call that an output answers, and the server of a call.
+//! Implements the built-in functions of events, such as the call that an output answers, the server of a call, and the
+//! texts and images in a value.
 
 use super::{Function, row};
 use crate::eval::{TextLocation, Value};

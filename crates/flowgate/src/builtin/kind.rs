@@ -1,7 +1,7 @@
 //! Implements the built-in functions that recognise kinds of values: dates, numbers, addresses.
 //!
-//! A kind with a *canonical form* has one spelling for each value, which carries no other information; such a kind
-//! may be endorsed. E-mail addresses have none on purpose: `is_email` accepts an attacker's address too, so that it must
+//! A kind with a *canonical form* has one spelling for each value, which carries no other information; such a kind may
+//! be endorsed. E-mail addresses have none on purpose: `is_email` accepts an attacker's address too, so that it must
 //! not endorse.
 
 use serde_json::Value as Json;
@@ -18,8 +18,8 @@ const MAX_DIGITS: usize = 15;
 const MAX_PATH: usize = 255;
 
 pub(super) const TABLE: &[Function] = &[
-    // The bits bound how many values a kind has: days up to the year 9999, seconds of a day, 64-bit numbers. A text of 15
-    // digits with a sign and a point has fewer than 2^56.
+    // The bits bound how many values a kind has: days up to the year 9999, seconds of a day, 64-bit numbers. A text of
+    // 15 digits with a sign and a point has fewer than 2^56.
     kind_row("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is_of_kind(e, a, date), date, 22),
     kind_row("is_time", "Whether it is a time of day: `12:00`.", |e, a| is_of_kind(e, a, time), time, 17),
     kind_row(
@@ -57,6 +57,9 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
+/// Creates the table row of a function that recognises a kind of value with a canonical form, such as a date. `form`
+/// converts a value to its canonical form, or returns `None` if the value is not of this kind. There are at most 2^`bits`
+/// different values of this kind, so their author can put no more information into an endorsed one.
 const fn kind_row(
     name: &'static str,
     doc: &'static str,
@@ -67,6 +70,7 @@ const fn kind_row(
     Function { canonical: Some(CanonicalKind { form, bits }), ..row(name, (1, 1), doc, run) }
 }
 
+/// Returns whether the first argument has a canonical form; a missing value if it is not a scalar.
 fn is_of_kind(e: &mut Evaluator<'_>, a: &[Value], canonical: CanonicalForm) -> Result<Value> {
     let value = resolved_argument(e, a, 0)?;
     Ok(match to_json(&value) {
@@ -75,7 +79,8 @@ fn is_of_kind(e: &mut Evaluator<'_>, a: &[Value], canonical: CanonicalForm) -> R
     })
 }
 
-/// Returns the JSON of a scalar.
+/// Converts a scalar to JSON; `None` for another value, a missing one, or a float that JSON cannot represent (NaN or
+/// infinite).
 fn to_json(value: &Value) -> Option<Json> {
     match value {
         Value::Bool(b) => Some(Json::Bool(*b)),
@@ -110,8 +115,9 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
-/// Returns the canonical form of a decimal number. A text has no leading zeros there, and no trailing zeros behind the
-/// point.
+/// Returns the canonical form of a decimal number: of a JSON number, that of [`number`]; of a text that spells one, such
+/// as `12.50`, the same text without leading zeros and without trailing zeros after the point (`12.5`). `None` if the
+/// value is neither, or has more than [`MAX_DIGITS`] digits as a text.
 fn decimal(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return number(value) };
     let text = text.trim();
@@ -129,6 +135,7 @@ fn decimal(value: &Json) -> Option<Json> {
     }
     let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
     let whole = if whole.is_empty() { "0" } else { whole };
+    // Zero has no sign: `-0.0` is `0`.
     let sign = if (whole, fraction) == ("0", "") { "" } else { sign };
     let point = if fraction.is_empty() { "" } else { "." };
     Some(Json::String(format!("{sign}{whole}{point}{fraction}")))
@@ -140,8 +147,9 @@ fn yes_no(value: &Json) -> Option<Json> {
     matches!(text.as_str(), "true" | "false" | "yes" | "no").then_some(Json::String(text))
 }
 
-/// Whether a path is within a folder, spelled without a detour: no empty part, no `.` or `..`, no backslash and no control
-/// character, no percent sign (a tool may decode `%2e`), in at most [`MAX_PATH`] bytes. The root is no folder.
+/// Returns whether a path is within a folder and spelled without a detour: no empty part, no `.` or `..`, no backslash
+/// and no control character, no percent sign (a tool may decode `%2e`), at most [`MAX_PATH`] bytes. False for the root
+/// as folder, since every absolute path is in it.
 fn is_path_in(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     if folder.is_empty() {

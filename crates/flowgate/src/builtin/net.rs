@@ -1,14 +1,9 @@
-//! Implements the built-in functions of network addresses: the host of a URL, the domain of an address.
-//!
-//! URL parsers disagree about unusual URLs, and attackers exploit the difference. So a URL that does not name exactly
-//! one host has none: user information, backslashes, white space, control characters and non-ASCII names are
-//! rejected.
+//! Implements the built-in functions of network addresses: the host of a URL, whether a URL is on a host, and the
+//! domain of an e-mail address. By them, a policy restricts to whom a call may send.
 
 use super::{Function, map_text, resolved_argument, row};
 use crate::eval::Value;
-
-/// The most bytes of a URL that `is_url_on` accepts.
-const MAX_URL: usize = 2_048;
+use crate::url_host::{bare_host, host, registrable_domain, web_host};
 
 pub(super) const TABLE: &[Function] = &[
     row(
@@ -22,12 +17,17 @@ pub(super) const TABLE: &[Function] = &[
         (2, 2),
         "Whether a text is an http(s) URL on this host, or on one of a list; a leading `www.` does not count.",
         |e, a| {
-            let hosts = resolved_argument(e, a, 1)?;
-            let hosts: Vec<String> = match hosts.as_text() {
-                Some(host) => vec![host.to_owned()],
-                None => hosts.to_json().as_array().into_iter().flatten().filter_map(as_host).collect(),
-            };
+            let hosts = texts(&resolved_argument(e, a, 1)?);
             map_text(e, a, "is_url_on", |url| Value::Bool(is_url_on(url, &hosts)))
+        },
+    ),
+    row(
+        "is_url_on_domain",
+        (2, 2),
+        "Whether a text is an http(s) URL on this registrable domain or below it, or on one of a list.",
+        |e, a| {
+            let domains = texts(&resolved_argument(e, a, 1)?);
+            map_text(e, a, "is_url_on_domain", |url| Value::Bool(is_url_on_domain(url, &domains)))
         },
     ),
     row("domain", (1, 1), "The domain of an e-mail address, in lower case.", |e, a| {
@@ -40,68 +40,43 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Returns the host of a URL in lower case; `None` unless all URL parsers agree on it.
-fn host(url: &str) -> Option<String> {
-    let is_plain = |c: char| c.is_ascii_graphic() && c != '\\';
-    let rest = match url.split_once("://") {
-        Some(("http" | "https" | "HTTP" | "HTTPS", rest)) => rest,
-        Some((scheme, _)) if !scheme.contains(['/', '?', '#', '.']) => return None,
-        _ => url,
-    };
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let name = match authority.split_once(':') {
-        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
-        Some(_) => return None,
-        None => authority,
-    };
-    let has_valid_labels = name.split('.').all(|label| {
-        let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
-    });
-    // Browsers parse a name that ends in a number as an IP address, with many spellings: `127.1`, `0x7f.0.0.1`.
-    let last = name.rsplit('.').next().unwrap_or_default();
-    let hexadecimal = last.strip_prefix("0x").or(last.strip_prefix("0X"));
-    let is_number = last.bytes().all(|b| b.is_ascii_digit())
-        || hexadecimal.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
-    let is_unambiguous = !is_number || name.parse::<std::net::Ipv4Addr>().is_ok();
-    (url.chars().all(is_plain) && name.contains('.') && has_valid_labels && is_unambiguous)
-        .then(|| name.to_ascii_lowercase())
-}
-
-fn as_host(value: &serde_json::Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
-}
-
-/// Whether a text is one URL of at most [`MAX_URL`] bytes whose host is one of these, at the scheme's default port.
-fn is_url_on(url: &str, hosts: &[String]) -> bool {
-    let bare = |host: &str| {
-        let host = host.to_ascii_lowercase();
-        host.strip_prefix("www.").map_or(host.clone(), str::to_owned)
-    };
-    let has_default_port = |rest: &str| {
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        authority.split_once(':').is_none_or(|(_, port)| matches!(port, "80" | "443"))
-    };
-    let is_web = match url.split_once("://") {
-        Some((scheme, rest)) => {
-            (scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http"))
-                && has_default_port(rest)
+/// Returns the hosts or domains in an argument: one text, or a list of texts. Items that are no texts are omitted, and
+/// another value has none, so that a URL is on none of them.
+fn texts(value: &Value) -> Vec<String> {
+    match value.as_text() {
+        Some(text) => vec![text.to_owned()],
+        None => {
+            let values = value.to_json();
+            values
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|text| text.as_str().map(str::to_owned))
+                .collect()
         }
-        None => has_default_port(url),
-    };
-    let found = host(url).filter(|_| is_web && url.len() <= MAX_URL);
-    found.is_some_and(|found| hosts.iter().any(|host| bare(host) == bare(&found)))
+    }
+}
+
+/// Returns whether a text is a web URL on one of these hosts.
+fn is_url_on(url: &str, hosts: &[String]) -> bool {
+    web_host(url).is_some_and(|found| hosts.iter().any(|host| bare_host(host) == found))
+}
+
+/// Returns whether a text is a web URL on one of these registrable domains or below one.
+fn is_url_on_domain(url: &str, domains: &[String]) -> bool {
+    let found = web_host(url).and_then(|host| registrable_domain(&host));
+    found.is_some_and(|found| domains.iter().any(|domain| domain.eq_ignore_ascii_case(&found)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
-    use super::is_url_on;
+    use super::{is_url_on, is_url_on_domain};
 
     #[test]
     fn a_url_is_on_a_host_in_every_spelling_of_it_and_of_no_other() {
         let hosts = ["docs.example.org".to_owned(), "www.Shop.example".to_owned()];
-        let long = format!("https://docs.example.org/{}", "a".repeat(super::MAX_URL));
+        let long = format!("https://docs.example.org/{}", "a".repeat(2_048));
         for (url, is_on) in [
             ("https://docs.example.org/a?b=c#d", true),
             ("HTTP://WWW.Docs.Example.Org", true),
@@ -119,6 +94,24 @@ mod tests {
             (&long, false),
         ] {
             assert_eq!(is_url_on(url, &hosts), is_on, "{url:.60}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_on_a_domain_and_below_it() {
+        let domains = ["Example.org".to_owned(), "co.uk".to_owned(), "alice.github.io".to_owned()];
+        for (url, is_on) in [
+            ("https://example.org/a", true),
+            ("http://www.shop.example.org/", true),
+            ("https://example.org.evil.example/", false),
+            ("https://notexample.org/", false),
+            // Anybody can register a name below a public suffix.
+            ("https://shop.co.uk/", false),
+            ("https://alice.github.io/", true),
+            ("https://mallory.github.io/", false),
+            ("https://example.org:8443/", false),
+        ] {
+            assert_eq!(is_url_on_domain(url, &domains), is_on, "{url}");
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) const TABLE: &[Function] = &[
         e.spend(items.len())?;
         let numbers = items.iter().all(|item| item.as_number().is_some());
         if !numbers && !items.iter().all(|item| item.as_text().is_some()) {
-            return type_error("`sorted` was given other values than only numbers or only texts".to_owned());
+            return type_error("`sorted` needs either only numbers or only texts".to_owned());
         }
         items.sort_by(|a, b| match (a.as_number(), b.as_number()) {
             (Some(a), Some(b)) => a.total_cmp(&b),
@@ -65,8 +65,8 @@ pub(super) const TABLE: &[Function] = &[
             if from.abs_diff(to) / step.unsigned_abs() > MAX_RANGE.unsigned_abs() {
                 return type_error(format!("the result of `range` would have more than {MAX_RANGE} numbers"));
             }
-            let within = numbers.take_while(|n| if step > 0 { *n < to } else { *n > to });
-            let listed: Vec<Value> = within.map(Value::Int).collect();
+            let in_range = numbers.take_while(|n| if step > 0 { *n < to } else { *n > to });
+            let listed: Vec<Value> = in_range.map(Value::Int).collect();
             e.spend(listed.len())?;
             Ok(Value::list(listed))
         },
@@ -78,7 +78,12 @@ pub(super) const TABLE: &[Function] = &[
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`abs`").map(|_| Value::Absent)?
             }
-            other => return type_error(format!("{} is not a number", other.type_name())),
+            other => {
+                return type_error(format!(
+                    "the argument of `abs` has the type {}, not int or float",
+                    other.type_name()
+                ));
+            }
         })
     }),
     row("round", (1, 1), "The nearest whole number.", |e, a| {
@@ -88,7 +93,12 @@ pub(super) const TABLE: &[Function] = &[
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`round`").map(|_| Value::Absent)?
             }
-            other => return type_error(format!("{} is not a number", other.type_name())),
+            other => {
+                return type_error(format!(
+                    "the argument of `round` has the type {}, not int or float",
+                    other.type_name()
+                ));
+            }
         })
     }),
 ];
@@ -103,7 +113,7 @@ mod tests {
         check("tuple", "[1, 2]", "[1, 2]");
         check("sorted", "[3, 1.5, 2]", "[1.5, 2, 3]");
         check("sorted", r#"["b", "a"]"#, r#"["a", "b"]"#);
-        check("sorted", r#"["b", 1]"#, "`sorted` was given other values than only numbers or only texts");
+        check("sorted", r#"["b", 1]"#, "`sorted` needs either only numbers or only texts");
         check("range", "3", "[0, 1, 2]");
         check("range", "1, 3", "[1, 2]");
         check("range", "3, 0, -2", "[3, 1]");
@@ -112,6 +122,6 @@ mod tests {
         check("abs", "-1.5", "1.5");
         check("abs", "-9223372036854775808", "9.223372036854776e18");
         check("round", "2.5", "2");
-        check("round", "\"x\"", "str is not a number");
+        check("round", "\"x\"", "the argument of `round` has the type str, not int or float");
     }
 }

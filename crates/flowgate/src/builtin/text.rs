@@ -132,7 +132,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Formats like Python's `str.format` with positional values; other braces are left unchanged.
+/// Formats like Python's `str.format` with positional values: `{}` takes the next value, `{1}` the second one, and `{{`
+/// is a brace. A field without a value, and a single brace, remain unchanged, whereas they are errors in Python.
 fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
     e.spend(template.len() / 16)?;
     let mut text = String::new();

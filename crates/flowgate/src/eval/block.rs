@@ -1,12 +1,14 @@
-//! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`. They count the assignments of
-//! variables that satisfy the block.
+//! Evaluates the quantified blocks of conditions, `forall:` and `count(min=1, max=2):`, of rules and statements. They
+//! count the assignments of values to the variables of the block that satisfy its conditions.
 
 use super::{EvalError, Evaluator, Frame, MatchLocation, Result, Value};
 use crate::policy::plan::{QuantifiedBlock, QuantifierKind};
 
 impl Evaluator<'_> {
-    /// Evaluates a block: whether the number of its assignments is within the bounds, or whether all of them satisfy
-    /// the conditions.
+    /// Evaluates a block to a truth value: for `count`, whether the number of satisfying assignments is within the
+    /// bounds; for `forall`, whether every assignment satisfies the conditions; for a negated `forall`, whether one
+    /// does not. A `forall` over nothing does not hold in the dialect of Flowgate, so that an empty list cannot
+    /// satisfy a condition; in that of invariant-ai (`or_none`) it does. `frame` contains the values of variables.
     pub(super) fn evaluate_quantified(
         &mut self,
         block: &QuantifiedBlock,
@@ -26,7 +28,8 @@ impl Evaluator<'_> {
         Ok(Value::Bool(holds))
     }
 
-    /// Evaluates a bound, which is an integer.
+    /// Evaluates a bound of `count`, which must be an integer; `None` if the bound is not written, or its value is
+    /// missing. `frame` contains the values of variables.
     fn evaluate_bound(
         &mut self,
         bound: Option<&crate::policy::plan::CompiledExpr>,
@@ -38,13 +41,14 @@ impl Evaluator<'_> {
             Value::Int(n) => Ok(Some(n)),
             Value::Absent | Value::None => Ok(None),
             other => Err(EvalError::Type(format!(
-                "a bound of `count` has the type {}, not int or float",
+                "a bound of `count` has the type {}, not int",
                 other.type_name()
             ))),
         }
     }
 
-    /// Returns whether the number of assignments that satisfy the block lies between the bounds.
+    /// Returns whether the number of assignments that satisfy the block is within the bounds. An assignment that
+    /// cannot be decided is an error only if the result depends on it. `frame` contains the values of variables.
     fn count(
         &mut self,
         block: &QuantifiedBlock,
@@ -57,11 +61,13 @@ impl Evaluator<'_> {
         // The number of matches that decides the result, at which the search stops. While locations are recorded, it
         // does not stop early.
         let deciding_count = match (min, max) {
+            // Every match contributes locations.
             _ if self.marks.is_some() => i64::MAX,
             (_, Some(max)) => max.saturating_add(1),
             (Some(min), None) => min,
             (None, None) => return Ok(true),
         };
+        // Nothing needs to be counted: a `min` of 0 or less always holds, and a negative `max` never does.
         if deciding_count <= 0 {
             return Ok(max.is_none());
         }
@@ -89,18 +95,21 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether some assignment does not satisfy the block.
+    /// Returns whether some assignment does not satisfy the block. The search steps (`ops`) of a `forall` block bind
+    /// its variables and then test the negation of its conditions, so the search finds such assignments. `frame`
+    /// contains the values of variables.
     fn has_exception(&mut self, block: &QuantifiedBlock, frame: &mut Frame) -> Result<bool> {
         let before = self.marks.as_ref().map_or(0, Vec::len);
-        let found = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
-        if let (true, Some(marks)) = (found, self.marks.as_mut()) {
+        let has_exception = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
+        if let (true, Some(marks)) = (has_exception, self.marks.as_mut()) {
             // Locations that were recorded before the exception do not concern it.
             marks.truncate(before);
         }
-        Ok(found)
+        Ok(has_exception)
     }
 
-    /// Returns whether the variables of the block have any assignment.
+    /// Returns whether the variables of the block have any assignment: searches without the last of the `ops`, the
+    /// negated conditions.
     fn has_assignment(&mut self, block: &QuantifiedBlock, frame: &mut Frame) -> Result<bool> {
         let bind = block.ops.split_last().map_or(&[] as &[_], |(_, bind)| bind);
         self.solve(bind, &mut frame.clone(), &mut |_, _| Ok(true))

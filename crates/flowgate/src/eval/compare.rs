@@ -6,7 +6,8 @@ use crate::policy::plan::{ArgumentShape, CompiledExpr, Type};
 use crate::policy::syntax::{Arithmetic, Comparison};
 
 impl Evaluator<'_> {
-    /// Evaluates a comparison, a membership test or a flow operator. `frame` contains the values of variables.
+    /// Evaluates a comparison, a membership test or a flow operator to a truth value. In a rule, membership of a list
+    /// of items yields one answer for each item. `frame` contains the values of variables.
     pub(super) fn compare(
         &mut self,
         operator: Comparison,
@@ -84,9 +85,9 @@ impl Evaluator<'_> {
         Ok(Value::Bool(truth))
     }
 
-    /// Evaluates one side of a comparison with `None`: a missing field (`x.field`, `x.get("field")`) yields [`Value::None`],
-    /// so that `x.field is None` tests whether the field is present. The object itself is evaluated as usual: only a
-    /// field that is missing in it becomes `None`. `frame` contains the values of variables.
+    /// Evaluates one side of a comparison with `None`: a missing field (`x.field`, `x.get("field")`) yields
+    /// [`Value::None`], so that `x.field is None` tests whether the field is present. The object itself is evaluated as
+    /// usual: only a field that is missing in it becomes `None`. `frame` contains the values of variables.
     fn value_of_present_object(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         let value = match ex {
             CompiledExpr::Member(object, name) => {
@@ -115,8 +116,9 @@ impl Evaluator<'_> {
         order(left, right)
     }
 
-    /// Evaluates `item in container`: a part of a text, an item of a list, or a key of a map. Nothing is contained in a
-    /// missing value.
+    /// Evaluates `item in container`: whether the item is a part of a text, an item of a list, or a key of a map. In
+    /// a rule, a part of a text block in a list counts, too. A missing or empty container contains nothing, and a
+    /// missing item is no part of a text.
     pub(super) fn contains(&mut self, item: &Value, container: &Value) -> Result<bool> {
         match (item, container) {
             (_, Value::Absent | Value::None | Value::Silent)
@@ -129,6 +131,7 @@ impl Evaluator<'_> {
                 }
                 Ok(false)
             }
+            // The caller tests the items of such a list one by one.
             (Value::List(_), Value::Str(_) | Value::Dict(_)) => Ok(false),
             (Value::Str(part), Value::Str(text)) => {
                 self.spend(text.len() / 16)?;
@@ -153,7 +156,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Evaluates a flow operator: whether one event precedes, directly precedes or may have influenced another.
+    /// Evaluates a flow operator on events: whether the agent of the right one has seen the left one before (`->`),
+    /// whether the left one directly precedes the right one (`~>`), or whether it may have influenced the right one
+    /// (`=>`).
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(a), Value::Event(b)) = (left, right) else {
             let message =
@@ -173,7 +178,8 @@ impl Evaluator<'_> {
     }
 
     /// Evaluates `event is tool:PATTERN(ARGUMENTS)`: whether a call, or the call of an answer, is of a tool that the
-    /// pattern matches, with arguments of this shape.
+    /// pattern matches, with arguments of this shape. Without a call or without arguments, the result is false in a
+    /// rule and an error in a statement that grants something. `frame` contains the values of variables.
     pub(super) fn is_tool(
         &mut self,
         event: &Value,
@@ -208,8 +214,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Decides a test of the form or the tool of a missing value: false for rules, undecided for statements that
-    /// grant something.
+    /// Returns the result of a test of the shape or the tool of a missing value: false in a rule, an error (undecided)
+    /// in a statement that grants something.
     fn negative_outcome(&self) -> Result<bool> {
         match self.missing {
             MissingValueMode::IsNone => Ok(false),
@@ -217,7 +223,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether a value has the shape that a tool pattern states for an argument, such as `{to: "bob", ...}`.
+    /// Returns whether a value has the shape that a tool pattern requires of an argument, such as `{to: "bob"}`. A
+    /// missing or null value satisfies no shape that needs a value: the result is then that of
+    /// [`negative_outcome`](Self::negative_outcome).
     fn has_shape(&mut self, value: &Value, shape: &ArgumentShape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
         // A tool may take a null for a missing value.
@@ -280,6 +288,7 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Returns whether a value equals an expected one. A missing value equals only an expected `None`.
     fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
         if !expected.is_absent_or_none() && self.is_null(value) {
             return self.negative_outcome();
@@ -288,7 +297,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// Returns the bytes of two texts of equal length, which a comparison may have to read to the end.
+/// Returns the number of bytes that a comparison of two values may read: for two texts of equal length their length,
+/// since they may have to be read to the end; otherwise 0.
 fn comparison_cost(left: &Value, right: &Value) -> usize {
     match (left.as_text(), right.as_text()) {
         (Some(left), Some(right)) if left.len() == right.len() => left.len(),
@@ -296,7 +306,8 @@ fn comparison_cost(left: &Value, right: &Value) -> usize {
     }
 }
 
-/// Returns the text of a content block, or the address of an image.
+/// Returns the text of a text block of a message, or the address of an image block, in OpenAI's format; `None` for
+/// another value.
 fn block_text(block: &Value) -> Option<&str> {
     let Value::Dict(entries) = block else { return None };
     let field = |key: &str| entries.iter().find(|(known, _)| **known == *key).map(|(_, value)| value);
@@ -309,6 +320,10 @@ fn block_text(block: &Value) -> Option<&str> {
     }
 }
 
+/// Orders two texts or two numbers.
+///
+/// # Errors
+/// If the values are of other types.
 fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     let ordering = match (left, right) {
         (Value::Str(a), Value::Str(b)) => Some(a.cmp(b)),
@@ -328,13 +343,14 @@ fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     })
 }
 
-/// Converts a repeat count to `usize`.
+/// Converts the count of a repetition, such as `3 * "ab"`, to `usize`; a negative one to 0.
 pub(super) fn repeat_count(n: i64) -> usize {
     usize::try_from(n.max(0)).unwrap_or(usize::MAX)
 }
 
-/// Evaluates an arithmetic operator as Python does: integers stay exact where they fit, and the result of `%` has the
-/// sign of the divisor.
+/// Evaluates an arithmetic operator as Python does: integers stay exact where they fit, a division yields a
+/// floating-point number, and the result of `%` has the sign of the divisor. A missing operand yields a missing
+/// value; a result such as infinity, after a division by zero, is an error.
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error = || {
         EvalError::Type(format!(
@@ -390,6 +406,6 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
     if value.is_finite() {
         Ok(Value::Float(value))
     } else {
-        Err(EvalError::Type("the result is not a number".to_owned()))
+        Err(EvalError::Type("the result of the calculation is infinite or not a number".to_owned()))
     }
 }

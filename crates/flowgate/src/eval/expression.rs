@@ -1,4 +1,5 @@
 //! Evaluates one compiled expression: dispatches by its kind, and evaluates the kinds that have no file of their own.
+//! Also resolves references to parts of events, which is where reads of regions are recorded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,11 +19,13 @@ const MAX_FOUND: usize = 10_000;
 
 impl Evaluator<'_> {
     /// Evaluates an expression. In a statement that grants something, a missing value leaves the expression without a
-    /// value, so that an omission cannot grant; see [`MissingValueMode::FailsAll`].
+    /// value, so that an omission cannot grant; see [`MissingValueMode::FailsAll`]. `frame` contains the values of
+    /// variables.
     pub(crate) fn evaluate(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<Value> {
         self.spend(1)?;
         let value = self.value_of(ex, frame)?;
         if self.missing == MissingValueMode::FailsAll
+            // A `None` that the policy itself writes is not missing.
             && !matches!(ex, CompiledExpr::Constant(_))
             && self.is_null(&value)
         {
@@ -157,7 +160,7 @@ impl Evaluator<'_> {
                 // cannot be evaluated (`trouble`) does not matter if another one holds.
                 let mut last = Value::Bool(false);
                 let mut trouble = None;
-                let mut found = None;
+                let mut first_true = None;
                 for item in items {
                     let value = match self.evaluate_resolved(item, frame) {
                         Ok(value) => value,
@@ -172,15 +175,15 @@ impl Evaluator<'_> {
                         if self.marks.is_none() {
                             return Ok(value);
                         }
-                        found = found.or(Some(value.clone()));
+                        first_true = first_true.or(Some(value.clone()));
                     }
                     // One missing operand must not become a definite `false`.
                     if last != Value::Absent {
                         last = value;
                     }
                 }
-                match (found, trouble) {
-                    (Some(found), _) => Ok(found),
+                match (first_true, trouble) {
+                    (Some(value), _) => Ok(value),
                     (None, Some(error)) => Err(error),
                     (None, None) => Ok(last),
                 }
@@ -211,9 +214,9 @@ impl Evaluator<'_> {
                 let event = self.evaluate(event, frame)?;
                 self.is_tool(&event, *pattern, shape.as_ref(), frame).map(Value::Bool)
             }
-            CompiledExpr::AnsweredBy(value, pattern) => {
+            CompiledExpr::Listed(value, source, form) => {
                 let value = self.evaluate(value, frame)?;
-                self.is_answered(&value, *pattern, frame).map(Value::Bool)
+                self.is_listed(&value, source, *form, frame).map(Value::Bool)
             }
             CompiledExpr::Choice(parts) => {
                 let [condition, value, other] = &**parts;
@@ -246,11 +249,14 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Evaluates `match` or `find`, and records the matches as locations.
+    /// Evaluates `match` or `find` on a value. `match` yields a truth value. `find` searches each text in the value,
+    /// yields the list of matches, and records them as locations if the texts are parts of events.
     fn search_text(&mut self, how: RegexUse, pattern: &Pattern, value: &Value) -> Result<Value> {
         if let (RegexUse::Find, Value::Texts(_) | Value::Node(..) | Value::ToolName(_)) = (how, value) {
-            let mut found = Vec::new();
+            let mut matches = Vec::new();
             let pieces = self.pieces(value)?;
+            // A list or a map without texts has no matches; any other value without text is missing or of another
+            // type.
             if pieces.is_empty() {
                 let value = self.resolve(value)?;
                 if !matches!(value, Value::Texts(_) | Value::List(_) | Value::Dict(_)) {
@@ -259,11 +265,11 @@ impl Evaluator<'_> {
             }
             for piece in pieces {
                 for range in self.find(pattern, &piece.text)? {
-                    found.extend(piece.text.get(range.clone()).map(Value::text));
+                    matches.extend(piece.text.get(range.clone()).map(Value::text));
                     self.mark_bytes(piece.place, range);
                 }
             }
-            return Ok(Value::list(found));
+            return Ok(Value::list(matches));
         }
         let text = self.resolve(value)?;
         let Some(text) = text.to_text() else { return self.outcome_without_text(&text, "a pattern") };
@@ -273,27 +279,34 @@ impl Evaluator<'_> {
                 Value::Bool(pattern.is_match(&text)?)
             }
             RegexUse::Find => {
-                let found = self.find(pattern, &text)?;
-                Value::list(found.into_iter().filter_map(|range| text.get(range).map(Value::text)))
+                let matches = self.find(pattern, &text)?;
+                Value::list(matches.into_iter().filter_map(|range| text.get(range).map(Value::text)))
             }
         })
     }
 
+    /// Returns the ranges of all matches of a pattern in a text, and charges for the search, which begins again after each
+    /// match, and for the result.
+    ///
+    /// # Errors
+    /// If there are more than [`MAX_FOUND`] matches, or the fuel is spent.
     fn find(&mut self, pattern: &Pattern, text: &str) -> Result<Vec<Range<usize>>> {
         self.spend(pattern.cost(text))?;
-        let found = pattern.find(text, MAX_FOUND + 1)?;
-        if found.len() > MAX_FOUND {
+        let ranges = pattern.find(text, MAX_FOUND + 1)?;
+        if ranges.len() > MAX_FOUND {
             return Err(EvalError::Type(format!(
                 "the pattern matches more than {MAX_FOUND} times in a text"
             )));
         }
-        let cost = found.iter().map(|range| pattern.cost_from(text.len() - range.end)).sum();
+        let cost = ranges.iter().map(|range| pattern.cost_of_length(text.len() - range.end)).sum();
         self.spend(cost)?;
-        self.charge_bytes(found.iter().map(|range| ITEM + range.len()).sum())?;
-        Ok(found)
+        self.charge_bytes(ranges.iter().map(|range| ITEM + range.len()).sum())?;
+        Ok(ranges)
     }
 
-    /// Evaluates an external predicate. It has no answer for a missing argument, unless the parameter takes any type.
+    /// Evaluates an extern predicate: checks the types of its arguments, asks for the answer, and checks its type. If
+    /// an argument is missing although its parameter has a certain type, the predicate is not asked: the result is an
+    /// error, or in the dialect of invariant-ai a missing value.
     fn evaluate_extern(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
         let name = &declared.name;
@@ -306,6 +319,7 @@ impl Evaluator<'_> {
                 }
                 return Ok(Value::Absent);
             }
+            // The empty content of a message is no value of a certain type, but no error either.
             if value == Value::Silent && *ty != Type::Any {
                 return Ok(Value::Absent);
             }
@@ -333,8 +347,8 @@ impl Evaluator<'_> {
         )))
     }
 
-    /// Calls a method of the dialect of invariant-ai, in which texts and maps have the methods that they have in
-    /// Python.
+    /// Calls a method of a text or a map, as in Python; only the dialect of invariant-ai has them. A missing object
+    /// yields a missing value.
     fn compat_method(&mut self, object: Value, name: &str, arguments: Vec<Value>) -> Result<Value> {
         let resolved = self.resolve(&object)?;
         let methods_of_type: &[&str] = match &resolved {
@@ -367,14 +381,16 @@ impl Evaluator<'_> {
         self.resolve(&value)
     }
 
-    /// Reads a part of an event: its text if it is encoded as text, else its value.
+    /// Replaces references to parts of events by the values there, and records a read of each. A list or a map that is
+    /// encoded as text becomes that text.
     pub(crate) fn resolve(&mut self, value: &Value) -> Result<Value> {
         self.resolve_nested(value, false)
     }
 
-    /// Resolves a value: replaces references to regions of the trace by the values there, and records the regions as
-    /// read. A copy within a list or a map lives as long as the list or map, so it is charged as memory.
-    fn resolve_nested(&mut self, value: &Value, is_within: bool) -> Result<Value> {
+    /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each;
+    /// other values are returned unchanged. `is_nested` states whether the value is within a list or a map: a copy
+    /// there lives as long as the list or map, so it is charged as memory.
+    fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
             Value::ToolName(event) => {
@@ -413,7 +429,7 @@ impl Evaluator<'_> {
             return Ok(Value::Str(Arc::clone(text)));
         }
         self.spend((found.end - node).saturating_mul(4))?;
-        if is_within || deep {
+        if is_nested || deep {
             self.charge_copy(*event, *node)?;
         }
         Ok(match &found.content {
@@ -425,7 +441,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Resolves like [`Self::resolve`], but converts a text that encodes a list or a map to that structure.
+    /// Replaces a reference to a part of an event by a copy of its content, like [`Self::resolve`], but converts a
+    /// text that encodes a list or a map to that structure.
     pub(crate) fn resolve_structure(&mut self, value: &Value) -> Result<Value> {
         let Value::Node(event, node) = value else { return self.resolve(value) };
         let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
@@ -436,11 +453,14 @@ impl Evaluator<'_> {
         Ok(Value::from_json(&document.to_value(*node)))
     }
 
+    /// Resolves a value and returns whether it counts as true.
     pub(crate) fn truth(&mut self, value: &Value) -> Result<bool> {
         Ok(self.resolve(value)?.is_true())
     }
 
-    /// Returns the result of a text operation on a value that is not a text.
+    /// Returns the result of a text operation on a value that is not a text: the value itself if it is an empty
+    /// content; in the dialect of invariant-ai a missing value for a missing one; otherwise an error. `what` names the
+    /// operation.
     pub(crate) fn outcome_without_text(&self, value: &Value, what: &str) -> Result<Value> {
         match value {
             Value::Silent => Ok(Value::Silent),
@@ -452,7 +472,11 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Evaluates a predicate of the policy: whether some assignment of its variables satisfies its conditions.
+    /// Evaluates a predicate of the policy to a truth value: whether some assignment of its variables satisfies its
+    /// conditions. `arguments` are the values of its parameters, which are its first variables.
+    ///
+    /// # Errors
+    /// If predicates call each other more than [`MAX_DEPTH`] deep, or an assignment cannot be decided.
     fn evaluate_predicate(&mut self, index: usize, arguments: Vec<Value>) -> Result<Value> {
         let plan = self.plan;
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };

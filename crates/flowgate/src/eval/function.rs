@@ -1,5 +1,5 @@
-//! Defines the form of the table of functions that policies can call: [`Functions`]. The evaluator receives the table,
-//! and `builtin` fills it, so that the evaluator does not depend on the functions.
+//! Defines the table of functions that policies can call: its rows ([`Function`]), the lookup, and the call.
+//! `builtin` fills the table and passes it to the evaluator, so that the evaluator does not depend on the functions.
 
 use super::{EvalError, Evaluator, Result, Value};
 use crate::policy::plan::{CanonicalKind, FunctionId};
@@ -24,7 +24,7 @@ pub(crate) struct Function {
 pub(crate) struct Functions {
     /// The families, in order.
     pub(crate) families: &'static [&'static [Function]],
-    /// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern.
+    /// Returns whether a detector finds a kind of data in a value: the test of `<KIND>` in a tool pattern.
     pub(crate) finds: fn(&mut Evaluator<'_>, &str, &Value) -> Result<bool>,
 }
 
@@ -48,10 +48,14 @@ impl Functions {
 }
 
 impl Evaluator<'_> {
+    /// Calls a function, and charges for the value that it returns.
     pub(super) fn call(&mut self, id: FunctionId, arguments: &[Value]) -> Result<Value> {
         // The compiler takes its identifiers from the same table, so the function exists.
         let Some(function) = self.functions.get(id) else {
-            return Err(EvalError::Type(format!("`{}` is not a function", id.name)));
+            return Err(EvalError::Type(format!(
+                "the compiled policy calls the function `{}`, which the evaluator does not have: this is a defect of Flowgate; report it",
+                id.name
+            )));
         };
         let value = (function.run)(self, arguments)?;
         self.charge_value(&value)?;

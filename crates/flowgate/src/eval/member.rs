@@ -1,4 +1,5 @@
-//! Evaluates access to parts of values: fields of events and maps, items of lists, and slices.
+//! Evaluates access to parts of values: fields of events and maps, items of lists, and slices. Decides which fields
+//! events of each kind have.
 
 use super::{EvalError, Evaluator, Frame, ITEM, MissingValueMode, RegionKind, RegionRead, Result, Value};
 use crate::policy::dialect::Dialect;
@@ -17,6 +18,7 @@ impl Evaluator<'_> {
                 Ok(found.map_or(Value::Absent, |(_, value)| value.clone()))
             }
             Value::Texts(texts) => match &**texts {
+                // A field is looked up in a single text; of several texts, it would be ambiguous which one is meant.
                 [only] => self.member(&only.clone(), name),
                 _ => Ok(Value::Absent),
             },
@@ -30,6 +32,7 @@ impl Evaluator<'_> {
             }
             Value::Event(event) => self.event_member(*event, name),
             Value::Function(event) => match name {
+                // In a rule, a reference, so that a finding can name the location.
                 "name" if self.missing == MissingValueMode::IsNone => Ok(Value::ToolName(*event)),
                 "name" => self.event_member(*event, "name"),
                 "arguments" => self.arguments(*event),
@@ -51,8 +54,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the value under a key of a map in an event; missing if it is absent, which counts as a read of the map's
-    /// structure.
+    /// Returns the value under a key of a map in an event, as a reference. If there is no such key, the result is a
+    /// missing value, and the structure of the map counts as read.
     pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         // Keys are compared one by one. An excess of fuel is detected at the next step.
@@ -77,7 +80,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Returns whether a node is the text of content that is a list of one text block.
+    /// Returns whether a node is the content of a message or an output that is a list of one text block. Such content
+    /// is stored as the text alone, so access to its blocks needs special treatment.
     pub(super) fn is_sole_block(&self, event: EventId, node: NodeId) -> bool {
         let Some(event) = self.trace.event(event) else { return false };
         let content = match &event.body {
@@ -88,7 +92,8 @@ impl Evaluator<'_> {
         sole_text(content).is_some() && event.document.key(0, "content") == Some(node)
     }
 
-    /// Returns a field of a content block or of a tool parameter.
+    /// Returns a field of a content block (`text`, `type`) or of a tool parameter (`name`, `required`, or a key of its
+    /// schema).
     fn part_member(&mut self, part: RegionKind, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         let is_sole = self.is_sole_block(event, node);
@@ -131,7 +136,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns a field of an event: those of its kind, and otherwise the further fields that its client sent.
+    /// Returns a field of an event: one that its kind of event has, or a further field that its client sent. A
+    /// statement that grants something cannot read the name of a tool.
     pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
         if self.dialect() == Dialect::Compat {
@@ -199,8 +205,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Returns the content of a message or an output. For a rule, empty content is not a missing value: a model's
-    /// message beside its calls often has no text, and there is nothing in it to search.
+    /// Returns the content of a message or an output. For a rule, null content is an empty text ([`Value::Silent`]) and
+    /// not a missing value: a message of a model that proposes calls often has no text.
     fn content(&mut self, id: EventId) -> Value {
         let content = self.child(id, 0, "content");
         let is_silent = match &content {
@@ -246,7 +252,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the calls that a message proposes.
+    /// Returns the calls that a message proposes, which directly follow it in the trace, without withdrawn ones.
     pub(super) fn calls_of(&self, message: EventId) -> Vec<Value> {
         let after = (message.0 + 1..self.trace.len()).map(EventId);
         let of_message =
@@ -277,7 +283,8 @@ impl Evaluator<'_> {
         self.answered_call(*id).map_or(Value::Absent, Value::Event)
     }
 
-    /// Returns the number of regions that were hidden from the model that proposed a call.
+    /// Returns the number of regions that were hidden from the model that proposed a call; a missing value if `value`
+    /// is not a call.
     pub(crate) fn hidden_region_count(&self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         match self.trace.event(*id) {
@@ -288,24 +295,25 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the server of an event, as the client reports it.
+    /// Returns the server of an event: as the client reports it in the metadata, or that of the event's tool;
+    /// [`Value::None`] if there is neither, and a missing value if `value` is not an event.
     pub(crate) fn server_of(&mut self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         let Some(event) = self.trace.event(*id) else { return Value::Absent };
-        let said = event.extra.get("metadata").and_then(|metadata| metadata.get("server"));
-        let said = said.and_then(serde_json::Value::as_str).map(Value::text);
-        if said.is_some() {
+        let reported = event.extra.get("metadata").and_then(|metadata| metadata.get("server"));
+        let reported = reported.and_then(serde_json::Value::as_str).map(Value::text);
+        if reported.is_some() {
             self.reads.push(RegionRead { event: *id, node: 0, deep: true });
         }
         let server = match &event.body {
             EventBody::Tool(description) => description.tool.server.clone(),
             _ => self.tool_of(*id).and_then(|tool| tool.server.clone()),
         };
-        said.or_else(|| server.map(Value::text)).unwrap_or(Value::None)
+        reported.or_else(|| server.map(Value::text)).unwrap_or(Value::None)
     }
 
-    /// Evaluates `object[index]`: an item of a list, a key of a map, or a character of a text. A negative index counts
-    /// from the end.
+    /// Evaluates `object[index]`: an item of a list, a key of a map, or a character of a text; a missing value if
+    /// there is none. A negative index counts from the end. The empty content of a message (`Silent`) yields itself.
     pub(super) fn index(&mut self, object: &Value, index: &Value) -> Result<Value> {
         match (object, index) {
             (Value::Silent, _) => Ok(Value::Silent),
@@ -354,11 +362,16 @@ impl Evaluator<'_> {
                 };
                 Ok(found.map_or(Value::Absent, |c| Value::text(c.to_string())))
             }
-            _ => Err(EvalError::Type(format!("{} cannot be indexed with `[...]`", object.type_name()))),
+            _ => Err(EvalError::Type(format!(
+                "a value of the type {} cannot be indexed with `[...]`",
+                object.type_name()
+            ))),
         }
     }
 
-    /// Evaluates `object[from:to]`. As in Python, a negative bound counts from the end.
+    /// Evaluates `object[from:to]` on a text, by characters, or a list. As in Python, a negative bound counts from
+    /// the end, and bounds beyond the ends are clipped. A bound that is absent or not an integer is ignored. `frame`
+    /// contains the values of variables.
     pub(super) fn slice(
         &mut self,
         object: &CompiledExpr,
@@ -402,6 +415,8 @@ impl Evaluator<'_> {
     }
 }
 
+/// Converts an index of the language to one from the start; a negative one counts from the end. The result is out of
+/// range if the index is.
 fn position(index: i64, length: usize) -> usize {
     let from_end =
         |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);

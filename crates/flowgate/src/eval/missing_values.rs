@@ -1,4 +1,5 @@
-//! Evaluates operations on missing or null values.
+//! Decides the result of operations on missing or null values. The other parts of the evaluator and the built-in
+//! functions call it for each value that they need.
 //!
 //! Omitting a value or writing null must not decide whether a rule applies or a statement grants: an operation that
 //! needs a value has no result without one.
@@ -35,6 +36,7 @@ impl Evaluator<'_> {
         let document = self.trace.event(*event).map(|event| &event.document);
         let Some(found) = document.and_then(|document| document.node(*node)) else { return true };
         let NodeContent::Scalar(scalar) = &found.content else { return false };
+        // A text that encodes a scalar is a text, even `null`.
         if found.text.is_some() {
             return false;
         }
@@ -82,6 +84,7 @@ impl Evaluator<'_> {
         let is_membership = matches!(operator, Comparison::In | Comparison::NotIn);
         let names_none =
             |list: &Value| matches!(list, Value::List(items) if items.iter().any(Value::is_absent_or_none));
+        // The empty content of a message (`Silent`) contains nothing, but has no order.
         let is_undefined =
             |value: &Value| value.is_absent_or_none() || (!is_membership && *value == Value::Silent);
         let undefined_side = match operator {
@@ -111,7 +114,8 @@ pub(super) fn missing_value_message(what: &str) -> String {
     format!("{what} was given a value that is missing or null; test first whether it `is None`")
 }
 
-/// Returns the field that an expression reads, if it is one: `call.arguments.amount` is `arguments.amount`.
+/// Returns the path of the field that an expression reads, for a message: `arguments.amount` for
+/// `call.arguments.amount`, or a general phrase for another expression.
 fn field_path(ex: &CompiledExpr) -> String {
     let mut names = Vec::new();
     let mut next = ex;

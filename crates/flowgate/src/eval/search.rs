@@ -1,6 +1,8 @@
-//! Searches for the assignments of values to variables that satisfy the conditions of a query: depth first, in the
-//! order in which the compiler has put the steps. Records the assignments that cannot be decided, since a condition
-//! could not be evaluated.
+//! Searches for the assignments of values to variables that satisfy the conditions of a query, for statements, rules,
+//! blocks and predicates. The search is depth first. Its steps (`ops`, of the type [`SearchOp`]) bind a variable or
+//! test a condition; the compiler has put them into an order in which each step needs only variables that are bound
+//! before. An assignment is *undecided* if a condition on it cannot be evaluated and no other condition rules it out;
+//! such assignments are recorded as failures.
 
 use std::sync::Arc;
 
@@ -13,7 +15,8 @@ use crate::policy::plan::{CompiledExpr, SearchOp, Type, VariableSlot};
 use crate::trace::EventId;
 
 impl Evaluator<'_> {
-    /// Finds the assignments that satisfy `ops` and calls `found` for each until it returns `true`.
+    /// Finds the assignments that satisfy `ops`, the steps of a compiled query, and calls `found` for each until it
+    /// returns `true`. `frame` contains the values of variables. Returns whether `found` ended the search.
     ///
     /// # Errors
     /// If an assignment could not be decided, or the fuel is spent.
@@ -23,6 +26,7 @@ impl Evaluator<'_> {
         frame: &mut Frame,
         found: &mut MatchCallback<'_>,
     ) -> Result<bool> {
+        // The failures of an enclosing search are set aside, so that only those of this search count.
         let outer = (std::mem::take(&mut self.failures), self.undecided);
         let result = self.search(ops, frame, found);
         let failures = std::mem::replace(&mut self.failures, outer.0);
@@ -39,7 +43,8 @@ impl Evaluator<'_> {
     }
 
     /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Returns the number of
-    /// assignments that could not be decided, and the first reason.
+    /// undecided assignments, and the reason of the first one; `count` needs both, since an undecided assignment may
+    /// not matter. `frame` contains the values of variables.
     pub(super) fn tally(
         &mut self,
         ops: &[SearchOp],
@@ -55,10 +60,10 @@ impl Evaluator<'_> {
     }
 
     /// Finds the assignments that satisfy `ops` like [`Self::solve`], but records undecided ones in `failures` and
-    /// continues.
+    /// continues. Returns whether `found` ended the search. `frame` contains the values of variables.
     ///
-    /// An assignment fails only if no condition rules it out. So the order in which conditions are evaluated does not
-    /// matter, and a guard protects the conditions beside it.
+    /// An assignment is undecided only if no condition rules it out. So the order in which conditions are evaluated
+    /// does not matter, and a test such as `x is not None` protects the other conditions from a missing `x`.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -68,15 +73,18 @@ impl Evaluator<'_> {
         frame: &mut Frame,
         found: &mut MatchCallback<'_>,
     ) -> Result<bool> {
+        // An undecided condition of an enclosing search does not concern the assignments of this one.
         let trouble = self.trouble.take();
         let result = self.descend(ops, frame, found);
         self.trouble = trouble;
         result
     }
 
-    /// Performs the first step of the search and, for each value that it permits, the remaining ones. A condition that
-    /// cannot be evaluated does not end the search: the assignment counts as undecided, unless another condition rules
-    /// it out.
+    /// Performs the first step of `ops` and, for each value that it permits, the remaining steps; calls `found` after
+    /// the last one. After a condition that cannot be evaluated, the search continues and records the error in
+    /// `trouble`: the assignment counts as undecided unless another condition rules it out. For statements that can
+    /// only restrict, an undecided condition counts as satisfied. Returns whether `found` ended the search. `frame`
+    /// contains the values of variables.
     fn descend(
         &mut self,
         ops: &[SearchOp],
@@ -115,6 +123,7 @@ impl Evaluator<'_> {
                 }
             },
             SearchOp::Events(slot, ty) => {
+                // Candidates are selected for the variables of a rule; those of a predicate range over all events.
                 let events = self.candidates.events(*slot, frame).filter(|_| self.depth == 0);
                 let events = events.unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
                 let events = events.into_iter().map(Value::Event).collect();
@@ -143,7 +152,11 @@ impl Evaluator<'_> {
         self.doubt_restricts && self.depth == 0
     }
 
-    /// Continues an assignment after one of its conditions could not be evaluated.
+    /// Continues the search with `rest` after a condition could not be evaluated: records the error in `trouble`, and
+    /// the number of assignments that are undecided because of it. Returns whether `found` ended the search.
+    ///
+    /// # Errors
+    /// If the error is that the fuel is spent.
     fn continue_undecided(
         &mut self,
         error: EvalError,
@@ -169,7 +182,10 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the values that a variable ranges over.
+    /// Returns the values that a variable of the type `ty` ranges over; `domain` is the expression after `in`. In a
+    /// rule, they are all values of the type in the domain, at any depth. In any other statement, they are the items
+    /// of the domain, of which the caller skips those of another type; within a predicate, which may be negated, such
+    /// an item is an error instead. `frame` contains the values of variables.
     pub(crate) fn domain_values(
         &mut self,
         domain: &CompiledExpr,
@@ -179,8 +195,8 @@ impl Evaluator<'_> {
         // The parts of an event have the type already; the list of them is not one of them.
         let has_type_already = matches!(domain, CompiledExpr::Parts(..));
         let domain = self.evaluate(domain, frame)?;
-        // A statement that is evaluated again for missing values has the same rows as before: a search of everything below
-        // would depend on whether a field of a row is a list or a map.
+        // A statement may be evaluated twice, the second time so that missing values restrict (`doubt_restricts`). It
+        // ranges over the same items both times: a search at any depth would depend on whether a field is a list or a map.
         if self.missing == MissingValueMode::IsNone && !self.doubt_restricts {
             if ty == Type::Any || has_type_already {
                 return self.items(&domain);

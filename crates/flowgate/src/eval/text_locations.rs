@@ -1,5 +1,9 @@
-//! Finds the texts in a value with their locations in the trace, the values of a type within another value, and the
-//! locations that a match of a rule concerns.
+//! Connects values of the evaluator with the places in the trace that they come from:
+//!
+//! * lists the texts in a value, each with its location, for the functions that examine text;
+//! * lists the values of a type in an event or a list, over which a typed variable ranges;
+//! * records the locations that a match of a rule concerns, such as the bytes that a detector found, so that findings
+//!   can name them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,7 +42,7 @@ pub(crate) enum MatchLocation {
 }
 
 impl MatchLocation {
-    /// Returns the mark of a whole value, if it is part of an event.
+    /// Returns the location of a whole value, if the value is an event or a part of one; `None` for a computed value.
     pub(crate) fn of_value(value: &Value) -> Option<Self> {
         match value {
             Value::Event(event) => Some(Self::Event(*event)),
@@ -68,7 +72,9 @@ impl Evaluator<'_> {
     fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
-            let message = format!("the value contains more than {MAX_PIECES} texts");
+            let message = format!(
+                "the searched value contains more than {MAX_PIECES} texts, the limit; search a part of it"
+            );
             return Err(EvalError::Type(message));
         }
         match value {
@@ -112,8 +118,9 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Adds the texts in a subtree of an event's value to `pieces`. The type names of content blocks are not texts of a
-    /// principal, and are left out.
+    /// Adds the texts in a subtree of an event's value to `pieces`, and records a read of the subtree. Images, and
+    /// the type names of content blocks such as `"text"`, are omitted: they are not text that a user or a tool has
+    /// written.
     fn collect_nodes(&mut self, event: EventId, id: NodeId, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.reads.push(RegionRead { event, node: id, deep: true });
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
@@ -144,7 +151,9 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Selects the values of a type in a value: the value itself, or those among its items.
+    /// Adds to `selected` the values of a type in a value, at any depth: the value itself, or the ones among its
+    /// items. A value of the type is searched further only if the type is `list` or `dict`, which can contain
+    /// themselves.
     pub(crate) fn select(&mut self, value: &Value, ty: Type, selected: &mut Vec<Value>) -> Result<()> {
         self.spend(1)?;
         if self.has_type(value, ty) {
@@ -192,22 +201,23 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Returns all values of a type in an event: the calls that a message proposes, its content blocks, the parameters
-    /// of a described tool, or the nodes of its value.
+    /// Returns all values of the type `ty` in an event, by type: the calls that a message proposes, the `function` of
+    /// calls, content blocks, the parameters of a described tool, or the nodes of the event's value. None if `holder`
+    /// is not an event.
     pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
         let Value::Event(id) = holder else { return Ok(Vec::new()) };
         let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };
         let document = &event.document;
-        let mut found = Vec::new();
+        let mut parts = Vec::new();
         match ty {
-            Type::ToolCall => found = self.calls_of(*id),
+            Type::ToolCall => parts = self.calls_of(*id),
             Type::Function => {
                 let calls = if matches!(event.body, EventBody::Call(_)) {
                     vec![Value::Event(*id)]
                 } else {
                     self.calls_of(*id)
                 };
-                found.extend(calls.iter().filter_map(|call| match call {
+                parts.extend(calls.iter().filter_map(|call| match call {
                     Value::Event(call) => Some(Value::Function(*call)),
                     _ => None,
                 }));
@@ -217,10 +227,10 @@ impl Evaluator<'_> {
                 let content = match &event.body {
                     EventBody::Message(message) => &message.content,
                     EventBody::Output(output) => &output.content,
-                    _ => return Ok(found),
+                    _ => return Ok(parts),
                 };
                 let (Some(node), Some(blocks)) = (document.key(0, "content"), content.as_array()) else {
-                    return Ok(found);
+                    return Ok(parts);
                 };
                 self.reads.push(RegionRead { event: *id, node, deep: false });
                 self.spend(blocks.len())?;
@@ -235,10 +245,10 @@ impl Evaluator<'_> {
                 if sole_text(content).is_some() {
                     // A single block of text is represented by its text.
                     let part = blocks.first().and_then(|block| part_kind(kind(block)));
-                    found.extend(part.map(|part| Value::Part(part, *id, node)));
+                    parts.extend(part.map(|part| Value::Part(part, *id, node)));
                 } else {
                     for (block, child) in blocks.iter().zip(document.children(node)) {
-                        found.extend(part_kind(kind(block)).map(|part| Value::Part(part, *id, child)));
+                        parts.extend(part_kind(kind(block)).map(|part| Value::Part(part, *id, child)));
                     }
                 }
             }
@@ -248,7 +258,7 @@ impl Evaluator<'_> {
                 if let Some(properties) = schema.and_then(|schema| document.key(schema, "properties")) {
                     self.reads.push(RegionRead { event: *id, node: properties, deep: false });
                     let children = document.children(properties);
-                    found.extend(children.map(|child| Value::Part(RegionKind::Parameter, *id, child)));
+                    parts.extend(children.map(|child| Value::Part(RegionKind::Parameter, *id, child)));
                 }
             }
             _ => {
@@ -259,7 +269,7 @@ impl Evaluator<'_> {
                     let value = Value::Node(*id, next);
                     let fits = self.has_type(&value, ty);
                     if fits {
-                        found.push(value);
+                        parts.push(value);
                     }
                     // A list may contain lists, and a map may contain maps; a text that encodes a value is one text.
                     let is_whole = fits && !matches!(ty, Type::List | Type::Dict);
@@ -267,10 +277,11 @@ impl Evaluator<'_> {
                 }
             }
         }
-        Ok(found)
+        Ok(parts)
     }
 
-    /// Records the locations that a satisfied expression concerns.
+    /// Records the locations that a satisfied expression concerns, by evaluating it while `marks` is set. Does
+    /// nothing once [`MAX_MARKS`] locations are recorded. `frame` contains the values of variables.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -294,8 +305,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Records the occurrences that `part in value` finds: a part of a text, an item of a list, a part of a content
-    /// block.
+    /// Records the locations of the occurrences that `part in value` finds: parts of a text, items of a list that equal
+    /// `part`, or parts of a content block. Does nothing while locations are not recorded.
     pub(crate) fn mark_occurrences(&mut self, part: &str, value: &Value) -> Result<()> {
         if self.marks.is_none() || part.is_empty() {
             return Ok(());
@@ -343,6 +354,7 @@ impl Evaluator<'_> {
         node.text.is_none().then_some(&node.content)
     }
 
+    /// Records every occurrence of `part` in the texts of a value.
     fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
         for piece in self.pieces(value)? {
             self.spend(piece.text.len() / 64)?;
@@ -354,19 +366,19 @@ impl Evaluator<'_> {
     }
 }
 
-/// Returns whether a node is a block with an image, whose bytes or address are not text.
+/// Returns whether a node is a content block with an image, whose bytes or address are not searched as text.
 fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
     let kind = document.key(id, "type").map(|kind| document.to_value(kind));
     let kind = kind.as_ref().and_then(serde_json::Value::as_str);
-    let holds = |key| document.key(id, key).is_some();
+    let has_key = |key| document.key(id, key).is_some();
     match kind {
-        Some("image_url") => holds("image_url"),
-        Some("image") => holds("source") || holds("data"),
+        Some("image_url") => has_key("image_url"),
+        Some("image") => has_key("source") || has_key("data"),
         _ => false,
     }
 }
 
-/// Returns whether a node is a list of text blocks.
+/// Returns whether a node is a list of text blocks, and not one that a text encodes.
 fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
     let mut children = document.children(id).peekable();
     children.peek().is_some()

@@ -4,7 +4,7 @@ use super::lattice::Lattice;
 
 /// The number of names of an open universe that a session distinguishes. Later names are treated as unknown:
 /// data labelled with one becomes top, and a requirement that contains one becomes bottom.
-pub const OPEN_SLOTS: usize = 48;
+pub const MAX_OPEN_NAMES: usize = 48;
 
 /// A named dimension of the label space.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +23,13 @@ impl Dimension {
         Self { name: name.into(), purpose, kind }
     }
 
-    /// Returns the number of bits that a label uses for this dimension.
+    /// Returns the number of bits that a label uses for this dimension; 0 for time, which has a separate field.
     pub fn width(&self) -> usize {
         match &self.kind {
             DimensionKind::Order(lattice) => lattice.width(),
             DimensionKind::Set(names) => names.len(),
             // One extra bit represents all other names, so that no list of names equals the whole universe.
-            DimensionKind::OpenSet | DimensionKind::Readers => OPEN_SLOTS + 1,
+            DimensionKind::OpenSet | DimensionKind::Readers => MAX_OPEN_NAMES + 1,
             DimensionKind::Time => 0,
         }
     }

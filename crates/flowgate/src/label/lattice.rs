@@ -19,6 +19,7 @@ pub struct Lattice {
     above: Vec<Vec<bool>>,
     /// `images[x]` is the embedding of `x`: bit `i` is set if `x` is not below the i-th meet-irreducible.
     images: Vec<Vec<bool>>,
+    /// The number of meet-irreducible elements.
     width: usize,
 }
 
@@ -92,7 +93,8 @@ impl Lattice {
     /// Elements keep the order in which they are first named.
     ///
     /// # Errors
-    /// Names the two elements that have no join or no meet, or that are below each other.
+    /// If there are no elements or too many; or if two elements have no join or no meet, or are below each other: the
+    /// error names them.
     pub fn from_edges(
         elements: &[impl AsRef<str>],
         edges: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -118,6 +120,7 @@ impl Lattice {
         let above = closure(n, &edges);
         check_laws(&names, &above)?;
         let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
+        // The bit set of an element `x`: for each irreducible element, whether `x` is not at or below it.
         let images =
             (0..n).map(|x| irreducible.iter().map(|&m| !is_ordered(&above, x, m)).collect()).collect();
         Ok(Self { names, above, images, width: irreducible.len() })
@@ -167,6 +170,7 @@ impl Lattice {
     }
 }
 
+/// Returns whether `a` is below or equal to `b`.
 fn is_ordered(above: &[Vec<bool>], a: usize, b: usize) -> bool {
     above.get(a).and_then(|row| row.get(b)).copied().unwrap_or(false)
 }
@@ -195,8 +199,8 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
         .collect()
 }
 
-/// Checks that the order is a lattice: it has no cycle, and every two elements have a least upper bound and a lower
-/// bound.
+/// Checks that the order is a lattice: it has no cycle, and every two elements have a least upper bound and some lower
+/// bound. In a finite order, a greatest lower bound of any two elements follows from that.
 fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError> {
     let n = names.len();
     let name = |x: usize| names.get(x).cloned().unwrap_or_default();
@@ -228,7 +232,6 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError>
             }
         }
     }
-    // A finite order with a bottom in which every pair has a join has every meet as well.
     Ok(())
 }
 

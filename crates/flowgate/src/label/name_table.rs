@@ -1,12 +1,12 @@
-//! Maps the names in open dimensions, such as readers, to the bits that represent them in labels. The table is also
-//! called the *roster* of a session.
+//! Maps the names in open dimensions, such as readers, to the bits that represent them in labels. An open dimension
+//! is one whose names the policy does not list, since they appear in data. The monitor has one table for its session.
 //!
 //! Bits are assigned as names appear, so the table is part of a session's state. No name is dropped once a label refers
 //! to its bit.
 
 use std::collections::HashMap;
 
-use super::dimension::{DimensionKind, OPEN_SLOTS};
+use super::dimension::{DimensionKind, MAX_OPEN_NAMES};
 use super::space::{PartialLabel, Space};
 
 /// The purpose of a label computed from names, which decides how an unknown name is rounded.
@@ -21,12 +21,15 @@ pub enum ComputedLabelUse {
 /// The names known in each dimension that has names.
 #[derive(Debug, Clone, Default)]
 pub struct NameTable {
+    /// The names of each dimension, by bit.
     names: Vec<Vec<String>>,
-    slots: Vec<HashMap<String, usize>>,
+    /// The inverse of `names`.
+    bits: Vec<HashMap<String, usize>>,
 }
 
 impl NameTable {
-    /// Creates a roster with the names that `space` declares.
+    /// Creates a table with the declared names of each set dimension. Open dimensions, such as readers, begin empty:
+    /// their names are added as they appear.
     pub fn new(space: &Space) -> Self {
         let names: Vec<Vec<String>> = space
             .dimensions()
@@ -36,14 +39,14 @@ impl NameTable {
                 _ => Vec::new(),
             })
             .collect();
-        let slots = names
+        let bits = names
             .iter()
             .map(|list| list.iter().cloned().enumerate().map(|(i, n)| (n, i)).collect())
             .collect();
-        Self { names, slots }
+        Self { names, bits }
     }
 
-    /// Returns the names known in the dimension with this index, by slot.
+    /// Returns the names known in the dimension with this index, by bit.
     pub fn names(&self, dimension: usize) -> &[String] {
         self.names.get(dimension).map_or(&[], Vec::as_slice)
     }
@@ -51,49 +54,48 @@ impl NameTable {
     /// Returns the bit of a name, which is assigned if the name is new; `None` if the dimension has a fixed set of
     /// names or no free bit.
     fn intern_name(&mut self, space: &Space, dimension: usize, name: &str) -> Option<usize> {
-        let slots = self.slots.get_mut(dimension)?;
-        if let Some(slot) = slots.get(name) {
-            return Some(*slot);
+        let bits = self.bits.get_mut(dimension)?;
+        if let Some(bit) = bits.get(name) {
+            return Some(*bit);
         }
         let names = self.names.get_mut(dimension)?;
         let declared = space.dimensions().get(dimension)?;
-        if matches!(declared.kind, DimensionKind::Set(_)) || names.len() >= OPEN_SLOTS {
+        if matches!(declared.kind, DimensionKind::Set(_)) || names.len() >= MAX_OPEN_NAMES {
             return None;
         }
         names.push(name.to_owned());
-        slots.insert(name.to_owned(), names.len() - 1);
+        bits.insert(name.to_owned(), names.len() - 1);
         Some(names.len() - 1)
     }
 
-    /// Returns the label that the named dimension gives to a set of names: the elements of a set, or the
+    /// Returns the label that the dimension called `dimension` gives to a set of names: the elements of a set, or the
     /// readers.
     ///
-    /// Names that cannot be represented are rounded as `bound` says. A requirement computed from no names is
-    /// bottom: an empty or absent address list is not a permission. Returns `None` if the dimension has no
-    /// names.
+    /// Names that cannot be represented are rounded to the safe side: in a label of data up, in a requirement down. A
+    /// requirement computed from no names is bottom: an empty or absent address list is not a permission. Returns
+    /// `None` if the dimension has no names.
     pub fn set(
         &mut self,
         space: &Space,
         dimension: &str,
         names: &[String],
-        bound: ComputedLabelUse,
+        label_use: ComputedLabelUse,
     ) -> Option<PartialLabel> {
         let index = space.index(dimension)?;
         let kind = &space.dimensions().get(index)?.kind;
-        let slots: Vec<Option<usize>> =
+        let bits: Vec<Option<usize>> =
             names.iter().map(|name| self.intern_name(space, index, name)).collect();
-        let known = || slots.iter().flatten().copied();
-        let unknown = slots.iter().any(Option::is_none);
-        let nothing = || Some(space.dimension_bottom(index));
-        let everything = || Some(space.dimension_top(index));
-        match (kind, bound) {
-            (DimensionKind::Set(_) | DimensionKind::OpenSet, ComputedLabelUse::Data) if unknown => {
-                everything()
-            }
+        let known = || bits.iter().flatten().copied();
+        let unknown = bits.iter().any(Option::is_none);
+        let bottom = || Some(space.dimension_bottom(index));
+        let top = || Some(space.dimension_top(index));
+        match (kind, label_use) {
+            (DimensionKind::Set(_) | DimensionKind::OpenSet, ComputedLabelUse::Data) if unknown => top(),
             (DimensionKind::Set(_) | DimensionKind::OpenSet, _) => Some(space.dimension_bits(index, known())),
             (DimensionKind::Readers, ComputedLabelUse::Requirement) if unknown || names.is_empty() => {
-                nothing()
+                bottom()
             }
+            // The bits of readers represent the names that may not read.
             (DimensionKind::Readers, _) => Some(space.dimension_bits_except(index, known())),
             _ => None,
         }
@@ -102,7 +104,7 @@ impl NameTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Dimension, OPEN_SLOTS, Purpose};
+    use super::super::{Dimension, MAX_OPEN_NAMES, Purpose};
     use super::*;
 
     #[test]
@@ -111,15 +113,16 @@ mod tests {
             ["sources", "readers"].into_iter().zip([DimensionKind::OpenSet, DimensionKind::Readers]);
         let space =
             Space::new(dimensions.map(|(n, k)| Dimension::new(n, Purpose::Secrecy, k)).collect()).unwrap();
-        let mut roster = NameTable::new(&space);
-        let many: Vec<String> = (0..OPEN_SLOTS).map(|i| format!("name{i}")).collect();
+        let mut name_table = NameTable::new(&space);
+        let many: Vec<String> = (0..MAX_OPEN_NAMES).map(|i| format!("name{i}")).collect();
         let late = vec!["late".to_owned()];
         for (dimension, data_is_top, requirement_is_bottom) in
             [("sources", true, true), ("readers", true, true)]
         {
-            roster.set(&space, dimension, &many, ComputedLabelUse::Data).unwrap();
-            let data = roster.set(&space, dimension, &late, ComputedLabelUse::Data).unwrap();
-            let requirement = roster.set(&space, dimension, &late, ComputedLabelUse::Requirement).unwrap();
+            name_table.set(&space, dimension, &many, ComputedLabelUse::Data).unwrap();
+            let data = name_table.set(&space, dimension, &late, ComputedLabelUse::Data).unwrap();
+            let requirement =
+                name_table.set(&space, dimension, &late, ComputedLabelUse::Requirement).unwrap();
             let index = space.index(dimension).unwrap();
             assert_eq!(data == space.dimension_top(index), data_is_top, "{dimension}");
             assert_eq!(requirement == space.dimension_bottom(index), requirement_is_bottom, "{dimension}");
@@ -130,10 +133,10 @@ mod tests {
     fn a_requirement_for_no_reader_permits_nothing() {
         let space =
             Space::new(vec![Dimension::new("readers", Purpose::Secrecy, DimensionKind::Readers)]).unwrap();
-        let mut roster = NameTable::new(&space);
-        let requirement = roster.set(&space, "readers", &[], ComputedLabelUse::Requirement).unwrap();
+        let mut name_table = NameTable::new(&space);
+        let requirement = name_table.set(&space, "readers", &[], ComputedLabelUse::Requirement).unwrap();
         assert_eq!(requirement, space.dimension_bottom(0));
-        let data = roster.set(&space, "readers", &[], ComputedLabelUse::Data).unwrap();
+        let data = name_table.set(&space, "readers", &[], ComputedLabelUse::Data).unwrap();
         assert_eq!(data, space.dimension_top(0));
     }
 }

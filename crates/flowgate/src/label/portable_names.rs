@@ -1,11 +1,12 @@
-//! Converts labels to a portable form and back: names mean the same in every session, while the bits of a label do not.
+//! Converts labels to a portable form and back, to pass them to another session or to persist them: names have the same
+//! meaning in every session, while the bits of a label do not.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
 //! ```
 //!
-//! A dimension that contains all of a set, has no readers, or has an unknown age is `"top"`. A value that
-//! cannot be read, or is missing, is top as well: a restored label is never lower than the original.
+//! A dimension at its top (all elements of a set, no readers, an unknown age) is written `"top"`. A value that cannot
+//! be read, or is missing, is top as well: a restored label is never lower than the original.
 
 use serde_json::{Map, Value};
 
@@ -18,8 +19,8 @@ use super::space::{DimensionSet, Space};
 const TOP: &str = "top";
 
 impl Space {
-    /// Returns a label as names.
-    pub fn to_names(&self, label: &Label, roster: &NameTable) -> Value {
+    /// Returns a label as a JSON object with one entry for each dimension: an element, a list of names, or a time.
+    pub fn to_names(&self, label: &Label, name_table: &NameTable) -> Value {
         let mut names = Map::new();
         for (index, dimension) in self.dimensions().iter().enumerate() {
             let part = self.restrict(label, DimensionSet::single(index));
@@ -35,7 +36,7 @@ impl Space {
                     }
                     DimensionKind::Time => self.seconds(&part, index).map_or(Value::from(TOP), Value::from),
                     DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
-                        self.set_names(&part, index, roster).map_or(Value::from(TOP), Value::from)
+                        self.set_names(&part, index, name_table).map_or(Value::from(TOP), Value::from)
                     }
                 }
             };
@@ -44,8 +45,9 @@ impl Space {
         Value::Object(names)
     }
 
-    /// Returns the label that these names represent, or the next greater one.
-    pub fn from_names(&self, names: &Value, roster: &mut NameTable) -> Label {
+    /// Returns the label that these names represent. A dimension whose names are missing or malformed becomes top, and
+    /// names that cannot be represented round their dimension up, so the result is never less than the original label.
+    pub fn from_names(&self, names: &Value, name_table: &mut NameTable) -> Label {
         let mut label = Label::BOTTOM;
         for (index, dimension) in self.dimensions().iter().enumerate() {
             let list = |value: &Value| -> Option<Vec<String>> {
@@ -53,6 +55,7 @@ impl Space {
             };
             let value = names.get(&dimension.name);
             let part = value.filter(|value| {
+                // An order may have an element with the name `top`.
                 value.as_str() != Some(TOP) || matches!(dimension.kind, DimensionKind::Order(_))
             });
             let part = part.and_then(|value| match &dimension.kind {
@@ -63,7 +66,7 @@ impl Space {
                     Some(self.dimension_bottom(index))
                 }
                 DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers => {
-                    roster.set(self, &dimension.name, &list(value)?, ComputedLabelUse::Data)
+                    name_table.set(self, &dimension.name, &list(value)?, ComputedLabelUse::Data)
                 }
             });
             label = label.join(&part.unwrap_or_else(|| self.dimension_top(index)).label);
@@ -71,15 +74,16 @@ impl Space {
         label
     }
 
-    /// Returns the names in a set, or of the readers; `None` if names alone do not represent it.
-    fn set_names(&self, part: &Label, index: usize, roster: &NameTable) -> Option<Value> {
+    /// Returns the names of the elements of a set, or of the readers, in one dimension; `"everyone"` for the least set
+    /// of readers. `None` if the names do not represent the label exactly, as with a bit for unknown names.
+    fn set_names(&self, part: &Label, index: usize, name_table: &NameTable) -> Option<Value> {
         let kind = &self.dimensions().get(index)?.kind;
         if *kind == DimensionKind::Readers && *part == Label::BOTTOM {
             return Some("everyone".into());
         }
-        let mut scratch = roster.clone();
+        let mut scratch = name_table.clone();
         let name = &self.dimensions().get(index)?.name;
-        let mut chosen: Vec<String> = roster
+        let mut chosen: Vec<String> = name_table
             .names(index)
             .iter()
             .filter(|known| {
@@ -93,7 +97,7 @@ impl Space {
             })
             .cloned()
             .collect();
-        // The order of the names in the roster differs between sessions.
+        // The order of the names in the name table differs between sessions.
         chosen.sort();
         let restored = scratch.set(self, name, &chosen, ComputedLabelUse::Data)?;
         (restored.label == *part).then(|| chosen.into())
@@ -133,22 +137,22 @@ mod tests {
         #[test]
         fn names_bring_a_label_back(picks: [u8; 6], order in any::<bool>()) {
             let space = space();
-            let mut roster = NameTable::new(&space);
+            let mut name_table = NameTable::new(&space);
             let subset = |pick: u8, names: &[&str]| -> Vec<String> {
                 names.iter().enumerate().filter(|(i, _)| pick >> i & 1 == 1).map(|(_, n)| (*n).to_owned()).collect()
             };
             let parts = [
                 space.element("integrity", ["trusted", "untrusted"][usize::from(picks[0] % 2)]).unwrap(),
                 space.element("top", ["low", "top"][usize::from(picks[1] % 2)]).unwrap(),
-                roster.set(&space, "kinds", &subset(picks[2], &["pii", "money"]), ComputedLabelUse::Data).unwrap(),
-                roster.set(&space, "sources", &subset(picks[3], &["web", "mail"]), ComputedLabelUse::Data).unwrap(),
-                roster.set(&space, "readers", &subset(picks[4], &["ann", "bob", "eve"]), ComputedLabelUse::Data).unwrap(),
+                name_table.set(&space, "kinds", &subset(picks[2], &["pii", "money"]), ComputedLabelUse::Data).unwrap(),
+                name_table.set(&space, "sources", &subset(picks[3], &["web", "mail"]), ComputedLabelUse::Data).unwrap(),
+                name_table.set(&space, "readers", &subset(picks[4], &["ann", "bob", "eve"]), ComputedLabelUse::Data).unwrap(),
                 space.instant("age", i64::from(picks[5])).unwrap(),
             ];
             let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
-            let names = space.to_names(&label, &roster);
-            prop_assert_eq!(space.from_names(&names, &mut roster), label, "{}", names);
-            // Another session, whose roster has the names in another order.
+            let names = space.to_names(&label, &name_table);
+            prop_assert_eq!(space.from_names(&names, &mut name_table), label, "{}", names);
+            // Another session, whose name table has the names in another order.
             let mut other = NameTable::new(&space);
             if order {
                 other.set(&space, "readers", &["eve".into(), "zoe".into()], ComputedLabelUse::Data);
@@ -162,11 +166,17 @@ mod tests {
     #[test]
     fn an_unreadable_label_is_top() {
         let space = space();
-        let mut roster = NameTable::new(&space);
+        let mut name_table = NameTable::new(&space);
         for names in [Value::Null, serde_json::json!({"integrity": "odd", "kinds": [1], "age": "old"})] {
-            assert_eq!(space.from_names(&names, &mut roster), space.top(), "{names}");
+            assert_eq!(space.from_names(&names, &mut name_table), space.top(), "{names}");
         }
-        assert_eq!(space.from_names(&space.to_names(&Label::BOTTOM, &roster), &mut roster), Label::BOTTOM);
-        assert_eq!(space.from_names(&space.to_names(&space.top(), &roster), &mut roster), space.top());
+        assert_eq!(
+            space.from_names(&space.to_names(&Label::BOTTOM, &name_table), &mut name_table),
+            Label::BOTTOM
+        );
+        assert_eq!(
+            space.from_names(&space.to_names(&space.top(), &name_table), &mut name_table),
+            space.top()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Defines the product of a policy's dimensions, and its layout in the bits of a label.
+//! Defines the product of a policy's dimensions, and its layout in the bits of a label. Each operation on labels that
+//! needs to know the dimensions, such as a restriction to some of them, is a method of [`Space`].
 
 mod describe;
 
@@ -99,7 +100,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Lays the dimensions out in the bits of a label.
+    /// Creates the product of dimensions, and assigns to each its bits of a label, or one of the fields for time.
     ///
     /// # Errors
     /// If there are more than [`MAX_DIMENSIONS`], or they need more room than a [`Label`] has.
@@ -191,7 +192,8 @@ impl Space {
         Some(self.dimension_bits(index, set))
     }
 
-    /// Returns the point of the time dimension called `dimension` at `seconds` after the Unix epoch.
+    /// Returns the element of the time dimension called `dimension` for text that was written at `seconds` after the
+    /// Unix epoch; `None` if there is no such time dimension.
     pub fn instant(&self, dimension: &str, seconds: i64) -> Option<PartialLabel> {
         let index = self.index(dimension)?;
         if self.dimensions.get(index)?.kind != DimensionKind::Time {
@@ -217,6 +219,7 @@ impl Space {
         }
     }
 
+    /// Returns the partial label with these bits of one dimension set, counted from the first bit of the dimension.
     pub(super) fn dimension_bits(&self, index: usize, bits: impl Iterator<Item = usize>) -> PartialLabel {
         let mut label = Label::BOTTOM;
         let offset = self.offsets.get(index).copied().unwrap_or(0);
@@ -224,6 +227,7 @@ impl Space {
         PartialLabel { dims: DimensionSet::single(index), label }
     }
 
+    /// Returns the partial label with all bits of one dimension set except these.
     pub(super) fn dimension_bits_except(
         &self,
         index: usize,
@@ -244,16 +248,16 @@ impl Space {
 
     /// Returns the part of `label` that lies in `dims`, bottom elsewhere.
     pub fn restrict(&self, label: &Label, dims: DimensionSet) -> Label {
-        let mut kept = Label::BOTTOM;
+        let mut restricted = Label::BOTTOM;
         for (_, mask) in self.masks.iter().enumerate().filter(|(index, _)| dims.has(*index)) {
-            for ((word, source), mask) in kept.bits.iter_mut().zip(label.bits).zip(mask.bits) {
+            for ((word, source), mask) in restricted.bits.iter_mut().zip(label.bits).zip(mask.bits) {
                 *word |= source & mask;
             }
-            for ((age, source), mask) in kept.ages.iter_mut().zip(label.ages).zip(mask.ages) {
+            for ((age, source), mask) in restricted.ages.iter_mut().zip(label.ages).zip(mask.ages) {
                 *age |= source & mask;
             }
         }
-        kept
+        restricted
     }
 
     /// Returns `label` with its part in `part.dims` replaced by `part`.
@@ -347,8 +351,8 @@ mod tests {
             let space = order(edges);
             let element = |name: &str| space.element("d", name).unwrap().label;
             let found = space.greatest_below(&element(left), &element(right));
-            let roster = NameTable::new(&space);
-            assert_eq!(space.describe(&found, space.all(), &roster), [expected], "{left} {right}");
+            let name_table = NameTable::new(&space);
+            assert_eq!(space.describe(&found, space.all(), &name_table), [expected], "{left} {right}");
             assert_eq!(found, element(expected), "{left} {right}");
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct ApplicableStatements {
 }
 
 impl Monitor {
-    /// Returns the statements that apply to a tool.
+    /// Returns the statements that apply to a tool, from the cache if possible.
     pub(super) fn applicable(&mut self, tool: &Tool) -> Arc<ApplicableStatements> {
         if let Some(cached) = self.applicable.get(tool) {
             return Arc::clone(cached);
@@ -31,7 +31,8 @@ impl Monitor {
     }
 }
 
-/// Returns the statements that apply to a tool: every pattern for their event matches it.
+/// Returns the statements that apply to a tool: those for which it matches every pattern that the query requires of
+/// its first event, the call or the output. Of the `label` statements, only those about outputs are returned.
 pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStatements {
     let matches = |query: &CompiledQuery| {
         query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
@@ -65,6 +66,7 @@ pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatemen
     ApplicableStatements { labels, ..ApplicableStatements::default() }
 }
 
+/// Returns the type of the event that a statement is about, which is the first variable of its query.
 fn first_type(query: &CompiledQuery) -> Type {
     query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
 }

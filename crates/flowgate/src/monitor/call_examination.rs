@@ -1,5 +1,5 @@
 //! Examines one call: labels it, checks its requirements and the rules, and determines the label of the verdict itself.
-//! All ways to judge a call end here.
+//! `judge`, `approve`, `redeem` and `record` of the monitor all call [`Monitor::examine`].
 
 use super::stores::StoreAccess;
 use super::verdict::Approval;
@@ -12,20 +12,25 @@ use crate::policy::Action;
 use crate::rules::ObservedEvents;
 use crate::trace::{EventBody, EventId, PossibleInfluence, Status, TraceEntry};
 
-/// A judged call at the end of the trace.
+/// A judged call.
 pub(super) struct ExaminedCall {
     pub(super) judgement: Judgement,
+    /// The call at the end of the trace; `None` if it has no place there.
     pub(super) event: Option<EventId>,
+    /// The call as the tool would receive it, with endorsed arguments in their canonical form.
     pub(super) entry: TraceEntry,
+    /// The stores that the call accesses.
     pub(super) access: StoreAccess,
     /// The label of what its agent had seen before.
     pub(super) seen: Label,
 }
 
 impl Monitor {
-    /// Places, labels and judges a call. If it has a place, it is at the end of the trace afterwards; the caller keeps
-    /// it there or retracts it. Errors that make a place impossible are returned at once; all others are collected as
-    /// reasons.
+    /// Appends a call to the trace, labels it and judges it. The reasons that `approval` covers do not count, and a
+    /// grant of this session can turn reasons into notes. The caller retracts the call if it is not permitted.
+    ///
+    /// An error that prevents the call from being appended is returned at once, with `event: None`; all other problems
+    /// are collected as reasons.
     pub(super) fn examine(
         &mut self,
         entry: TraceEntry,
@@ -97,14 +102,14 @@ impl Monitor {
             EventBody::Call(call) if !self.grants.is_empty() => Some(call.clone()),
             _ => None,
         };
-        let mut entry_kept = entry.clone();
+        let mut canonical_entry = entry.clone();
         let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
 
         if let Some(call) = self.trace.event_mut(event) {
             call.hidden = attribution.hidden;
         }
         let mut fuel = self.limits.fuel;
-        self.endorse(event, &applicable, &mut entry_kept, &mut fuel);
+        self.endorse(event, &applicable, &mut canonical_entry, &mut fuel);
         self.trace.update_labels(event, &seen);
         let required = self.check_requirements(event, &applicable, attribution, &mut fuel);
         judgement.reasons.extend(required.reasons);
@@ -151,13 +156,13 @@ impl Monitor {
         let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
         if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&greatest_permitted) {
             // An observer may know that the call was proposed, but neither whether it runs nor whether it is
-            // harmless: the stores that it could write to carry the label either way. If the decision alone
-            // exceeds what the tool permits, the call does not run.
+            // harmless, so the stores that it could write to carry the label in any case. If the decision alone
+            // exceeds the greatest label that the tool permits, the call does not run, and no store is raised.
             let harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
             let access = self.access(tool, harmless);
             self.stores.raise(&access.writes, &judgement.decided);
         }
-        ExaminedCall { judgement, event: Some(event), entry: entry_kept, access, seen }
+        ExaminedCall { judgement, event: Some(event), entry: canonical_entry, access, seen }
     }
 }
 

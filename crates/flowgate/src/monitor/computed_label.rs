@@ -1,4 +1,5 @@
-//! Computes labels whose elements come from values of the event, such as the names of readers or an instant.
+//! Computes labels whose elements come from values of the event, such as the names of readers or the time at which a
+//! text was written.
 //!
 //! [`super::labelling`] calls it for the labels of data, and [`super::requirement`] for upper bounds.
 
@@ -6,26 +7,28 @@ use crate::eval::{EvalError, Evaluator, Frame, Value};
 use crate::label::{ComputedLabelUse, DimensionKind, Label, NameTable, PartialLabel, Space};
 use crate::policy::plan::LabelPlan;
 
-/// Returns the greatest label that a statement can grant.
+/// Returns the greatest label that a statement can grant: its fixed part, and top in the computed dimensions.
 pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
     let fixed = label.fixed.unwrap_or(PartialLabel::NONE);
     let computed = space.restrict(&space.top(), label.dims.without(fixed.dims));
     fixed.label.join(&computed)
 }
 
-/// Evaluates a label plan; `bound` decides how an unknown value is rounded.
+/// Computes the label of a statement: its fixed part, joined with elements that are computed from values. An element
+/// whose values are missing or of a wrong type is rounded to the safe side: for a label of data up to the top of its
+/// dimension, for a requirement down to the bottom. `frame` contains the values of the statement's variables.
 pub(super) fn compute_label(
     evaluator: &mut Evaluator<'_>,
     space: &Space,
-    roster: &mut NameTable,
+    name_table: &mut NameTable,
     plan: &LabelPlan,
     frame: &Frame,
-    bound: ComputedLabelUse,
+    label_use: ComputedLabelUse,
 ) -> Result<PartialLabel, EvalError> {
     let mut label = plan.fixed.unwrap_or(PartialLabel::NONE);
     for (dimension, arguments) in &plan.computed {
         let Some(index) = space.index(dimension) else { continue };
-        let unknown = match bound {
+        let unknown = match label_use {
             ComputedLabelUse::Data => space.dimension_top(index),
             ComputedLabelUse::Requirement => space.dimension_bottom(index),
         };
@@ -53,12 +56,13 @@ pub(super) fn compute_label(
         let is_time =
             space.dimensions().get(index).is_some_and(|dimension| dimension.kind == DimensionKind::Time);
         let computed = if is_time {
-            is_known &= !names.is_empty() && (bound == ComputedLabelUse::Data || names.len() == 1);
+            // The join of several times is the oldest, so as a requirement it would permit more than some of them do.
+            is_known &= !names.is_empty() && (label_use == ComputedLabelUse::Data || names.len() == 1);
             let instants = names.iter().map(|text| space.instant(dimension, crate::builtin::seconds(text)?));
             let instants: Option<Vec<PartialLabel>> = instants.collect();
             instants.map(|all| all.iter().fold(PartialLabel::NONE, |joined, instant| joined.join(instant)))
         } else {
-            roster.set(space, dimension, &names, bound)
+            name_table.set(space, dimension, &names, label_use)
         };
         label = label.join(&computed.filter(|_| is_known).unwrap_or(unknown));
     }

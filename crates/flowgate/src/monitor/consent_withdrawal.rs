@@ -12,8 +12,8 @@ use super::Monitor;
 ///
 /// Standing consents can be withdrawn for the rest of the session.
 impl Monitor {
-    /// Withdraws the consents on these lines of the policy, and restores all others. Returns whether the set
-    /// has changed.
+    /// Withdraws the consents on these lines of the policy, counted from 1, and restores all others. Returns whether
+    /// the set has changed.
     pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
         let consents = self.policy.plan.consents.iter();
         let withdrawn = consents.filter(|consent| lines.contains(&self.policy.line(&consent.span)));

@@ -1,8 +1,8 @@
-//! Finds the regions that the reason of a denial or of a question names: those on which the call depends and whose labels
-//! exceed a requirement. [`super::requirement`] calls it for each reason.
+//! Finds the regions that the reason of a denial or of a question names: those on which the call depends and whose
+//! labels exceed a requirement. [`super::requirement`] calls it for each reason.
 //!
-//! The search is bounded. Text that the reader of the reason may not see influences neither which events are searched nor
-//! which regions are named.
+//! The search is bounded. Text that the reader of the reason may not see influences neither which events are searched
+//! nor which regions are named.
 
 use super::{CallDependency, Monitor};
 use crate::label::{DimensionSet, Label};
@@ -18,7 +18,9 @@ const MAX_RECENT_EVENTS: usize = 64;
 const MAX_VIEW_EVENTS: usize = 1_000;
 
 impl Monitor {
-    /// Returns the regions that do not flow to the bound, the latest first.
+    /// Returns at most [`MAX_REGIONS`] regions that exceed `bound` in the dimensions `over`, each with its label in
+    /// these dimensions. They are those of `source`, in its order; if `source` names no regions, those that the agent
+    /// of the call `event` had seen, the latest event first.
     pub(super) fn exceeding_regions(
         &self,
         event: EventId,
@@ -27,10 +29,10 @@ impl Monitor {
         over: DimensionSet,
     ) -> Vec<(Region, Vec<String>)> {
         let space = self.policy.space();
-        let mut found: Vec<(EventId, NodeId)> = Vec::new();
+        let mut candidates: Vec<(EventId, NodeId)> = Vec::new();
         match source {
             CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
-                found.clone_from(regions)
+                candidates.clone_from(regions)
             }
             CallDependency::Hidden => {}
             CallDependency::View(view) => {
@@ -40,12 +42,12 @@ impl Monitor {
                 let is_seen = |earlier: &EventId| self.trace.sees(event, *earlier);
                 let earlier = (0..event.0).rev().map(EventId).filter(exists).filter(is_seen);
                 for earlier in earlier.take(MAX_VIEW_EVENTS) {
-                    found.extend(
+                    candidates.extend(
                         self.exceeding_origins(earlier, bound, over, |node| {
                             self.is_shown(earlier, node, view)
                         }),
                     );
-                    if found.len() >= MAX_REGIONS {
+                    if candidates.len() >= MAX_REGIONS {
                         break;
                     }
                 }
@@ -57,8 +59,8 @@ impl Monitor {
                 let raising = self.trace.context_raising_events().iter().rev().copied();
                 let earlier = raising.filter(|earlier| earlier.0 + MAX_RECENT_EVENTS < event.0);
                 for earlier in recent.chain(earlier).filter(|earlier| self.trace.sees(event, *earlier)) {
-                    found.extend(self.exceeding_origins(earlier, bound, over, |_| true));
-                    if found.len() >= MAX_REGIONS {
+                    candidates.extend(self.exceeding_origins(earlier, bound, over, |_| true));
+                    if candidates.len() >= MAX_REGIONS {
                         break;
                     }
                 }
@@ -68,15 +70,15 @@ impl Monitor {
             let node = self.trace.event(event).and_then(|event| event.document.node(node));
             node.map_or(Label::BOTTOM, |node| node.label)
         };
-        // The label of what the recipient of the reason may see.
-        let seen = match source {
+        // The greatest label of a region that the recipient of the reason may see.
+        let visible = match source {
             CallDependency::View(view) => *view,
             CallDependency::Slot { view, regions } => {
-                regions.iter().fold(*view, |seen, (event, node)| seen.join(&label(*event, *node)))
+                regions.iter().fold(*view, |visible, (event, node)| visible.join(&label(*event, *node)))
             }
             CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
-        let offending = found.into_iter().filter(|(event, node)| {
+        let offending = candidates.into_iter().filter(|(event, node)| {
             !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
         });
         offending
@@ -84,12 +86,14 @@ impl Monitor {
             .map(|(event, node)| {
                 let mut region = self.region(event, node);
                 // The position of a part of a text depends on everything before it in the text.
-                region.span = region.span.filter(|_| self.enclosing_text_flows_to(event, node, &seen));
-                (region, space.describe(&label(event, node), over, &self.roster))
+                region.span = region.span.filter(|_| self.enclosing_text_flows_to(event, node, &visible));
+                (region, space.describe(&label(event, node), over, &self.name_table))
             })
             .collect()
     }
-    /// Returns whether a view at `view` shows a region: the region and everything that it is a part of.
+
+    /// Returns whether a view at `view` shows a region: the labels of the region and of all regions that contain it
+    /// flow to `view`.
     fn is_shown(&self, event: EventId, node: NodeId, view: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
         let ancestors = std::iter::successors(Some(node), |id| {
@@ -100,7 +104,9 @@ impl Monitor {
             .all(|id| document.node(id).is_some_and(|node| node.label.flows_to(view)))
     }
 
-    /// Returns whether each text that a region is a part of flows to a label as a whole.
+    /// Returns whether the region itself and all regions that contain it, except the whole event, flow to `label`
+    /// with all their parts. The caller then may show the position of the region in its text, which depends on
+    /// everything before it.
     fn enclosing_text_flows_to(&self, event: EventId, node: NodeId, label: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
         let ancestors = std::iter::successors(Some(node), |id| {
@@ -111,8 +117,9 @@ impl Monitor {
         texts.all(|text| text.flows_to(label))
     }
 
-    /// Returns the regions of an event that brought in what exceeds the bound: text from other sources, not
-    /// what the model derived from it. If no text did, it is the structure.
+    /// Returns the shown regions in the content of an event that exceed `bound` in the dimensions `over`: texts, or
+    /// the structure of the content if no text does. Empty for a message of the model, which only repeats the labels
+    /// of other events.
     fn exceeding_origins(
         &self,
         id: EventId,

@@ -3,11 +3,11 @@
 //! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes.
 //! So each session of an account needs the labels of what earlier sessions wrote. [`Monitor::external_state_record`]
 //! returns them as JSON, and [`Monitor::join_external_state`] joins them into the stores of another session. The caller
-//! keeps the record in between and decides for which account. Nothing here lowers it; a caller that discards
-//! it should log that.
+//! keeps the record in between and decides which account it belongs to. Nothing here lowers a recorded label; a caller
+//! that discards the record should log that.
 //!
-//! If the policy declares other stores than it did when the record was made, the readers of what was written
-//! are unknown: everything is joined into every store.
+//! If the policy declares other stores than it did when the record was made, it is unknown which stores now contain the
+//! written text, so the join of all recorded labels is joined into every store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,11 +36,13 @@ impl std::error::Error for ExternalStateError {}
 ///
 /// The labels of stores outlive a session: a record brings them into the next one.
 impl Monitor {
-    /// Returns the record: the label of every store that was used in this session or an earlier one.
+    /// Returns the record, as JSON: the label of every store that was used in this session or an earlier one, with
+    /// the stamp of its last write; the declarations of stores in the policy; and the lower bound on the labels of
+    /// all stores (`floor`).
     pub fn external_state_record(&self) -> Value {
         let (plan, space) = (&self.policy.plan, self.policy.space());
         let stores = self.stores.records().map(|StoreRecord { declared, server, label, stamp }| {
-            let label = space.to_names(&label, &self.roster);
+            let label = space.to_names(&label, &self.name_table);
             match declared.and_then(|index| plan.stores.get(index)) {
                 Some(store) => json!({"store": store.name, "label": label, "written": stamp}),
                 None => {
@@ -48,13 +50,13 @@ impl Monitor {
                 }
             }
         });
-        let floor = space.to_names(&self.stores.floor(), &self.roster);
+        let floor = space.to_names(&self.stores.floor(), &self.name_table);
         json!({"declared": store_declarations(plan), "floor": floor, "stores": stores.collect::<Vec<_>>()})
     }
 
-    /// Stamps the stores that this session has written to since the last stamp. No other session may have used the same
-    /// stamp, so that the write shows in what is [remembered](Self::external_state_record) even if the label is the
-    /// same. Returns whether there is such a store.
+    /// Stamps the stores that this session has written to since the last stamp, and returns whether there is such a
+    /// store. By the stamp, the [record](Self::external_state_record) shows a write even if the label is the same, so
+    /// no other session may use the same stamp.
     pub fn stamp_writes(&mut self, stamp: &str) -> bool {
         self.stores.stamp(stamp)
     }
@@ -64,14 +66,14 @@ impl Monitor {
         self.stores.has_written()
     }
 
-    /// Returns the number of possible changes to what is [remembered](Self::external_state_record): while it is the
-    /// same, so is that.
+    /// Returns a counter that increases with each possible change of the
+    /// [record](Self::external_state_record). While the counter is the same, so is the record.
     pub fn external_state_changes(&self) -> u64 {
         self.stores.changes()
     }
 
-    /// Joins the record of earlier sessions into the stores of this one. An approval that refers to a store
-    /// to which another session has written since is void.
+    /// Joins the record of earlier sessions into the stores of this one. If the record shows that another session has
+    /// written to a store, approvals that refer to the store become void.
     ///
     /// # Errors
     /// If the record is malformed. The labels of the stores are then unknown, and the session should not
@@ -84,12 +86,13 @@ impl Monitor {
             .and_then(Value::as_array)
             .ok_or(ExternalStateError("the record has no list `stores`"))?;
         let mut records: Vec<StoreRecord<'_>> = Vec::new();
+        // Whether this policy declares the same stores as the one of the record.
         let mut is_known = record.get("declared") == Some(&store_declarations(plan));
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
             let label = space.from_names(
                 label.ok_or(ExternalStateError("an entry of `stores` has no `label`"))?,
-                &mut self.roster,
+                &mut self.name_table,
             );
             let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
             let (declared, server) = match (store.get("store"), store.get("server")) {
@@ -113,7 +116,7 @@ impl Monitor {
         let floor = record
             .get("floor")
             .ok_or(ExternalStateError("the record has no `floor`, the least label of all stores"))?;
-        let floor = space.from_names(floor, &mut self.roster);
+        let floor = space.from_names(floor, &mut self.name_table);
         self.stores.raise_floor(&floor);
         if is_known {
             records.iter().for_each(|store| self.stores.join_record(store));

@@ -33,10 +33,11 @@ impl Monitor {
         self.push_event(TraceEntry::tool_error(call_id, content), None, &floors, true)
     }
 
-    /// Returns the greatest label that any outcome of a running call may carry: the join of the label of the
-    /// call, of the stores that it reads, and of the greatest label that the policy allows for an answer of
-    /// its tool. A dimension that no statement declares for the whole answer is top, whatever the policy's
-    /// default is. Without such a call, the label is top.
+    /// Returns the greatest label that any outcome of a running call may carry: the join of the labels of the
+    /// call and of its verdict, of the stores that it reads, of the greatest label that the policy allows for an
+    /// answer of its tool, and of the [events that rules read](Self::output_floor) to stop an answer. A dimension
+    /// that no statement declares for the whole answer is top, whatever the policy's default is. If no single
+    /// running call has this id, the label is top.
     pub fn failure_label(&self, call_id: &str) -> Label {
         let top = self.policy.space().top();
         let mut calls = self.trace.calls_with_id(call_id);

@@ -1,4 +1,5 @@
-//! Defines lower bounds on the label of an event, which its caller passes in addition to what the policy declares.
+//! Defines [`Floors`], lower bounds on the label of an event that the caller passes when it pushes the event, such as
+//! the label of quoted text. No statement of the policy lowers a label below them.
 
 use crate::label::Label;
 use crate::trace::{Document, PathStep};
@@ -13,7 +14,8 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// Raises the blocks, before statements label the event.
+    /// Raises the labels of single blocks of the event's content. The caller does this before statements label the
+    /// event, so that no statement lowers them.
     pub(super) fn raise_blocks(&self, document: &mut Document) {
         let Some(content) = document.key(0, "content") else { return };
         for (index, label) in &self.blocks {

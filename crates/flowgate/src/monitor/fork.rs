@@ -1,4 +1,6 @@
-//! Judges hypothetical calls on a copy of the monitor, which leaves the session unchanged.
+//! Judges hypothetical calls, and labels hypothetical events, on a copy of the monitor, which leaves the session
+//! unchanged. The guard and the MCP proxy use it to ask about several calls at once, to decide about calls of which
+//! nothing may reveal that they were considered, and to learn the label of an answer before they push it.
 
 use std::sync::Arc;
 
@@ -10,8 +12,9 @@ use crate::trace::TraceEntry;
 ///
 /// What would happen to calls and events, without any effect on the session.
 impl Monitor {
-    /// Returns whether calls would be permitted one after the other, where nothing may reveal that they were
-    /// considered. Leaves this monitor unchanged. The time is linear in the length of the trace.
+    /// Returns whether all calls would be permitted without a question, each judged after the ones before it. For calls
+    /// of which nothing may reveal that they were considered: leaves this monitor unchanged. The time is linear in the
+    /// length of the trace.
     pub fn would_permit(&self, calls: impl IntoIterator<Item = (TraceEntry, Attribution)>) -> bool {
         let mut fork = self.fork();
         let mut permits = Vec::new();
@@ -24,9 +27,9 @@ impl Monitor {
         })
     }
 
-    /// Returns the questions that calls would ask, one after the other, after the call of a question was approved and ran:
-    /// none for a call that would not be asked about. `confirms` says which permitted calls are asked about nevertheless.
-    /// Leaves this monitor unchanged. The time is linear in the length of the trace.
+    /// Returns for each call the question that it would ask, if the call of `first` and the calls before it were
+    /// approved and ran; `None` for a call that would be permitted or denied. `confirms` says which permitted calls are
+    /// asked about nevertheless. Leaves this monitor unchanged. The time is linear in the length of the trace.
     pub fn questions_after(
         &self,
         first: &Question,
@@ -49,7 +52,7 @@ impl Monitor {
         questions.collect()
     }
 
-    /// Runs a call unless it is denied.
+    /// Judges a call as if a person approved it, and marks it as run unless it is denied.
     fn run_if_approved(&mut self, entry: TraceEntry, attribution: Attribution) {
         let permit = match self.judge_entry(entry, attribution) {
             Verdict::Permit(permit) => Some(permit),
@@ -73,13 +76,14 @@ impl Monitor {
         carried.collect()
     }
 
-    /// Copies the state into another monitor, whose permits are invalid here.
+    /// Copies the state into another monitor. Permits and questions of one are invalid in the other, so that no call
+    /// runs that was judged only hypothetically.
     fn fork(&self) -> Self {
         Self {
             policy: Arc::clone(&self.policy),
             limits: self.limits,
             trace: self.trace.clone(),
-            roster: self.roster.clone(),
+            name_table: self.name_table.clone(),
             servers: self.servers.clone(),
             known_tools: self.known_tools.clone(),
             session_identity: Arc::new(()),

@@ -1,15 +1,16 @@
-//! Computes the greatest label, up to a bound, that the frame of an event can have under a policy. The *frame* of an event
-//! is the fact that the event exists, as opposed to its content. `view_label` calls it.
+//! Computes the greatest label, up to a bound, that the frame of an event can have under a policy. The *frame* of an
+//! event is the fact that the event exists, as opposed to its content. `view_label` calls it.
 //!
-//! Whether a tool returned an error is hidden with its answer. If a hidden answer contributed nothing to the label of a step,
-//! an observer could learn from a low label that the answer was an error. So a hidden answer contributes the greatest label
-//! that any answer of the tool could have had and still be shown (`docs/guard.md`, "Labels that float").
+//! Whether a tool returned an error is hidden with its answer. If a hidden answer contributed nothing to the label of a
+//! step, an observer could learn from a low label that the answer was an error. So a hidden answer contributes the
+//! greatest label that any answer of the tool could have had and still be shown (`docs/guard.md`, "Labels that float").
 
 use crate::label::{DimensionSet, Label, PartialLabel};
 use crate::policy::plan::{LabelStatement, Plan, TargetStep};
 
-/// Returns an upper bound of the labels that flow to `bound` and that the existence of an event can have, if these
-/// statements label events of its kind. The result flows to `bound`, and depends on nothing but the policy.
+/// Returns an upper bound on the frame labels of all possible shown events of one kind, that is, of those whose frame
+/// labels flow to `bound`. `statements` label events of this kind. The result flows to `bound`, and depends on nothing
+/// but the policy; it is bottom if no such event is possible.
 pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &Label) -> Label {
     let space = &plan.space;
     let default = plan.default.unwrap_or_else(|| space.top());
@@ -37,12 +38,12 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
         // No statement can lower the default to the bound.
         return Label::BOTTOM;
     }
-    // Some statement covers a dimension in which the default exceeds the bound. If all that do cover another dimension as
-    // well, no event that is shown has the default there.
+    // Some statement covers a dimension in which the default exceeds the bound. If all that do cover another dimension
+    // as well, no event that is shown has the default there.
     let is_default_possible = |index: usize| {
-        let leaves =
+        let is_covered_alone =
             |needed: &usize| grants.iter().any(|grant| grant.dims.has(*needed) && !grant.dims.has(index));
-        needed.iter().all(leaves)
+        needed.iter().all(is_covered_alone)
     };
     let granted = grants.iter().fold(Label::BOTTOM, |joined, grant| joined.join(&grant.label));
     (0..space.dimensions().len())
@@ -50,7 +51,8 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
         .fold(granted, |joined, index| joined.join(&space.restrict(&default, single(index))))
 }
 
-/// Whether a statement labels an event as a whole, and with that its existence.
+/// Returns whether a statement labels an event as a whole, and with that its existence: its target is the event (slot
+/// 0) or all of its content.
 fn covers_frame(statement: &LabelStatement) -> bool {
     let is_whole = match statement.target.steps.as_slice() {
         [] => true,

@@ -1,21 +1,23 @@
-//! Keeps grants, the approvals that a person gives for the rest of a session, and applies them to later calls.
+//! Stores grants, the approvals that a person gives for the rest of a session, and applies them to later calls.
 //!
-//! A grant covers the same call again: the same tool, the same values, and the reasons that the person was shown. Only the
-//! value of a payload argument may change, if no reason is about that argument and no rule asked, which may have read it.
-//! Another value, another reason, or another label of the call is a new question.
+//! A grant covers equal calls: the same tool, the same values, and only reasons that the person was shown. The value of
+//! a payload argument may differ, if no reason is about that argument and no rule asked (the rule may have read the
+//! value). A call with another value, reason or label is a new question.
 //!
-//! Only a statement that says `grant conversation` lets a person grant what it asks about, and no rule over several events. A
-//! call of a tool that can read external state, such as a draft by its id, cannot be granted: the same arguments would not
-//! be the same call. A tool that no `store` statement mentions can read the store of its server. Whether a question can be
-//! granted depends on the policy alone, and not on what was read: that could be hidden from an observer of the question. A
-//! grant has the label of the question that it answered, and covers only calls whose verdicts carry that label: an observer
-//! who may see such a verdict may know that there is a grant.
+//! A question can be answered with a grant only if each of its reasons comes from a statement with the scope
+//! `grant conversation` or a longer one, and not from a rule that matched other events as well. A call of a tool that
+//! can read external state, such as a draft by its id, cannot be granted: with the same arguments, it can mean
+//! something else later. A tool that no `store` statement mentions can read the store of its server. Whether a question
+//! can be granted depends on the policy alone, and not on the data that was read, which could be hidden from an
+//! observer of the question. A grant has the label of the question that it answered, and covers a call only if this
+//! label flows to the label of the verdict on the call: an observer who may see that verdict may know that there is a
+//! grant.
 
 use serde_json::{Map, Value};
 
 use super::{Denial, Judgement, Monitor, Permit, Question, Reason, ReasonKind};
 use crate::label::Label;
-use crate::policy::Action;
+use crate::policy::{Action, GrantScope};
 use crate::trace::{Call, Path, PathStep, Tool};
 
 /// The maximum number of grants of one session.
@@ -39,22 +41,29 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Whether the grant covers a reason against a call.
+    /// Returns whether the person was shown this reason, and the reason can be granted.
     fn covers(&self, reason: &Reason) -> bool {
-        let same = |known: &Reason| {
-            (known.kind, &known.statement, &known.part, &known.label, &known.message)
+        let is_same = |shown: &Reason| {
+            (shown.kind, &shown.statement, &shown.part, &shown.label, &shown.message)
                 == (reason.kind, &reason.statement, &reason.part, &reason.label, &reason.message)
         };
-        reason.is_grantable && reason.action == Action::Ask && self.reasons.iter().any(same)
+        reason.grant_scope >= GrantScope::Conversation
+            && reason.action == Action::Ask
+            && self.reasons.iter().any(is_same)
     }
 }
 
 impl Question {
-    /// Whether a person may answer the question for the rest of the session: every statement that asks allows it, and the tool
-    /// reads no external state.
+    /// Returns the longest scope for which a person may answer the question: the shortest scope of its reasons, or one
+    /// call if the tool can read external state.
+    pub fn grant_scope(&self) -> GrantScope {
+        let scopes = self.judgement().reasons.iter().map(|reason| reason.grant_scope);
+        scopes.min().filter(|_| !self.reads_state).unwrap_or_default()
+    }
+
+    /// Returns whether a person may answer the question for the rest of the session.
     pub fn is_grantable(&self) -> bool {
-        let asks = self.judgement().reasons.iter().all(|reason| reason.is_grantable);
-        asks && !self.judgement().reasons.is_empty() && !self.reads_state
+        self.grant_scope() >= GrantScope::Conversation
     }
 }
 
@@ -62,12 +71,12 @@ impl Question {
 ///
 /// Approvals that hold for the rest of the session.
 impl Monitor {
-    /// Turns a person's approval into a permit, as [`approve`](Self::approve) does, and lets equal calls of this session run
-    /// without a question from now on.
+    /// Turns a person's approval into a permit, as [`approve`](Self::approve) does, and lets equal calls of this
+    /// session run without a question from now on.
     ///
     /// # Errors
-    /// Returns the denial if the call must not run after all, or if the question cannot be answered for the rest of the session.
-    /// A session that has reached its maximum number of grants permits this one call.
+    /// Returns the denial if the call must not run after all, or if the question cannot be answered for the rest of the
+    /// session. A session that has reached its maximum number of grants permits this one call.
     pub fn approve_for_session(&mut self, question: Question) -> Result<Permit, Denial> {
         if !question.is_grantable() {
             let message = "the policy does not permit answering this question for the rest of the \
@@ -86,8 +95,8 @@ impl Monitor {
         &self.grants
     }
 
-    /// Withdraws all grants of this session. Calls that were permitted by them but have not run may no longer run. Returns
-    /// whether there were any.
+    /// Withdraws all grants of this session. Calls that were permitted by them but have not run may no longer run.
+    /// Returns whether there were any.
     pub fn withdraw_grants(&mut self) -> bool {
         let had_grants = !self.grants.is_empty();
         self.grants.clear();
@@ -95,8 +104,8 @@ impl Monitor {
         had_grants
     }
 
-    /// Returns the grant that a question offers: the call, without the values that may change. `None` if the call has
-    /// no valid arguments.
+    /// Returns the grant that answers a question for the rest of the session: the call without the values that may
+    /// change, with the reasons and labels of the question. `None` if the call has no valid arguments.
     fn grant_of(&self, question: &Question) -> Option<Grant> {
         let call = question.call()?;
         let reasons = question.judgement.reasons.clone();
@@ -105,8 +114,8 @@ impl Monitor {
             let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);
             reason.part.as_deref() == Some(path.to_string().as_str())
         };
-        let may_read_all = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
-        let mut free = if may_read_all { Vec::new() } else { self.payload_arguments(&call.tool) };
+        let has_rule_reason = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
+        let mut free = if has_rule_reason { Vec::new() } else { self.payload_arguments(&call.tool) };
         free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
         let (tool, decided) = (call.tool.clone(), question.judgement.decided);
         let arguments = fixed_arguments(call, &free)?;
@@ -119,7 +128,8 @@ impl Monitor {
         self.grant_of(question).map(|grant| grant.free).unwrap_or_default()
     }
 
-    /// Moves the reasons that a grant covers to the notes, if one grant covers all of them.
+    /// Moves the reasons against a call to the notes, so that the call is permitted, if one grant covers the call and
+    /// all of its reasons.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
             return;
@@ -143,8 +153,8 @@ impl Monitor {
     }
 }
 
-/// Returns the arguments of a call without the values of those that are free. That there is such an argument is part of the
-/// decision.
+/// Returns the arguments of a call with `null` for the values that may change. Such an argument is not removed, since
+/// its presence is part of the decision that the person approved. `None` if the call has no valid arguments.
 fn fixed_arguments(call: &Call, free: &[String]) -> Option<Map<String, Value>> {
     let mut arguments = call.arguments.clone().ok()?;
     for name in free {
@@ -218,8 +228,8 @@ ask "by night?" if:
         monitor.policy().space().element(dimension, name).unwrap().label
     }
 
-    /// The outcome of the second call, after the first one was granted; `None` if the first cannot be granted. Both were
-    /// decided by untrusted text.
+    /// The outcome of the second call, after the first one was granted; `None` if the first cannot be granted. Both
+    /// were decided by untrusted text.
     fn after(first: (&str, &str), second: (&str, &str)) -> Option<Outcome> {
         let monitor = monitor();
         let label = label(&monitor, "untrusted");
@@ -333,5 +343,31 @@ ask "by night?" if:
         assert_eq!(outcome(&mut monitor, untrusted.join(&private)), Outcome::Confirm);
         monitor.push(TraceEntry::from(Message::new("news", "It rains."))).unwrap();
         assert_eq!(outcome(&mut monitor, untrusted), Outcome::Confirm);
+    }
+
+    /// A question may be answered for as long as every statement that asks allows.
+    #[test]
+    fn the_shortest_scope_of_the_statements_counts() {
+        let check = |scopes: [&str; 2], expected: GrantScope| {
+            let [require, ask] =
+                scopes.map(|scope| if scope.is_empty() { String::new() } else { format!(" grant {scope}") });
+            let policy = format!(
+                "lattice integrity: trusted < untrusted\nstore mail: written by send\n\
+                 require trusted{require} if:\n    (call: ToolCall) is tool:send\n\
+                 ask \"send it?\"{ask} if:\n    (call: ToolCall) is tool:send\n"
+            );
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(&policy).unwrap()));
+            let untrusted = label(&monitor, "untrusted");
+            let Verdict::Confirm(question) = judge(&mut monitor, ("send", "{}"), untrusted) else {
+                panic!("asked")
+            };
+            assert_eq!(question.grant_scope(), expected, "{scopes:?}");
+        };
+        check(["always", "always"], GrantScope::Always);
+        check(["always", "30 days"], GrantScope::Days(30));
+        check(["1 day", "30 days"], GrantScope::Days(1));
+        check(["always", "conversation"], GrantScope::Conversation);
+        check(["always", ""], GrantScope::Call);
+        check(["", "always"], GrantScope::Call);
     }
 }

@@ -1,5 +1,6 @@
-//! Labels events: with the labels that the policy declares, joined with those of the sources of the event (RTBAS,
-//! Algorithm 4). The monitor calls it for each event that is pushed and for each call that is examined.
+//! Labels events: with the labels that the policy declares, joined with the labels of the sources of the event, such as
+//! the call that an output answers (RTBAS, Algorithm 4). The monitor calls [`Monitor::label_and_append`] for each event
+//! that is pushed, and [`Monitor::label_call`] for each call that is examined.
 
 use super::{ApplicableStatements, CallDependency, EventFinding, Floors, Monitor, Reason, ReasonKind};
 use crate::builtin;
@@ -20,14 +21,17 @@ use super::regions::{event_frame, region_nodes, unstructured_texts};
 /// The label that one match of a label statement grants.
 struct LabelGrant {
     node: NodeId,
+    /// The name and the bytes of the captured part of the node's text, if the statement captures one.
     capture: Option<(String, std::ops::Range<usize>)>,
     label: PartialLabel,
+    /// The join of the labels of the regions that the statement has read for this match.
     read_label: Label,
     /// Whether the region depends on no argument of the call.
     is_independent: bool,
 }
 
-/// The grants of a statement, and whether a value that it needs was missing; or why it cannot be evaluated.
+/// The grants of a statement, and whether a value that the statement needs was missing; or the reason why the statement
+/// cannot be evaluated.
 type GrantResult = Result<(Vec<LabelGrant>, bool), EvalError>;
 
 /// The regions that a statement has read, and the join of their labels.
@@ -40,31 +44,33 @@ struct ReadSummary {
 /// The result of evaluating a label statement.
 #[derive(Default)]
 struct StatementMatches {
-    /// The labels that it grants.
+    /// The labels that the statement grants.
     grants: Vec<LabelGrant>,
-    /// The labels that may raise and not lower: what the statement would also grant if missing values were
-    /// `None`, and grants for which it has read more than the granted label.
+    /// The labels that may raise a region's label but not lower it: those that the statement would also grant if
+    /// missing values were `None`, and those for which it has read a region above the granted label.
     raising_grants: Vec<LabelGrant>,
-    /// The regions that the statement refers to, matched or not, and what its conditions have read. A region
-    /// to which the statement does not apply reveals that by the label that it has instead.
+    /// The regions that the statement refers to, matched or not, and what its conditions have read. All of these
+    /// regions carry the labels of what was read, since the label of each reveals whether the conditions hold.
     referenced: (Vec<NodeId>, ReadSummary),
-    /// The reason why it could not be evaluated.
+    /// The reason why the statement could not be evaluated.
     failed: Option<Reason>,
 }
 
 impl Monitor {
-    /// Labels a message, an output or a description and appends it.
+    /// Labels a message, an output or a description, and appends it at `place`. `view` is set for a message of a model
+    /// that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the event is
+    /// the outcome of a failed call, which no statement labels.
     ///
-    /// `base` is the label of a part that no statement mentions, and `floor` what every part carries at least: what the
-    /// model had seen, or the call and the stores that the tool has read. A statement can lower `base`, and never below
-    /// `floor`; a part that the policy declares independent of the arguments carries the decision to call in place of the
-    /// call.
+    /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: that of what
+    /// the model had seen, or that of the call and of the stores that the tool has read. A statement can lower `base`,
+    /// but not below `floor`. For a part that the policy declares independent of the arguments, the label of the
+    /// decision to call replaces that of the call in the floor.
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
         place: EventPosition,
         view: Option<Label>,
-        given: &Floors,
+        caller_floors: &Floors,
         is_failure: bool,
         fuel: &mut u64,
     ) -> (EventId, Vec<EventFinding>) {
@@ -139,7 +145,7 @@ impl Monitor {
             base = plan.space.top();
         }
         if is_failure && call.is_some() {
-            // There is no answer that statements could label; the given floors cover what it might have
+            // There is no answer that statements could label; the floors of the caller cover what it might have
             // contained.
             base = Label::BOTTOM;
         }
@@ -150,22 +156,22 @@ impl Monitor {
             document.keep_content_undivided();
         }
         if document.defect.is_some() {
-            let message = "the output looks like JSON or YAML, but parsers could read it differently; it is \
-                labelled as a whole";
+            let message = "the output looks like JSON or YAML, but parsers could read it differently; its \
+                parts are not labelled separately";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         if document.is_oversize {
-            let message = "the event has more parts than are labelled separately; it is labelled as a whole";
+            let message = "the event has too many parts to label them separately";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Log, message));
         }
         if document.twins_differ {
-            let message = "the text and the structured form of the answer differ; it is labelled as a whole";
+            let message = "the text and the `structuredContent` of the answer differ, so its parts are not labelled separately";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         let id = self.trace.append(entry, place, document, Status::Done, call, influence);
         self.trace.record_store_read(id, &reads);
         if let Some(event) = self.trace.event_mut(id) {
-            given.raise_blocks(&mut event.document);
+            caller_floors.raise_blocks(&mut event.document);
             event.document.origin.is_irregular = is_unsolicited;
         }
         if is_declared
@@ -187,24 +193,29 @@ impl Monitor {
             event.document.label_frame_by_content(&plan.space);
             event.document.join_twins();
             let independent_floor = independent_floor.unwrap_or(floor);
-            event.document.raise_outcome(&floor.join(&given.whole), &independent_floor.join(&given.whole));
-            event.document.origin.raised = floor.join(&of_any_answer.unwrap_or(given.whole));
+            event.document.raise_outcome(
+                &floor.join(&caller_floors.whole),
+                &independent_floor.join(&caller_floors.whole),
+            );
+            event.document.origin.raised = floor.join(&of_any_answer.unwrap_or(caller_floors.whole));
         }
         self.trace.update_labels(id, &seen);
         (id, reasons.into_iter().map(|reason| EventFinding { event: id, reason }).collect())
     }
 
-    /// Applies the label statements repeatedly, until no label was granted on the basis of a region that was
-    /// later labelled higher. Each round starts with such regions at the labels that they had reached.
+    /// Applies the label statements of an event in rounds, until a round raises no label on which a grant of that round
+    /// had relied. So the labels do not depend on the order of the statements. Each round begins with the unlabelled
+    /// event, raised to the labels that earlier rounds relied on; the grants of earlier rounds have no effect.
     ///
-    /// So the labels that a grant relies on do not depend on the order of statements. A grant that relied on
-    /// a label too early has no visible effect; whether there was one may depend on hidden text.
+    /// If there are more rounds than statements, the conditions of statements depend on each other's labels in a cycle,
+    /// and the event is labelled top.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call, from the function above, which has found all of it out"
     )]
-    /// Applies the label statements of an event until none raises a label that the condition of another has read: then
-    /// the labels are those that the conditions rely on. A cycle of such statements ends with the label top.
     fn apply_statements(
         &mut self,
         plan: &Plan,
@@ -215,14 +226,15 @@ impl Monitor {
         reasons: &mut Vec<Reason>,
         fuel: &mut u64,
     ) -> Result<(), EvalError> {
-        // Each round begins with the unlabelled event, with the labels raised that the last round has relied on.
         let Some(before) = self.trace.event(id).map(|event| event.document.clone()) else { return Ok(()) };
+        // Each round begins with the unlabelled event and the labels on which earlier rounds relied, so that the
+        // result does not depend on the order of the statements.
         for _ in 0..=applicable.labels.len() {
-            let mut found = Vec::new();
+            let mut round_reasons = Vec::new();
             let raised =
-                self.apply_statements_once(plan, id, applicable, tool, is_error, &mut found, fuel)?;
+                self.apply_statements_once(plan, id, applicable, tool, is_error, &mut round_reasons, fuel)?;
             if !raised {
-                reasons.append(&mut found);
+                reasons.append(&mut round_reasons);
                 return Ok(());
             }
             if let Some(event) = self.trace.event_mut(id) {
@@ -231,18 +243,19 @@ impl Monitor {
                 event.document.raise_nodes(&relied_on);
             }
         }
+        // There were more rounds than statements.
         if let Some(event) = self.trace.event_mut(id) {
             event.document.set_subtree(0, plan.space.top());
             event.document.origin.is_irregular = true;
         }
-        let message = "statements of the policy raise labels on which each other's conditions depend, in a \
-            cycle, so the event is labelled top";
+        let message = "the conditions of some statements depend on labels that these statements raise, in a cycle, so the event is labelled top";
         reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
         Ok(())
     }
 
-    /// Applies the label statements once: first those that read nothing, then the others in order. Returns
-    /// whether one raised a label that another had relied on.
+    /// Executes one round of [`apply_statements`](Self::apply_statements): applies each label statement once, first
+    /// those that read nothing, then the others in order. Returns whether a statement raised a label on which an
+    /// earlier grant had relied.
     #[expect(clippy::too_many_arguments, reason = "one call, from the function above")]
     fn apply_statements_once(
         &mut self,
@@ -259,49 +272,52 @@ impl Monitor {
         // The dimensions of statements that cannot be applied, since their pattern is ambiguous. They end at top.
         let mut closed = DimensionSet::NONE;
         let statements = || {
-            let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
-            statements.filter(|statement| !is_error || statement.mentions_error)
+            let statements = applicable.labels.iter();
+            let statements = statements.filter_map(|index| Some((*index, plan.labels.get(*index)?)));
+            statements.filter(|(_, statement)| !is_error || statement.mentions_error)
         };
         // First raise what is raised whatever the values are, so that no statement relies on the lower label.
-        for statement in statements() {
+        for (index, statement) in statements() {
             if self.ambiguity_reason(plan, &statement.query, tool).is_none()
                 && let Some(event) = self.trace.event_mut(id)
             {
-                let most = greatest_label(space, &statement.label);
+                let greatest = greatest_label(space, &statement.label);
                 for node in unstructured_texts(&event.document, statement) {
-                    event.document.raise_subtree(node, &most);
+                    event.document.raise_subtree(node, &greatest);
+                    event.document.mark_labelled_by(node, index);
                 }
             }
         }
-        for reading in [false, true] {
-            for statement in statements().filter(|s| s.reads == reading) {
+        for reads_regions in [false, true] {
+            for (index, statement) in statements().filter(|(_, s)| s.reads == reads_regions) {
                 let reason = if let Some(reason) = self.ambiguity_reason(plan, &statement.query, tool) {
                     // The statement may exist to raise what another statement lowers.
                     closed = closed.union(statement.label.dims);
                     Some(reason)
                 } else {
-                    let found = self.matches(plan, id, statement, fuel)?;
+                    let matches = self.matches(plan, id, statement, fuel)?;
                     let StatementMatches {
                         grants,
-                        raising_grants: unsure,
-                        referenced: (nodes, looked_at),
+                        raising_grants,
+                        referenced: (nodes, read_summary),
                         failed,
-                    } = found;
+                    } = matches;
                     if let Some(event) = self.trace.event_mut(id) {
                         for node in nodes {
-                            raised |= event.document.raise_subtree(node, &looked_at.label);
+                            raised |= event.document.raise_subtree(node, &read_summary.label);
                         }
                         // A grant that takes a missing value for `None`, or that has read too high a label,
                         // may raise and not lower.
-                        for grant in unsure {
+                        for grant in raising_grants {
                             raised |= event.document.raise_subtree(grant.node, &grant.label.label);
+                            event.document.mark_labelled_by(grant.node, index);
                         }
-                        // What is granted relies on what was read, and so does the decision not to grant it.
-                        for read in looked_at.reads.iter().filter(|read| read.event == id) {
+                        // A grant relies on the labels of the regions that were read, and so does the absence of one.
+                        for read in read_summary.reads.iter().filter(|read| read.event == id) {
                             event.document.mark_read(read.node, read.deep);
                         }
                     }
-                    raised |= self.grant(space, id, grants);
+                    raised |= self.grant(space, id, grants, index);
                     failed
                 };
                 if let Some(mut reason) = reason {
@@ -316,8 +332,9 @@ impl Monitor {
         Ok(raised)
     }
 
-    /// Returns the matches of a statement, and those that it would have if missing values were `None`. If it
-    /// cannot be evaluated, the result contains the reason.
+    /// Evaluates a label statement for an event. If a value is missing, evaluates it a second time with missing values
+    /// as `None`, for labels that can only raise. If it cannot be evaluated, the result contains the reason, and raises
+    /// the regions to which the statement refers to top in the statement's dimensions.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -328,63 +345,70 @@ impl Monitor {
         statement: &LabelStatement,
         fuel: &mut u64,
     ) -> Result<StatementMatches, EvalError> {
-        let saved_roster = (!statement.label.computed.is_empty()).then(|| self.roster.clone());
+        let saved_names = (!statement.label.computed.is_empty()).then(|| self.name_table.clone());
         let mut matches = StatementMatches::default();
         let mut too_high = Vec::new();
         let space = &plan.space;
-        let (mut found, mut looked_at) =
+        let (mut result, mut read_summary) =
             self.grants(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
-        if let Ok((_, true)) = found {
-            let (more, also) = self.grants(plan, id, statement, MissingValueMode::IsNone, fuel)?;
-            looked_at.label = looked_at.label.join(&also.label);
-            looked_at.reads.extend(also.reads);
-            match more {
+        if let Ok((_, true)) = result {
+            let (result_with_none, reads_with_none) =
+                self.grants(plan, id, statement, MissingValueMode::IsNone, fuel)?;
+            read_summary.label = read_summary.label.join(&reads_with_none.label);
+            read_summary.reads.extend(reads_with_none.reads);
+            match result_with_none {
                 Ok((grants, _)) => matches.raising_grants = grants,
-                Err(problem) => found = Err(problem),
+                Err(problem) => result = Err(problem),
             }
         }
-        match found {
+        match result {
             Ok((grants, _)) => {
                 matches.raising_grants.retain(|grant| {
                     !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
                 });
                 // A statement that reads more than the label it grants lowers nothing. It still raises, which
                 // may be its purpose, and the region carries what was read in any case.
-                let is_fair = |grant: &LabelGrant| {
+                let reads_within_grant = |grant: &LabelGrant| {
                     space
                         .exceeded_dimensions(&grant.read_label, &grant.label.label, grant.label.dims)
                         .is_empty()
                 };
-                let (fair, unfair): (Vec<LabelGrant>, Vec<LabelGrant>) =
-                    grants.into_iter().partition(is_fair);
-                matches.grants = fair;
-                too_high = unfair;
+                let (granted, excessive): (Vec<LabelGrant>, Vec<LabelGrant>) =
+                    grants.into_iter().partition(reads_within_grant);
+                matches.grants = granted;
+                too_high = excessive;
             }
             Err(problem) => {
                 // The statement may exist to raise what another statement lowers.
-                looked_at.label = looked_at.label.join(&space.restrict(&space.top(), statement.label.dims));
+                read_summary.label =
+                    read_summary.label.join(&space.restrict(&space.top(), statement.label.dims));
                 matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
             }
         }
-        if let (Some(roster), true) =
-            (saved_roster, matches.grants.is_empty() && matches.raising_grants.is_empty())
+        if let (Some(name_table), true) =
+            (saved_names, matches.grants.is_empty() && matches.raising_grants.is_empty())
         {
-            // Names in labels that are not granted take no slots.
-            self.roster = roster;
+            // Names in labels that are not granted take no place in the name table.
+            self.name_table = name_table;
         }
         // The raised label does not depend on what the statement was not permitted to read.
         let label =
             PartialLabel { dims: statement.label.dims, label: greatest_label(space, &statement.label) };
         matches.raising_grants.extend(too_high.into_iter().map(|grant| LabelGrant { label, ..grant }));
-        let nodes = match looked_at.label {
+        let nodes = match read_summary.label {
             Label::BOTTOM => Vec::new(),
             _ => self.referenced_regions(plan, id, statement, fuel)?,
         };
-        matches.referenced = (nodes, looked_at);
+        matches.referenced = (nodes, read_summary);
         Ok(matches)
     }
 
-    /// Returns the regions that a statement would label if all its conditions held.
+    /// Returns the regions that a statement would label if all its conditions held: evaluates only the steps of its
+    /// query that enumerate items and events, and no tests. The caller joins the labels of what the tests have read
+    /// into these regions, since the presence or absence of a label reveals the result of the tests.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
     fn referenced_regions(
         &self,
         plan: &Plan,
@@ -394,18 +418,19 @@ impl Monitor {
     ) -> Result<Vec<NodeId>, EvalError> {
         let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, MissingValueMode::IsNone)
             .with_inputs(&self.parameters, &self.answers);
+        // A missing value does not rule a region out.
         evaluator.doubt_restricts = true;
-        // The value of a name matters only if a domain needs it.
+        // A name that a condition defines matters only if the values of a variable are computed from it.
         let needed_by_domains = statement.query.ops.iter().fold(0, |needs, op| match op {
             SearchOp::Each(_, _, domain) => needs | domain.required_slots(),
             _ => needs,
         });
-        let leads = |op: &&SearchOp| match op {
+        let enumerates = |op: &&SearchOp| match op {
             SearchOp::Test(_) => false,
             SearchOp::Let(slot, _) => CompiledExpr::Slot(*slot).required_slots() & needed_by_domains != 0,
             SearchOp::Each(..) | SearchOp::Events(..) => true,
         };
-        let ops: Vec<SearchOp> = statement.query.ops.iter().filter(leads).cloned().collect();
+        let ops: Vec<SearchOp> = statement.query.ops.iter().filter(enumerates).cloned().collect();
         let mut nodes = Vec::new();
         let mut frame = event_frame(&statement.query, id);
         let result = evaluator.solve(&ops, &mut frame, &mut |evaluator, frame| {
@@ -423,10 +448,11 @@ impl Monitor {
         Ok(nodes)
     }
 
-    /// Returns a reason against the statement if one of its patterns has become ambiguous.
+    /// Returns the reason that a statement with this query grants nothing, if one of its patterns matches tools of
+    /// two servers; otherwise `None`.
     ///
-    /// A tool that has not run yet counts for its own call only: a name that the model invents is not an
-    /// offer of a server.
+    /// `tool` is the tool of the event. If it has neither been declared nor run, it counts for this event only: a name
+    /// that the model invents does not show that a server offers the tool.
     pub(super) fn ambiguity_reason(
         &self,
         plan: &Plan,
@@ -442,7 +468,11 @@ impl Monitor {
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
-    /// Returns what the statement grants, whether a value that it needs was missing, and what it has read.
+    /// Evaluates a label statement once, in one mode of missing values. Returns the labels that it grants, whether a
+    /// value that it needs was missing, and a summary of what it has read.
+    ///
+    /// # Errors
+    /// If the fuel is spent. Any other error is part of the result.
     fn grants(
         &mut self,
         plan: &Plan,
@@ -451,9 +481,10 @@ impl Monitor {
         missing: MissingValueMode,
         fuel: &mut u64,
     ) -> Result<(GrantResult, ReadSummary), EvalError> {
-        let Self { trace, roster, parameters, answers, .. } = self;
+        let Self { trace, name_table, parameters, answers, .. } = self;
         let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
+        // From here on, the evaluator also remembers what conditions have read that did not hold.
         evaluator.touched = Some(Label::BOTTOM);
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
@@ -463,7 +494,7 @@ impl Monitor {
             let label = compute_label(
                 evaluator,
                 &plan.space,
-                roster,
+                name_table,
                 &statement.label,
                 frame,
                 ComputedLabelUse::Data,
@@ -494,19 +525,21 @@ impl Monitor {
             Ok(false)
         });
         let label = evaluator.touched.unwrap_or(plan.space.top());
-        let (missed, looked_at) = (evaluator.missed, ReadSummary { reads: evaluator.forgotten, label });
+        let (missed, read_summary) = (evaluator.missed, ReadSummary { reads: evaluator.forgotten, label });
         match result {
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
-            result => Ok((result.map(|_| (grants, missed)), looked_at)),
+            result => Ok((result.map(|_| (grants, missed)), read_summary)),
         }
     }
 
-    /// Applies grants. Returns whether that raised a label that an earlier grant had relied on.
-    fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<LabelGrant>) -> bool {
+    /// Applies the labels that one `label` statement, given by its index in the policy, grants to regions of an event, and
+    /// creates the regions that it captures; a statement has one capture. Returns whether a label was raised that the
+    /// conditions of an earlier statement had read, so that the caller must apply the statements again.
+    fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<LabelGrant>, statement: usize) -> bool {
         let Some(event) = self.trace.event_mut(id) else { return false };
         let mut raised = false;
-        // Captured parts shift the nodes after them, so all captures of a statement are made at once. Several grants may
-        // name the same part.
+        // Captured parts shift the nodes after them, so all captures of a statement are made at once. Several grants
+        // may name the same part.
         grants.sort_by_key(|grant| grant.node);
         let name = grants.iter().find_map(|grant| grant.capture.as_ref()).map(|(name, _)| name.clone());
         let nodes: Vec<NodeId> = match name {
@@ -523,9 +556,11 @@ impl Monitor {
         };
         for (grant, node) in grants.iter().zip(nodes) {
             raised |= event.document.declare(space, node, &grant.label);
+            event.document.mark_labelled_by(node, statement);
             // In the other dimensions, the choice of the label reveals what was read.
-            let rest = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
-            raised |= event.document.raise_subtree(node, &rest);
+            let read_elsewhere = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
+            raised |= event.document.raise_subtree(node, &read_elsewhere);
+            // The policy declares that the region depends on no argument of the call.
             if grant.is_independent {
                 event.document.mark_independent(node);
             }
@@ -533,13 +568,15 @@ impl Monitor {
         raised
     }
 
-    /// Returns the document of a call, labelled by what its parts depend on.
+    /// Returns the document of a call. Its decision and each argument carry the labels of the regions on which they
+    /// depend by `attribution`; `seen` is the label of everything that the agent had seen.
     pub(super) fn label_call(&self, entry: &TraceEntry, attribution: &Attribution, seen: &Label) -> Document {
         let join = |start: Label, regions: &[(EventId, NodeId)]| {
             regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
                 // The label of a region covers everything in it: a field may carry more than the row around
                 // it.
+                // A region that does not exist counts as everything that the agent had seen.
                 let found = document.filter(|document| document.node(*node).is_some());
                 label.join(&found.map_or(*seen, |document| document.label_of(*node)))
             })

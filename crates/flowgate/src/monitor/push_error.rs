@@ -1,4 +1,4 @@
-//! Defines the reasons why an event cannot be appended to a session.
+//! Defines [`PushError`], the reason why an event cannot be appended to a session.
 
 use std::fmt;
 

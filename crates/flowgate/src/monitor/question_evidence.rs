@@ -1,8 +1,9 @@
-//! Lists evidence for and against the untrusted values of a call that a person is asked about: the user wrote the value, a
-//! trusted answer contains it, it differs in one character from one that is trusted, or only an untrusted text contains it.
+//! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run: the user wrote
+//! the value, a trusted tool output contains it, it differs in one character from a trusted value, or only an untrusted
+//! output contains it.
 //!
-//! Each sentence states where a text was found, and gives no verdict. Invariant: the evidence depends on regions alone whose labels
-//! flow to the label of the verdict, which the question carries.
+//! Each sentence states where a value was found, and gives no verdict. Invariant: the evidence depends only on regions
+//! whose labels flow to the label of the question.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ const MAX_VALUES: usize = 8;
 const LENGTHS: std::ops::RangeInclusive<usize> = 2..=200;
 /// The most bytes that are searched for one question, with [`NODE_COST`] for each region.
 const MAX_SEARCHED: usize = 1 << 20;
-/// The cost of a region besides its text, in bytes.
+/// The cost of a region in addition to its text, in bytes.
 const NODE_COST: usize = 32;
 /// The least characters of a value that is compared with similar ones.
 const LEAST_SIMILAR: usize = 5;
@@ -38,8 +39,9 @@ struct Occurrences {
 }
 
 impl Monitor {
-    /// Returns evidence about the values of a question's call that untrusted text may have chosen, one sentence for each value, and
-    /// what was left out. Content, such as the body of a mail, is left out.
+    /// Returns evidence about the values of a question's call that untrusted text may have chosen: one sentence for
+    /// each value, and one for the number of values that were not searched for. Arguments with the role of content,
+    /// such as the body of a mail, are ignored.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
         let Some(call) = question.call() else { return Vec::new() };
         let Ok(arguments) = &call.arguments else { return Vec::new() };
@@ -59,18 +61,22 @@ impl Monitor {
                 }
             }
         }
-        let (found, is_complete) = self.occurrences(&values, &question.judgement().decided);
-        let mut evidence: Vec<String> =
-            values.iter().zip(found).map(|(value, found)| found.sentence(value, is_complete)).collect();
+        let (occurrences, is_complete) = self.occurrences(&values, &question.judgement().decided);
+        let mut evidence: Vec<String> = values
+            .iter()
+            .zip(occurrences)
+            .map(|(value, occurrences)| occurrences.sentence(value, is_complete))
+            .collect();
         if left_out > 0 {
             evidence.push(format!("{left_out} of the values were not searched for."));
         }
         evidence
     }
 
-    /// Searches the regions that flow to `visible` for each value. Returns whether all of them were searched.
+    /// Searches the regions that flow to `visible` for each value. Returns the occurrences of each value, in the order
+    /// of `values`, and whether all of these regions were searched before the budget was spent.
     fn occurrences(&self, values: &[String], visible: &Label) -> (Vec<Occurrences>, bool) {
-        let mut found: Vec<Occurrences> = values.iter().map(|_| Occurrences::default()).collect();
+        let mut occurrences: Vec<Occurrences> = values.iter().map(|_| Occurrences::default()).collect();
         let mut budget = MAX_SEARCHED;
         for event in self.trace().events() {
             let document = &event.document;
@@ -89,20 +95,22 @@ impl Monitor {
                     _ => None,
                 };
                 let cost = NODE_COST + text.as_ref().map_or(0, |text| text.len());
-                let Some(rest_of_budget) = budget.checked_sub(cost) else { return (found, false) };
+                let Some(rest_of_budget) = budget.checked_sub(cost) else { return (occurrences, false) };
                 budget = rest_of_budget;
                 if let Some(text) = text {
-                    for (value, found) in values.iter().zip(&mut found) {
-                        self.compare_text(event, next, &text, value, found);
+                    for (value, occurrences) in values.iter().zip(&mut occurrences) {
+                        self.compare_text(event, next, &text, value, occurrences);
                     }
                 }
                 next += 1;
             }
         }
-        (found, true)
+        (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` where the value occurs.
+    /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a message of the
+    /// user or an untrusted output, the text may contain the value as a word; in a trusted output, it must be equal or
+    /// similar.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut Occurrences) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
@@ -128,7 +136,7 @@ impl Monitor {
 }
 
 impl Occurrences {
-    /// Returns the sentence about a value; `is_complete` states whether all texts were searched.
+    /// Returns the sentence that states where a value was found; `is_complete` states whether all texts were searched.
     fn sentence(self, value: &str, is_complete: bool) -> String {
         let mut clauses: Vec<String> = Vec::new();
         if self.is_in_user_words {
@@ -153,14 +161,14 @@ impl Occurrences {
     }
 }
 
-/// Returns the argument that a reason is about, if it exceeds a requirement on integrity.
+/// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity.
 fn untrusted_argument(reason: &Reason) -> Option<&str> {
     let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))
 }
 
-/// Returns the texts and numbers in a value.
+/// Returns the texts and numbers in a value, at any depth.
 fn texts_of(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
@@ -180,8 +188,8 @@ fn contains_words(text: &str, value: &str) -> bool {
     })
 }
 
-/// Returns whether a word continues with these characters: with a letter or a digit, at once or behind a sign that addresses and paths
-/// contain.
+/// Returns whether these characters, which adjoin a value, belong to the same word: they begin with a letter or a
+/// digit, or with a sign that addresses and paths contain and then a letter or a digit.
 fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
     let next = characters.next();
     let is_joined = next.is_some_and(|c| ".-_@+/:#%&=?~".contains(c));
@@ -189,8 +197,10 @@ fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
         || (is_joined && characters.next().is_some_and(char::is_alphanumeric))
 }
 
-/// Returns whether two texts differ in exactly one character: one is replaced, added or left out. Upper and lower case are equal.
+/// Returns whether two texts differ in exactly one character, which is replaced, added or removed. Ignores case. Short
+/// texts are never similar.
 fn is_similar(one: &str, other: &str) -> bool {
+    // A text is cut to two characters more than a value may have, which still shows that it is too long.
     let characters =
         |text: &str| text.chars().take(LENGTHS.end() + 2).flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (one, other) = (characters(one), characters(other));

@@ -1,8 +1,8 @@
 //! Words the question to a person whether a call may run: what the call would do, who may have chosen it, and what it
 //! would disclose.
 //!
-//! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain values of
-//! arguments, and so carry the label of the question.
+//! The words follow from the [roles](ArgumentRole) of the arguments and from the reasons of the verdict. They contain
+//! values of arguments, and so carry the label of the question.
 
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ use crate::trace::Call;
 const QUOTED: usize = 80;
 
 impl Question {
-    /// Returns a few sentences for the person who decides: what the call would do, who may have chosen it, and what it would
-    /// disclose. They quote arguments.
+    /// Returns a few sentences for the person who decides: what the call would do, which text may have chosen its
+    /// values, what it would disclose, and the messages of rules that ask. They quote arguments.
     pub fn summary(&self, policy: &Policy) -> String {
         let Some(call) = self.call() else { return String::new() };
         let reasons = &self.judgement().reasons;
@@ -28,7 +28,8 @@ impl Question {
     }
 }
 
-/// Says what the call does, by the roles of its arguments.
+/// Returns a sentence that says what the call does, by the roles of its arguments, in the order of the roles; `None`
+/// if no argument has a role that the sentence names, or if the arguments are invalid.
 fn effects(policy: &Policy, call: &Call) -> Option<String> {
     let arguments = call.arguments.as_ref().ok()?;
     let mut clauses: Vec<(ArgumentRole, String)> = Vec::new();
@@ -53,8 +54,10 @@ fn effects(policy: &Policy, call: &Call) -> Option<String> {
     Some(format!("This call of {} {}.", call.tool, enumerate(&clauses)?))
 }
 
-/// Says what text of low integrity may have chosen.
+/// Returns a sentence that says which parts of the call text of low integrity may have chosen; `None` if no reason is
+/// about integrity.
 fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
+    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let is_about_integrity =
         |reason: &&Reason| reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     let reasons: Vec<&Reason> =
@@ -72,7 +75,8 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
     })
 }
 
-/// Says what confidential text the call passes on.
+/// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts; `None` if
+/// there is no such text.
 fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
     let reasons: Vec<&Reason> =
         reasons.iter().filter(|reason| is_excess(reason) && !reason.categories.is_empty()).collect();
@@ -84,17 +88,18 @@ fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<Strin
     Some(format!("It would disclose what is {labels}, by {}.", enumerate(&parts)?))
 }
 
-/// Whether a reason says that a part of the call exceeds a requirement.
+/// Returns whether a reason says that a part of the call exceeds a requirement.
 fn is_excess(reason: &Reason) -> bool {
     matches!(reason.kind, ReasonKind::Requirement | ReasonKind::Undeclared)
 }
 
-/// Whether a reason is about the decision to make the call, and not about an argument.
+/// Returns whether a reason is about the decision to make the call, and not about an argument.
 fn is_about_decision(reason: &Reason) -> bool {
     reason.part.as_deref().is_some_and(|part| argument_of(part).is_none())
 }
 
-/// Returns the argument that a reason is about, in words.
+/// Returns the words for the argument that a reason is about: its role and its name. `None` if the reason is not about
+/// an argument.
 fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String> {
     let argument = argument_of(reason.part.as_deref()?)?;
     let name = argument.split(['.', '[']).next().unwrap_or(argument);
@@ -105,13 +110,14 @@ fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String
     })
 }
 
-/// Returns the path of an argument within the arguments, if a part is one: `to`, or `["odd name"]`.
+/// Returns the path of an argument within the arguments, such as `to` or `["odd name"]`, if the part of a reason is an
+/// argument.
 fn argument_of(part: &str) -> Option<&str> {
     let path = part.strip_prefix("arguments")?;
     path.strip_prefix('.').or_else(|| path.starts_with('[').then_some(path))
 }
 
-/// Quotes the beginning of a value, and says how long it is if that is not all of it.
+/// Returns a value on one line; of a value longer than [`QUOTED`], only the beginning and the length.
 fn quote(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(QUOTED) {
@@ -137,14 +143,15 @@ fn enumerate(phrases: &[String]) -> Option<String> {
     }
 }
 
+/// Returns the phrases without repetitions, each at its first position.
 fn distinct(phrases: impl Iterator<Item = String>) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+    let mut distinct: Vec<String> = Vec::new();
     for phrase in phrases {
-        if !found.contains(&phrase) {
-            found.push(phrase);
+        if !distinct.contains(&phrase) {
+            distinct.push(phrase);
         }
     }
-    found
+    distinct
 }
 
 #[cfg(test)]

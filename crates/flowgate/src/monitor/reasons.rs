@@ -1,4 +1,5 @@
-//! Turns matches of a policy's rules into the reasons of verdicts.
+//! Turns matches of a policy's rules into reasons: of verdicts for calls, and of findings for other events. The monitor
+//! calls it for each event and each call.
 
 use super::{Monitor, Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Value};
@@ -11,13 +12,13 @@ use crate::trace::EventId;
 const MAX_MATCHES: usize = 100;
 
 impl Monitor {
-    /// Returns a reason for each match of a rule that the event completes. A rule that cannot be evaluated
-    /// denies, unless it only logs.
+    /// Returns a reason for each match of a rule that the event completes. A rule that cannot be evaluated denies,
+    /// unless it only logs. A rule that exempts tools of two servers by one pattern denies as well.
     pub(super) fn match_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let mut reasons = self.ambiguous_exemptions(plan, id);
-        let mut report = ReasonCollector { plan, id, reasons: Vec::new(), found: Vec::new() };
+        let mut report = ReasonCollector { plan, id, reasons: Vec::new(), match_counts: Vec::new() };
         let context =
             RuleContext { plan, trace: &self.trace, parameters: &self.parameters, answers: &self.answers };
         self.rules.match_event(context, id, RuleSelection::All, fuel, &mut report);
@@ -25,19 +26,20 @@ impl Monitor {
         reasons
     }
 
-    /// Returns a denial for each rule that would exempt the event's tool by a name that two servers offer.
+    /// Returns a reason to deny for each rule that exempts the tool of the call `id` by a pattern that matches tools of
+    /// two servers: the exemption would hold for the wrong server as well.
     fn ambiguous_exemptions(&self, plan: &Plan, id: EventId) -> Vec<Reason> {
         let Some(tool) = self.trace.event(id).and_then(|event| event.tool()) else { return Vec::new() };
         let rules = plan.dispatch.exempting.iter().filter_map(|index| plan.rules.get(*index));
         let mut reasons = Vec::new();
         for rule in rules {
-            let spared = rule.exempting.iter().find(|pattern| {
-                plan.patterns.get(pattern.0).is_some_and(|known| known.matches(tool))
+            let ambiguous = rule.exempting.iter().find(|pattern| {
+                plan.patterns.get(pattern.0).is_some_and(|pattern| pattern.matches(tool))
                     && self.servers.is_ambiguous_for(&plan.patterns, **pattern, Some(tool))
             });
-            if let Some(pattern) = spared.and_then(|pattern| plan.patterns.get(pattern.0)) {
+            if let Some(pattern) = ambiguous.and_then(|pattern| plan.patterns.get(pattern.0)) {
                 let message = format!(
-                    "`{pattern}` matches tools of two servers, so the rule exempts none; name the server"
+                    "`{pattern}` matches tools of two servers, so the rule exempts no tool; name the server"
                 );
                 let mut reason = Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message);
                 reason.statement = Some(rule.span.clone());
@@ -48,16 +50,19 @@ impl Monitor {
     }
 }
 
+/// Collects the reasons from the rules that are matched against one event.
 struct ReasonCollector<'a> {
     plan: &'a Plan,
+    /// The event.
     id: EventId,
     reasons: Vec<Reason>,
-    /// The number of matches of each rule that has any.
-    found: Vec<(usize, usize)>,
+    /// The index of each rule that has matched, with the number of its matches.
+    match_counts: Vec<(usize, usize)>,
 }
 
 impl MatchReceiver for ReasonCollector<'_> {
-    /// Adds the reason of a match. Returns true if the rule has so many matches that the search ends.
+    /// Adds the reason of a match. Returns whether the search for matches of this rule ends: after [`MAX_MATCHES`],
+    /// which denies unless the rule only logs. `frame` contains the values of the rule's variables.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -68,13 +73,16 @@ impl MatchReceiver for ReasonCollector<'_> {
         let mut reason = Reason::new(ReasonKind::Rule, rule.action, message(evaluator, rule, frame)?);
         reason.statement = Some(rule.span.clone());
         reason.events = events(rule, frame);
-        // Other events would be other reasons.
-        reason.is_grantable = rule.is_grantable && reason.events.iter().all(|event| *event == self.id);
-        self.reasons.push(reason);
-        if self.found.last().is_none_or(|(last, _)| *last != index) {
-            self.found.push((index, 0));
+        // A match with other events is about these events too, so an approval of it cannot hold for a later call.
+        if reason.events.iter().all(|event| *event == self.id) {
+            reason.grant_scope = rule.grant_scope;
         }
-        let Some((_, count)) = self.found.last_mut() else { return Ok(true) };
+        self.reasons.push(reason);
+        // The matches of one rule arrive one after the other.
+        if self.match_counts.last().is_none_or(|(last, _)| *last != index) {
+            self.match_counts.push((index, 0));
+        }
+        let Some((_, count)) = self.match_counts.last_mut() else { return Ok(true) };
         *count += 1;
         if *count == MAX_MATCHES && rule.action != Action::Log {
             // A person cannot approve matches that are not listed.
@@ -87,7 +95,7 @@ impl MatchReceiver for ReasonCollector<'_> {
         Ok(*count >= MAX_MATCHES)
     }
 
-    /// Adds the reason that a rule cannot be evaluated, which denies unless the rule only logs.
+    /// Adds the reason that a rule cannot be evaluated. It denies, unless the rule only logs and fuel is left.
     fn receive_failure(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
         // A rule that only logs stops nothing, even if it fails. Spent fuel always denies, since it leaves
@@ -105,7 +113,11 @@ impl MatchReceiver for ReasonCollector<'_> {
     }
 }
 
-/// Returns the message of the rule: the first argument of its violation.
+/// Returns the message of a match: the first argument of the rule's violation, evaluated for the match, or a fixed
+/// message if it is absent or cannot be evaluated.
+///
+/// # Errors
+/// If the fuel is spent.
 fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<String, EvalError> {
     let Some(first) = rule.args.first() else { return Ok("a rule matches".to_owned()) };
     let value =
@@ -117,7 +129,8 @@ fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<
     Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))
 }
 
-/// Returns the events that a match binds to the variables of the rule itself, without those of its blocks.
+/// Returns the events that a match binds to the variables of the rule itself, without those of its blocks, which are
+/// only counted.
 fn events(rule: &Rule, frame: &Frame) -> Vec<EventId> {
     let mut events: Vec<EventId> = rule
         .events

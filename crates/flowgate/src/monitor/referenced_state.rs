@@ -31,8 +31,8 @@ struct ArgumentValues {
 }
 
 impl Monitor {
-    /// Returns the stores to whose state a call refers, among those that it touches, with the writes of other
-    /// sessions.
+    /// Returns the stores that a call touches and to whose state it refers, each with the number of writes of other
+    /// sessions. A call without valid arguments, or with too many values, refers to every store that it touches.
     pub(super) fn referenced_versions(&self, call: &Call, access: &StoreAccess) -> StoreVersions {
         let values = call
             .arguments
@@ -48,7 +48,7 @@ impl Monitor {
         self.stores.versions_of_others(&touched)
     }
 
-    /// Returns whether one of the values occurs in what this session has read from a store.
+    /// Returns whether one of the values occurs in an output of a call of this session that reads the store.
     fn was_read(&self, store: usize, values: &ArgumentValues) -> bool {
         if values.all.is_empty() {
             return false;
@@ -83,6 +83,7 @@ impl ArgumentValues {
                     pending.extend(object.values());
                     continue;
                 }
+                // These values occur in almost every output, so they identify nothing.
                 Value::Null | Value::Bool(_) => continue,
             };
             if !text_of_value.is_empty() {
@@ -92,6 +93,7 @@ impl ArgumentValues {
                 return None;
             }
         }
+        // Such a value is probably an id, so it is also recognised within a longer text that was read.
         let is_identifier = |value: &&String| {
             value.len() <= MAX_IDENTIFIER
                 && value.chars().any(|c| c.is_ascii_digit())
@@ -101,6 +103,8 @@ impl ArgumentValues {
         Some(values)
     }
 
+    /// Returns whether a value that was read equals one of the arguments, or is a text that contains one of the
+    /// identifiers.
     fn occur_in(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => {
@@ -282,8 +286,8 @@ require untrusted if:
         }
     }
 
-    /// A write of another session to a store that this policy does not know may have been to any store: a question that refers to
-    /// one is stale, and later sessions learn of the write.
+    /// A write of another session to a store that this policy does not know may have been to any store: a question that
+    /// refers to one is stale, and later sessions learn of the write.
     #[test]
     fn a_write_to_an_unknown_store_makes_questions_stale() {
         let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());

@@ -1,26 +1,29 @@
-//! Finds the nodes of an event's value that a statement of the policy refers to, such as `out.content[*].note`.
+//! Finds the nodes of an event's value that a statement of the policy refers to, such as `out.content[*].note`. The
+//! modules that label events and judge calls use it to apply a statement to these nodes.
 
 use crate::eval::{Frame, Value};
 use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, TargetPath, TargetStep};
 use crate::trace::{Document, EventId, NodeContent, NodeId, Path, PathStep, Trace};
 
-/// Returns the path from the event to the region that a statement labels: to the rows, and from there to the region.
-/// `None` if the rows are computed.
+/// Returns the path from the event to the region that a statement labels. If the statement iterates over rows, the
+/// path leads to the rows, through each of them, and on to the region. `None` if the rows are a computed value. Slot
+/// 0 of a query is the event; any other root is a variable that ranges over rows.
 pub(super) fn statement_path(statement: &LabelStatement) -> Option<Vec<TargetStep>> {
     let variables = &statement.query.variables;
     let mut root = statement.target.root;
-    let mut ways: Vec<Vec<TargetStep>> = vec![statement.target.steps.clone()];
+    let mut partial_paths: Vec<Vec<TargetStep>> = vec![statement.target.steps.clone()];
     while root != 0 {
         let domain = variables.iter().find(|variable| variable.slot == root).and_then(|v| v.domain.as_ref());
-        let (next, way) = domain.and_then(domain_path)?;
-        ways.push(vec![TargetStep::Each]);
-        ways.push(way);
+        let (next, path_to_rows) = domain.and_then(domain_path)?;
+        partial_paths.push(vec![TargetStep::Each]);
+        partial_paths.push(path_to_rows);
         root = next;
     }
-    Some(ways.into_iter().rev().flatten().collect())
+    Some(partial_paths.into_iter().rev().flatten().collect())
 }
 
-/// Whether a statement labels a part of the region at `path`, so that it matters in which form the region is.
+/// Returns whether a statement labels a part of the region at `path`, so that its effect depends on how the region is
+/// divided. True if the path of the statement is unknown.
 pub(super) fn labels_parts_of(statement: &LabelStatement, path: &Path) -> bool {
     let Some(steps) = statement_path(statement) else { return true };
     let matches = |(step, at): (&TargetStep, &PathStep)| match (step, at) {
@@ -33,8 +36,9 @@ pub(super) fn labels_parts_of(statement: &LabelStatement, path: &Path) -> bool {
     goes_below && steps.iter().zip(&path.0).all(matches)
 }
 
-/// Returns the texts where the statement expects structure, such as a declared list that cannot be read as
-/// one. It is unknown which part of the text the statement refers to, so it applies to all of it.
+/// Returns the texts at which the statement expects a list or a map, such as a text that cannot be read as the list
+/// that the policy declares. It is unknown to which part of such a text the statement refers, so the caller applies it
+/// to the whole text. The whole event is returned if it was not divided, or if the path of the statement is unknown.
 pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
     let Some(steps) = statement_path(statement) else { return vec![0] };
     let is_text = |node: NodeId| {
@@ -42,19 +46,19 @@ pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement
             .node(node)
             .is_some_and(|node| matches!(&node.content, NodeContent::Scalar(value) if !value.is_null()))
     };
-    let (mut nodes, mut found) = (vec![0], Vec::new());
+    let (mut nodes, mut texts) = (vec![0], Vec::new());
     for step in &steps {
-        found.extend(nodes.iter().copied().filter(|node| is_text(*node)));
+        texts.extend(nodes.iter().copied().filter(|node| is_text(*node)));
         nodes = nodes.iter().flat_map(|node| child_nodes(document, *node, step)).collect();
     }
     // An output whose text and structured form differ, or that is too large, was not divided either.
     if steps.len() > 1 && (document.twins_differ || document.is_oversize) {
-        found.push(0);
+        texts.push(0);
     }
-    found
+    texts
 }
 
-/// Returns the slot and the path of `row.a.b`.
+/// Returns the variable slot and the path of a domain such as `row.a.b`; `None` if the domain is another expression.
 fn domain_path(domain: &CompiledExpr) -> Option<(usize, Vec<TargetStep>)> {
     match domain {
         CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),
@@ -76,7 +80,7 @@ fn child_nodes(document: &Document, node: NodeId, step: &TargetStep) -> Vec<Node
     }
 }
 
-/// Returns a frame with the event in slot 0.
+/// Returns a frame for a query about one event: the event is in slot 0, and all other variables are unset.
 pub(super) fn event_frame(query: &CompiledQuery, id: EventId) -> Frame {
     let mut frame = vec![Value::Absent; query.slots.max(1)];
     if let Some(first) = frame.first_mut() {
@@ -85,7 +89,8 @@ pub(super) fn event_frame(query: &CompiledQuery, id: EventId) -> Frame {
     frame
 }
 
-/// Returns the nodes of the event `of` that a target refers to.
+/// Returns the nodes of the event `of` that a target refers to, under the assignment `frame` of values to variables.
+/// Empty if the target is in another event.
 pub(super) fn region_nodes(trace: &Trace, target: &TargetPath, frame: &Frame, of: EventId) -> Vec<NodeId> {
     let (event, root) = match frame.get(target.root) {
         Some(Value::Event(event)) => (*event, 0),

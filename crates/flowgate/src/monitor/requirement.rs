@@ -6,7 +6,8 @@
 //! also bounds the decision. `payload` exempts an argument from integrity, and from nothing else. `consent`
 //! exempts an argument from confidentiality, if nothing untrusted influenced the call (robust
 //! declassification: an attacker who could choose the destination, or what is released, could otherwise
-//! exploit the consent).
+//! exploit the consent). `endorse` lowers the integrity label of an argument before the comparison.
+//! [`super::call_examination`] calls [`Monitor::endorse`] and [`Monitor::check_requirements`] for each call.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,7 +20,7 @@ use crate::builtin;
 use crate::eval::{EvalError, Evaluator, Frame, MissingValueMode};
 use crate::label::{ComputedLabelUse, DimensionSet, Label, PartialLabel, Space};
 use crate::policy::plan::{CompiledQuery, Plan};
-use crate::policy::{Action, Span};
+use crate::policy::{Action, GrantScope, Span};
 use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, TraceEntry};
 
 /// The maximum number of reasons that are reported against one call.
@@ -30,7 +31,9 @@ pub(crate) const MAX_ENDORSED_ITEMS: usize = 16;
 
 /// The result of comparing a call with its requirements.
 pub(super) struct RequirementOutcome {
+    /// The reasons against the call.
     pub(super) reasons: Vec<Reason>,
+    /// Whether the policy lets everything flow into the tool.
     pub(super) is_harmless: bool,
     /// The excesses that standing consent covers.
     pub(super) consented: Vec<Reason>,
@@ -43,16 +46,17 @@ struct ConsentedArgument {
     span: Span,
 }
 
-/// One upper bound.
+/// One upper bound on the labels of a call: a match of a `require` statement.
 struct UpperBound {
     label: PartialLabel,
     span: Span,
     /// Whether it bounds everything that the agent has seen, besides what the decision is attributed to.
     is_strict: bool,
     /// Whether a person may approve an excess for the rest of the session.
-    is_grantable: bool,
+    grant_scope: GrantScope,
+    /// Whether an excess denies the call; otherwise a person is asked.
     denies: bool,
-    /// Whether it also allows what flows to it; otherwise it only restricts.
+    /// Whether it also allows labels that flow to it; otherwise it only restricts.
     grants: bool,
     /// Whether it declares the tool harmless.
     is_harmless: bool,
@@ -63,8 +67,9 @@ struct UpperBound {
 }
 
 impl Monitor {
-    /// Lowers the integrity label of arguments that the policy endorses, and replaces them by their canonical
-    /// print.
+    /// Lowers the integrity label of each argument that an `endorse` statement endorses. Replaces its value by the
+    /// canonical form, in the trace and in `entry`, so that the tool receives the value that was checked. Also lowers
+    /// the label of a list if all of its items are endorsed. A statement that cannot be evaluated endorses nothing.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
@@ -80,11 +85,11 @@ impl Monitor {
                 continue;
             }
             let mut granted: Vec<(NodeId, PartialLabel)> = Vec::new();
-            let Self { trace, roster, parameters, answers, .. } = self;
+            let Self { trace, name_table, parameters, answers, .. } = self;
             let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
                 .with_inputs(parameters, answers);
             evaluator.quiet = statement.query.is_quiet;
-            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+            let result = for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
                 // The condition on the argument itself checks its form; everything else that was read must
                 // already be trusted enough.
@@ -92,7 +97,7 @@ impl Monitor {
                 let label = compute_label(
                     evaluator,
                     &plan.space,
-                    roster,
+                    name_table,
                     &statement.label,
                     frame,
                     ComputedLabelUse::Data,
@@ -136,8 +141,8 @@ impl Monitor {
 
     /// Compares every part of the call with the label that it may carry.
     ///
-    /// Names that the call introduces take no slots: no data carries them yet, and a caller that others
-    /// cannot observe could otherwise use up the slots for their names.
+    /// Names that the requirements of the call introduce do not stay in the name table: no data carries them yet, and
+    /// a caller whom others cannot observe could otherwise exhaust the table.
     pub(super) fn check_requirements(
         &mut self,
         event: EventId,
@@ -149,17 +154,17 @@ impl Monitor {
         let requirements = applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index));
         let consents = applicable.consents.iter().filter_map(|index| plan.consents.get(*index));
         let mut labels = requirements.map(|s| &s.label).chain(consents.map(|s| &s.label));
-        let known = labels.any(|label| !label.computed.is_empty()).then(|| self.roster.clone());
+        let saved_names = labels.any(|label| !label.computed.is_empty()).then(|| self.name_table.clone());
         let required = self.evaluate_requirements(event, applicable, attribution, fuel);
-        if let Some(known) = known {
-            self.roster = known;
+        if let Some(saved_names) = saved_names {
+            self.name_table = saved_names;
         }
         required
     }
 
-    /// Returns the reasons against a call whose labels exceed what the `require` statements permit. Each statement is
-    /// evaluated as written; if a missing value leaves it undecided, also with missing values as `None`, where it can
-    /// only restrict.
+    /// Evaluates the `require`, `payload` and `consent` statements, and returns the reasons against parts of the call
+    /// that exceed the bounds. Each `require` is evaluated as written; if a missing value leaves it undecided, also
+    /// with missing values as `None`, where it can only restrict. One that cannot be evaluated is a reason to deny.
     fn evaluate_requirements(
         &mut self,
         event: EventId,
@@ -178,7 +183,7 @@ impl Monitor {
         if space.dimensions().is_empty() {
             return required;
         }
-        let mut limits: Vec<UpperBound> = Vec::new();
+        let mut bounds: Vec<UpperBound> = Vec::new();
         let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
         for statement in applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index)) {
             if let Some(mut reason) = self.ambiguity_reason(plan, &statement.query, tool.as_ref()) {
@@ -193,16 +198,16 @@ impl Monitor {
                     continue;
                 }
                 let grants = missing == MissingValueMode::FailsAll;
-                let Self { trace, roster, parameters, answers, .. } = self;
+                let Self { trace, name_table, parameters, answers, .. } = self;
                 let mut evaluator =
                     builtin::evaluator(plan, trace, fuel, missing).with_inputs(parameters, answers);
                 evaluator.doubt_restricts = !grants;
-                let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+                let result = for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                     let reads_before = evaluator.reads.len();
                     let mut label = compute_label(
                         evaluator,
                         space,
-                        roster,
+                        name_table,
                         &statement.label,
                         frame,
                         ComputedLabelUse::Requirement,
@@ -218,14 +223,14 @@ impl Monitor {
                     let target = statement.target.as_ref();
                     let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
                     let (span, denies) = (statement.span.clone(), statement.denies);
-                    let (is_strict, is_grantable) = (statement.is_strict, statement.is_grantable);
+                    let (is_strict, grant_scope) = (statement.is_strict, statement.grant_scope);
                     let is_harmless = grants && statement.label.is_top && nodes.is_none();
                     let ceiling = space.replace(&space.top(), &label);
-                    limits.push(UpperBound {
+                    bounds.push(UpperBound {
                         label,
                         span,
                         is_strict,
-                        is_grantable,
+                        grant_scope,
                         denies,
                         grants,
                         is_harmless,
@@ -243,13 +248,13 @@ impl Monitor {
             }
         }
         let payloads = self.payload_nodes(plan, event, applicable, fuel);
-        required.is_harmless = !limits.is_empty() && limits.iter().all(|limit| limit.is_harmless);
+        required.is_harmless = !bounds.is_empty() && bounds.iter().all(|bound| bound.is_harmless);
         let consents = self.consented_arguments(plan, event, applicable, fuel);
-        let found = self.compare(space, event, &limits, &payloads, &consents, attribution);
+        let excesses = self.compare(space, event, &bounds, &payloads, &consents, attribution);
         (required.consented, required.reasons) = {
-            let (consented, found): (Vec<Reason>, Vec<Reason>) =
-                found.into_iter().partition(|reason| reason.kind == ReasonKind::Consent);
-            required.reasons.extend(found);
+            let (consented, excesses): (Vec<Reason>, Vec<Reason>) =
+                excesses.into_iter().partition(|reason| reason.kind == ReasonKind::Consent);
+            required.reasons.extend(excesses);
             (consented, required.reasons)
         };
         required
@@ -258,13 +263,14 @@ impl Monitor {
     /// Returns a reason to deny for each part of the call whose value is attributed to regions that the method hides:
     /// the attribution and the view contradict each other.
     fn hidden_dependency_reasons(&self, attribution: &Attribution) -> Vec<Reason> {
-        let named = attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));
-        let parts = std::iter::once(("decision".to_owned(), &attribution.decision)).chain(named);
+        let arguments =
+            attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));
+        let parts = std::iter::once(("decision".to_owned(), &attribution.decision)).chain(arguments);
         let hidden = parts.filter(|(_, source)| **source == CallDependency::Hidden);
         hidden
             .map(|(part, _)| {
                 let message = format!(
-                    "the method `{}` attributes this part to regions that it hides from the model",
+                    "the influence method `{}` reports that this part depends on text that the same method hides from the model",
                     attribution.method
                 );
                 Reason { part: Some(part), ..Reason::new(ReasonKind::Hidden, Action::Deny, message) }
@@ -290,22 +296,23 @@ impl Monitor {
             let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, MissingValueMode::FailsAll)
                 .with_inputs(&self.parameters, &self.answers);
             // A statement that cannot be evaluated exempts nothing.
-            let mut found = Vec::new();
-            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+            let mut exempted = Vec::new();
+            let result = for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let reads = evaluator.read_label();
                 if plan.space.restrict(&reads, plan.space.integrity()) == Label::BOTTOM {
-                    found.extend(region_nodes(evaluator.trace, &statement.target, frame, event));
+                    exempted.extend(region_nodes(evaluator.trace, &statement.target, frame, event));
                 }
                 Ok(())
             });
             if result.is_ok() {
-                nodes.extend(found);
+                nodes.extend(exempted);
             }
         }
         nodes
     }
 
-    /// Returns the arguments that the policy consents to, if the whole call is fully trusted.
+    /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
+    /// part of the call is untrusted. Withdrawn consents, and those that cannot be evaluated, do not count.
     fn consented_arguments(
         &mut self,
         plan: &Plan,
@@ -315,7 +322,7 @@ impl Monitor {
     ) -> Vec<ConsentedArgument> {
         let space = &plan.space;
         let statements = applicable.consents.iter().filter_map(|index| plan.consents.get(*index));
-        let mut found = Vec::new();
+        let mut consented = Vec::new();
         for statement in statements {
             let Some(call) = self.trace.event(event) else { return Vec::new() };
             let is_trusted = space.restrict(&call.document.label_of(0), space.integrity()) == Label::BOTTOM;
@@ -326,31 +333,34 @@ impl Monitor {
             {
                 continue;
             }
-            let Self { trace, roster, parameters, answers, .. } = self;
+            let Self { trace, name_table, parameters, answers, .. } = self;
             let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
                 .with_inputs(parameters, answers);
             let mut covered = Vec::new();
-            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
-                let bound = ComputedLabelUse::Requirement;
-                let label = compute_label(evaluator, space, roster, &statement.label, frame, bound)?;
+            let result = for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+                let label_use = ComputedLabelUse::Requirement;
+                let label = compute_label(evaluator, space, name_table, &statement.label, frame, label_use)?;
                 let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
                 covered.push(ConsentedArgument { nodes, label, span: statement.span.clone() });
                 Ok(())
             });
             // A statement that cannot be evaluated consents to nothing.
             if result.is_ok() {
-                found.append(&mut covered);
+                consented.append(&mut covered);
             }
         }
-        found
+        consented
     }
 
-    /// Returns one reason for each part of the call and each bound that it exceeds.
+    /// Returns one reason for each part of the call and each bound that it exceeds, or one of kind `Consent` where a
+    /// standing consent covers the excess. Ends when [`MAX_REASONS`] reasons against the call are found.
+    ///
+    /// A part is the decision or one argument. `payloads` are the nodes that are exempt from integrity.
     fn compare(
         &self,
         space: &Space,
         event: EventId,
-        limits: &[UpperBound],
+        bounds: &[UpperBound],
         payloads: &[NodeId],
         consents: &[ConsentedArgument],
         attribution: &Attribution,
@@ -372,7 +382,7 @@ impl Monitor {
         let (in_arguments, in_payload) = (mask(arguments.as_slice()), mask(payloads));
         let in_consent: Vec<Vec<bool>> = consents.iter().map(|consent| mask(&consent.nodes)).collect();
         let in_target: Vec<Option<Vec<bool>>> =
-            limits.iter().map(|limit| limit.nodes.as_ref().map(|nodes| mask(nodes))).collect();
+            bounds.iter().map(|bound| bound.nodes.as_ref().map(|nodes| mask(nodes))).collect();
         let mut reasons: Vec<Reason> = Vec::new();
         // A view is all that the model was shown; any other attribution is an estimate.
         let is_estimate = matches!(attribution.decision, CallDependency::Regions(_));
@@ -384,24 +394,24 @@ impl Monitor {
             // The dimensions that no statement bounds here, in which the part must be at the bottom.
             let mut unbounded = space.all();
             let mut exceeded: Vec<(DimensionSet, Label, Option<&UpperBound>)> = Vec::new();
-            for (limit, target) in limits.iter().zip(&in_target) {
+            for (bound, target) in bounds.iter().zip(&in_target) {
                 let applies_here = target.as_ref().is_none_or(|target| is_in(target, id));
                 // A bound on an argument also bounds the decision, but allows nothing there.
                 if is_decision || applies_here {
-                    if applies_here && limit.grants {
-                        unbounded = unbounded.without(limit.label.dims);
+                    if applies_here && bound.grants {
+                        unbounded = unbounded.without(bound.label.dims);
                     }
-                    let is_strict = limit.is_strict && is_decision && is_estimate;
+                    let is_strict = bound.is_strict && is_decision && is_estimate;
                     let label = if is_strict { node.label.join(&call.context) } else { node.label };
-                    if label.flows_to(&limit.ceiling) {
+                    if label.flows_to(&bound.ceiling) {
                         continue;
                     }
                     let over = space.exceeded_dimensions(
                         &label,
-                        &limit.label.label,
-                        limit.label.dims.without(lifted),
+                        &bound.label.label,
+                        bound.label.dims.without(lifted),
                     );
-                    exceeded.push((over, label, Some(limit)));
+                    exceeded.push((over, label, Some(bound)));
                 }
             }
             if !unbounded.is_empty() {
@@ -412,7 +422,7 @@ impl Monitor {
                 ));
             }
             let part = if is_decision { "decision".to_owned() } else { argument_name(document, id) };
-            for (mut over, label, limit) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
+            for (mut over, label, bound) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
                     let covered = over.without(over.without(consent.label.dims));
                     let covered = covered.without(space.exceeded_dimensions(
@@ -428,7 +438,7 @@ impl Monitor {
                     let is_reported =
                         reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement);
                     if !is_reported {
-                        let label = space.describe(&node.label, covered, &self.roster);
+                        let label = space.describe(&node.label, covered, &self.name_table);
                         let message =
                             format!("{part} carries {}, which a standing consent permits", label.join(", "));
                         reasons.push(Reason {
@@ -442,35 +452,37 @@ impl Monitor {
                 if over.is_empty() {
                     continue;
                 }
-                let statement = limit.map(|limit| limit.span.clone());
+                let statement = bound.map(|bound| bound.span.clone());
                 if reasons.iter().filter(|reason| reason.kind != ReasonKind::Consent).count() >= MAX_REASONS {
                     return reasons;
                 }
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
                     continue;
                 }
-                reasons.push(self.excess_reason(event, &label, over, limit, part.clone(), attribution));
+                reasons.push(self.excess_reason(event, &label, over, bound, part.clone(), attribution));
             }
         }
         reasons
     }
 
-    /// Returns the reason that a part of the call exceeds a bound (`limit`, or none: then no statement permits
-    /// anything), in the dimensions `over`.
+    /// Returns the reason that `part` of the call, which carries `label`, exceeds a bound in the dimensions `over`.
+    /// Without an `upper_bound`, no statement bounds these dimensions, so the part must be at their bottom.
     fn excess_reason(
         &self,
         event: EventId,
         label: &Label,
         over: DimensionSet,
-        limit: Option<&UpperBound>,
+        upper_bound: Option<&UpperBound>,
         part: String,
         attribution: &Attribution,
     ) -> Reason {
         let space = self.policy.space();
-        let bound = limit.map_or(Label::BOTTOM, |limit| limit.label.label);
-        let (carried, allowed) =
-            (space.describe(label, over, &self.roster), space.describe(&bound, over, &self.roster));
-        let (kind, message) = match limit {
+        let greatest_allowed = upper_bound.map_or(Label::BOTTOM, |upper_bound| upper_bound.label.label);
+        let (carried, allowed) = (
+            space.describe(label, over, &self.name_table),
+            space.describe(&greatest_allowed, over, &self.name_table),
+        );
+        let (kind, message) = match upper_bound {
             Some(_) => (
                 ReasonKind::Requirement,
                 format!(
@@ -488,9 +500,15 @@ impl Monitor {
                 ),
             ),
         };
-        let action = if limit.is_some_and(|limit| limit.denies) { Action::Deny } else { Action::Ask };
+        let action = if upper_bound.is_some_and(|upper_bound| upper_bound.denies) {
+            Action::Deny
+        } else {
+            Action::Ask
+        };
         let name = part.strip_prefix("arguments.").map(|path| path.split(['.', '[']).next().unwrap_or(path));
-        let is_strict = limit.is_some_and(|limit| limit.is_strict)
+        // A strict bound applies to everything that the agent has seen, not only to what the method attributes to the
+        // decision, except if a view shows exactly what that was.
+        let is_strict = upper_bound.is_some_and(|upper_bound| upper_bound.is_strict)
             && !matches!(attribution.decision, CallDependency::View(_));
         let source = match name {
             Some(name) => attribution.argument(name),
@@ -499,11 +517,11 @@ impl Monitor {
         };
         let secret = over.without(space.integrity());
         Reason {
-            statement: limit.map(|limit| limit.span.clone()),
+            statement: upper_bound.map(|upper_bound| upper_bound.span.clone()),
             part: Some(part),
-            regions: self.exceeding_regions(event, source, &bound, over),
-            is_grantable: limit.is_some_and(|limit| limit.is_grantable),
-            categories: space.describe(label, secret, &self.roster),
+            regions: self.exceeding_regions(event, source, &greatest_allowed, over),
+            grant_scope: upper_bound.map_or(GrantScope::Call, |upper_bound| upper_bound.grant_scope),
+            categories: space.describe(label, secret, &self.name_table),
             label: carried,
             required: allowed,
             ..Reason::new(kind, action, message)
@@ -511,8 +529,8 @@ impl Monitor {
     }
 }
 
-/// Returns the lists of which every item is endorsed, with the label of their items. The number of items is the author's choice,
-/// which [`MAX_ENDORSED_ITEMS`] bounds.
+/// Returns the lists of which every item is endorsed, each with the label that was granted to its items. The author of
+/// a list also chooses the number of its items, so a list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
     let endorsed: HashSet<NodeId> = items.iter().map(|(item, _)| *item).collect();
     let parents = items.iter().filter_map(|(item, label)| Some((document.node(*item)?.parent, *label)));
@@ -533,34 +551,40 @@ fn argument_name(document: &Document, node: NodeId) -> String {
     path.to_string()
 }
 
-fn each_match(
+/// Calls `found` for each assignment of the query's variables with which the query matches `event`. An error of `found`
+/// or of the search ends the search and is returned.
+fn for_each_match(
     evaluator: &mut Evaluator<'_>,
     query: &CompiledQuery,
     event: EventId,
     mut found: impl FnMut(&mut Evaluator<'_>, &Frame) -> Result<(), EvalError>,
 ) -> Result<(), EvalError> {
     let mut values: Frame = event_frame(query, event);
-    evaluator
-        .solve(&query.ops, &mut values, &mut |evaluator, frame| found(evaluator, frame).map(|()| false))?;
+    evaluator.solve(&query.ops, &mut values, &mut |evaluator, frame| {
+        found(evaluator, frame)?;
+        let is_done = false;
+        Ok(is_done)
+    })?;
     Ok(())
 }
 
-/// Replaces the value at `arguments...` of a call.
+/// Replaces the value at `path` in a call, a path that begins with `arguments`. Leaves the call unchanged if it has no
+/// value there.
 fn replace_argument(body: &mut EventBody, path: &[PathStep], value: &Json) {
     let EventBody::Call(call) = body else { return };
     let (Ok(arguments), Some((PathStep::Key(_), rest))) = (&mut call.arguments, path.split_first()) else {
         return;
     };
     let Some((PathStep::Key(name), rest)) = rest.split_first() else { return };
-    let mut place = arguments.get_mut(&**name);
+    let mut target = arguments.get_mut(&**name);
     for step in rest {
-        place = match (place, step) {
+        target = match (target, step) {
             (Some(Json::Object(map)), PathStep::Key(key)) => map.get_mut(&**key),
             (Some(Json::Array(items)), PathStep::Index(index)) => items.get_mut(*index),
             _ => None,
         };
     }
-    if let Some(place) = place {
-        *place = value.clone();
+    if let Some(target) = target {
+        *target = value.clone();
     }
 }

@@ -1,4 +1,5 @@
-//! Keeps the labels of stores, the external state through which one call influences another.
+//! Records the labels of stores, the external state through which one call influences another. The monitor raises a
+//! store when a call writes to it, and joins its label into the outputs of calls that read it.
 //!
 //! Text that is written to a store keeps its label when it is read again; otherwise a tool that may carry
 //! private text could pass it to one whose output is public (RTBAS section 6.2). The tools of a server that
@@ -18,10 +19,12 @@ pub(super) struct StoreAccess {
     pub(super) reads: Vec<usize>,
 }
 
+/// One store: a declared one, or the one that the undeclared tools of a server share.
 #[derive(Debug, Clone)]
 struct StoreState {
+    /// The server of undeclared tools; `None` for the agent's own tools, and for a declared store.
     server: Option<Arc<str>>,
-    /// `None` for the store that the undeclared tools of a server share.
+    /// The index of the `store` statement; `None` for the store of undeclared tools.
     declared: Option<usize>,
     label: Label,
     /// The number of writes by this session.
@@ -50,17 +53,17 @@ pub(super) struct StoreLabels {
     states: Vec<StoreState>,
     /// The lower bound on the label of every store.
     floor: Label,
-    /// The number of changes to what is [carried](Self::records).
+    /// The number of possible changes to the [records](Self::records).
     changes: u64,
 }
 
 impl StoreLabels {
-    /// Returns the index of a store: one that the policy declares, or the store of a server. It is created when it is
-    /// first used.
+    /// Returns the index of a declared store or, with `declared: None`, of the store of a server. Creates the store if
+    /// it was not used before.
     fn index(&mut self, declared: Option<usize>, server: Option<&Arc<str>>) -> usize {
         let server = server.filter(|_| declared.is_none());
-        let known = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);
-        known.unwrap_or_else(|| {
+        let existing = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);
+        existing.unwrap_or_else(|| {
             let (server, label) = (server.cloned(), Label::BOTTOM);
             let (stamp, is_written) = (String::new(), false);
             self.states.push(StoreState {
@@ -76,8 +79,8 @@ impl StoreLabels {
         })
     }
 
-    /// Returns the stores that a tool writes and reads. A tool that no statement declares writes to the store
-    /// of its server, unless it is harmless.
+    /// Returns the stores that a tool writes and reads. A tool that no `store` statement mentions reads the store of
+    /// its server, and writes to it unless the tool is harmless.
     ///
     /// A pattern that has become ambiguous adds stores, but removes no tool from the store of its server.
     pub(super) fn access(
@@ -90,10 +93,13 @@ impl StoreLabels {
         let mut access = StoreAccess::default();
         let mut is_declared = false;
         for (declared, store) in plan.stores.iter().enumerate() {
+            // Whether one of the patterns matches the tool.
             let mut among = |list: &[PatternId]| {
                 let matches =
                     |id: &&PatternId| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool));
                 let matching: Vec<&PatternId> = list.iter().filter(matches).collect();
+                // An ambiguous pattern is not certain to mean this tool, so the tool also remains in the store of its
+                // server.
                 is_declared |= matching.iter().any(|id| !servers.is_ambiguous(**id));
                 !matching.is_empty()
             };
@@ -115,7 +121,7 @@ impl StoreLabels {
         access
     }
 
-    /// Records that a call with this label wrote to the stores.
+    /// Records that a call with this label wrote to the stores: raises their labels, and counts the write.
     pub(super) fn write(&mut self, stores: &[usize], label: &Label) {
         for index in stores {
             if let Some(state) = self.states.get_mut(*index) {
@@ -127,8 +133,8 @@ impl StoreLabels {
         }
     }
 
-    /// Stamps the stores that this session has written to since the last stamp; returns whether there are
-    /// any.
+    /// Stamps the stores that this session has written to since the last stamp, so that other sessions that read the
+    /// record notice the write; returns whether there are any.
     pub(super) fn stamp(&mut self, stamp: &str) -> bool {
         let mut is_written = false;
         for state in self.states.iter_mut().filter(|state| state.is_written) {
@@ -154,13 +160,15 @@ impl StoreLabels {
         }
     }
 
-    /// Returns the number of changes to what is [carried](Self::records): while it is the same, so is that.
+    /// Returns the number of possible changes to the [records](Self::records). While it is the same, so are the
+    /// records.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Returns the record of each store, the declared ones first. A store at bottom that was never written to
-    /// is left out: it may be hidden that a call of its tools was judged, and which of them was judged first.
+    /// Returns the record of each store, the declared ones first. A store at bottom that was never written to is
+    /// omitted: it exists because a call of its tools was judged, and that may be hidden from the reader of the
+    /// records.
     pub(super) fn records(&self) -> impl Iterator<Item = StoreRecord<'_>> + '_ {
         let is_known =
             |state: &&StoreState| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();
@@ -191,15 +199,16 @@ impl StoreLabels {
         }
     }
 
-    /// Joins the lower bound on every store from other sessions. If it rises, there was a write to an unknown
-    /// store.
+    /// Joins the lower bound on every store that other sessions recorded. If the bound rises, another session has
+    /// written to an unknown store, so this counts as a write of another session to every store.
     pub(super) fn raise_floor(&mut self, label: &Label) {
         if !label.flows_to(&self.floor) {
             self.raise_all(label);
         }
     }
 
-    /// Joins a label into every store, including those that were not used yet.
+    /// Joins a label into every store, including those that are not used yet, and counts a write of another session to
+    /// each.
     pub(super) fn raise_all(&mut self, label: &Label) {
         self.floor = self.floor.join(label);
         self.changes += 1;
@@ -222,7 +231,8 @@ impl StoreLabels {
         stores.iter().filter_map(|index| Some((*index, self.states.get(*index)?.foreign_writes))).collect()
     }
 
-    /// Returns whether no other session has written to the stores since.
+    /// Returns whether no other session has written to the stores since `versions` was returned by
+    /// [`versions_of_others`](Self::versions_of_others).
     pub(super) fn is_unchanged_by_others(&self, versions: &[(usize, u64)]) -> bool {
         versions
             .iter()
@@ -235,7 +245,8 @@ impl StoreLabels {
         touched.filter_map(|index| Some((*index, self.states.get(*index)?.version))).collect()
     }
 
-    /// Returns whether this session has written to none of the stores since.
+    /// Returns whether this session has written to none of the stores since [`versions`](Self::versions) returned
+    /// `versions`.
     pub(super) fn is_unchanged(&self, versions: &[(usize, u64)]) -> bool {
         versions.iter().all(|(index, version)| self.states.get(*index).is_some_and(|s| s.version == *version))
     }

@@ -1,5 +1,6 @@
-//! Computes properties of tools that hold before any call: what a model that may call them should be shown, and what
-//! it could do after it was shown more. The guard asks for them to choose the label of a step.
+//! Computes properties of tools that hold before any call: up to which label a model that is offered the tools should
+//! be shown regions, and which stores it could write to after it was shown more. `flowgate-guard` uses them to choose
+//! the label of a step.
 
 use std::collections::BTreeMap;
 
@@ -29,24 +30,25 @@ impl Monitor {
     /// every `require` of the tool `flowgate/ENDPOINT` allows, in the dimensions that it bounds. `None` if no
     /// statement names the endpoint.
     ///
-    /// Patterns that match tools of every server do not count: an endpoint does not act.
+    /// Patterns that match tools of every server do not count: they are about tools that act, and an endpoint only
+    /// reads.
     pub fn clearance(&self, endpoint: &str) -> Option<Label> {
         let plan = &self.policy.plan;
-        let named = requirements(plan, &Tool::of(Tool::FLOWGATE_SERVER, endpoint)).into_iter().filter(
-            |requirement| {
+        let naming_endpoint = requirements(plan, &Tool::of(Tool::FLOWGATE_SERVER, endpoint))
+            .into_iter()
+            .filter(|requirement| {
                 let names = |id: &PatternId| {
                     plan.patterns.get(id.0).is_some_and(|pattern| pattern.names_server(Tool::FLOWGATE_SERVER))
                 };
                 requirement.target.is_none() && requirement.query.tools.iter().any(names)
-            },
-        );
-        named
+            });
+        naming_endpoint
             .map(|requirement| greatest_required_label(&plan.space, requirement))
             .reduce(|a, b| plan.space.greatest_below(&a, &b))
     }
 
-    /// Returns whether a `require` applies to this tool by the name of its server. A pattern that matches
-    /// tools of every server names no server.
+    /// Returns whether a `require` applies to this tool by the name of its server: the author of the policy has
+    /// considered this server. A pattern that matches tools of every server names no server.
     pub fn is_named(&self, tool: &Tool) -> bool {
         let plan = &self.policy.plan;
         let names = |id: &PatternId| {
@@ -62,8 +64,8 @@ impl Monitor {
         !applicable_statements::statements_for_tool(&self.policy.plan, tool).labels.is_empty()
     }
 
-    /// Returns whether the policy declares that a part of the outputs of a tool depends on no argument of the call. That such a
-    /// part exists reveals that the call ran.
+    /// Returns whether the policy declares that a part of the outputs of a tool depends on no argument of the call.
+    /// That such a part exists reveals that the call ran.
     pub fn has_independent_output(&self, tool: &Tool) -> bool {
         let statements = applicable_statements::statements_for_tool(&self.policy.plan, tool).labels;
         let mut statements = statements.iter().filter_map(|index| self.policy.plan.labels.get(*index));
@@ -92,11 +94,11 @@ impl Monitor {
     /// Describes the dimensions in which a label exceeds another one, as phrases.
     pub fn describe_excess(&self, label: &Label, upper: &Label) -> Vec<String> {
         let space = self.policy.space();
-        space.describe(label, space.exceeded_dimensions(label, upper, space.all()), &self.roster)
+        space.describe(label, space.exceeded_dimensions(label, upper, space.all()), &self.name_table)
     }
 
-    /// Returns the arguments of this tool that the policy declares as payload, whatever else the call
-    /// contains.
+    /// Returns the names of the arguments of this tool that a `payload` statement without further conditions declares
+    /// as payload, sorted.
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let mut names: Vec<String> = Vec::new();
@@ -118,8 +120,8 @@ impl Monitor {
         names
     }
 
-    /// Returns the arguments of this tool that a standing consent names. Whether the consent applies to a call depends on
-    /// the call.
+    /// Returns the names of the arguments of this tool that a standing consent names, sorted. Whether the consent
+    /// applies depends on the call.
     pub fn consent_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).consents;
@@ -138,12 +140,13 @@ impl Monitor {
         names
     }
 
-    /// Returns the arguments of this tool that a statement endorses, each with an upper bound on what the author of the
-    /// value can choose, in bits. Arguments without such a bound are left out. Whether a value is endorsed depends on the call.
+    /// Returns the names of the arguments of this tool that a statement endorses, each with an upper bound on the
+    /// number of values that the author can choose from, in bits. Arguments without such a bound are omitted. Whether a
+    /// value is endorsed depends on the call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
-        let mut found: BTreeMap<String, u32> = BTreeMap::new();
+        let mut bits_by_argument: BTreeMap<String, u32> = BTreeMap::new();
         for endorsement in applicable.iter().filter_map(|index| plan.endorsements.get(*index)) {
             if let [TargetStep::Key(first), TargetStep::Key(name)] = endorsement.target.steps.as_slice()
                 && **first == *"arguments"
@@ -151,15 +154,17 @@ impl Monitor {
                 && self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_none()
             {
                 // The author also chooses which of the statements applies.
-                let add_alternative = |known: &mut u32| *known = (*known).max(bits).saturating_add(1);
-                found.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);
+                let add_alternative =
+                    |most_bits: &mut u32| *most_bits = (*most_bits).max(bits).saturating_add(1);
+                bits_by_argument.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);
             }
         }
-        found
+        bits_by_argument
     }
 
-    /// Returns whether every call of a tool is permitted at a label without a question, whatever its
-    /// arguments and the trace are.
+    /// Returns whether it is certain that every call of a tool is permitted at a label without a question, whatever its
+    /// arguments and the trace are: no rule can stop calls of the tool, and the label flows to the bound of the
+    /// decision.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -192,6 +197,10 @@ impl Monitor {
     /// Returns the least label that every output of a tool carries because rules can stop it. Whether a rule
     /// stops an output is observable, and depends on what the rule looks at, in the output and in other
     /// events.
+    ///
+    /// A rule can stop an output if the output can complete a match: one of its variables may be the last event of a match
+    /// (`can_be_last`), or the match may change with later events (`!is_settled`). A rule that looks at no other events
+    /// (`ObservedEvents::Nothing`) still looks at the output itself.
     pub fn output_floor(&self, tool: &Tool) -> Label {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
         let can_stop = rules.filter(|rule| {
@@ -208,6 +217,7 @@ impl Monitor {
             None => Label::BOTTOM,
             Some(ObservedEvents::Nothing) => self.greatest_output_label(tool, undeclared),
             Some(ObservedEvents::Calls) => {
+                // The label of all calls and outputs so far, which such rules read.
                 self.trace.calls_context().join(&self.greatest_output_label(tool, undeclared))
             }
             Some(ObservedEvents::Everything) => self.policy.space().top(),
@@ -235,9 +245,9 @@ impl Monitor {
         });
         let covered = covered.fold(DimensionSet::NONE, |dims, statement| dims.union(statement.label.dims));
         let base = space.restrict(&undeclared, space.all().without(covered));
-        statements
-            .iter()
-            .fold(base, |most, statement| most.join(&computed_label::greatest_label(space, &statement.label)))
+        statements.iter().fold(base, |greatest, statement| {
+            greatest.join(&computed_label::greatest_label(space, &statement.label))
+        })
     }
 
     /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows
@@ -263,52 +273,57 @@ impl Monitor {
     }
 }
 
+/// Returns the `require` statements that apply to a tool.
 fn requirements<'p>(plan: &'p Plan, tool: &Tool) -> Vec<&'p Requirement> {
     let indices = applicable_statements::statements_for_tool(plan, tool).requirements;
     indices.into_iter().filter_map(|index| plan.requirements.get(index)).collect()
 }
 
-/// Returns whether a query matches every call of its tools.
+/// Returns whether a query matches every call of its tools: it tests nothing but the tool.
 fn is_unconditional(query: &CompiledQuery) -> bool {
     query.items.iter().all(|item| matches!(item, QueryItem::Test(CompiledExpr::IsTool(_, _, None))))
 }
 
-/// Returns the greatest label at which the decision to call the tool is permitted whatever the arguments are.
+/// Returns the greatest label at which the decision to call the tool is permitted whatever the arguments are: bottom in
+/// each dimension that no unconditional `require` for the whole call bounds.
 fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
     let space: &Space = &plan.space;
     let mut bound = space.top();
-    let mut spoken = DimensionSet::NONE;
+    let mut bounded = DimensionSet::NONE;
     for requirement in requirements(plan, tool) {
         bound = space.greatest_below(&bound, &greatest_required_label(space, requirement));
         if requirement.target.is_none() && is_unconditional(&requirement.query) {
-            spoken = spoken.union(requirement.label.dims);
+            bounded = bounded.union(requirement.label.dims);
         }
     }
-    space.restrict(&bound, spoken)
+    space.restrict(&bound, bounded)
 }
 
-/// Returns the greatest label that meets a requirement whatever the arguments are.
+/// Returns the greatest label that satisfies a requirement whatever the arguments are.
 fn greatest_required_label(space: &Space, requirement: &Requirement) -> Label {
     let fixed = requirement.label.fixed.unwrap_or(crate::label::PartialLabel::NONE);
     // A bound that is computed from the arguments may be bottom.
     let computed = requirement.label.dims.without(fixed.dims);
-    let most = space.replace(&space.top(), &fixed);
-    space.restrict(&most, space.all().without(computed))
+    let greatest = space.replace(&space.top(), &fixed);
+    space.restrict(&greatest, space.all().without(computed))
 }
 
-/// Returns the greatest label at which some call of the tool may be permitted without a question.
+/// Returns the greatest label at which some call of the tool may be permitted without a question: bottom in each
+/// dimension that no requirement bounds. A requirement with conditions need not apply to that call, and a computed
+/// bound can be any, so they do not restrict the label further.
 pub(super) fn greatest_permitted_label(plan: &Plan, tool: &Tool) -> Label {
     let space = &plan.space;
     let requirements = requirements(plan, tool);
-    let spoken =
+    let bounded =
         requirements.iter().fold(DimensionSet::NONE, |dims, requirement| dims.union(requirement.label.dims));
     let fixed = requirements
         .iter()
         .filter(|requirement| is_unconditional(&requirement.query))
         .filter_map(|requirement| requirement.label.fixed);
-    let most = fixed
-        .fold(space.top(), |most, bound| space.greatest_below(&most, &space.replace(&space.top(), &bound)));
-    space.restrict(&most, spoken)
+    let greatest = fixed.fold(space.top(), |greatest, bound| {
+        space.greatest_below(&greatest, &space.replace(&space.top(), &bound))
+    });
+    space.restrict(&greatest, bounded)
 }
 
 /// Returns whether every call of the tool is harmless, whatever its arguments are.
@@ -316,6 +331,7 @@ pub(super) fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
     let requirements = requirements(plan, tool);
     let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();
     requirements.iter().all(is_top)
+        // A `require` with a condition does not apply to every call.
         && requirements.iter().any(|requirement| is_unconditional(&requirement.query))
 }
 

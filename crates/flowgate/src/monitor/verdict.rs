@@ -1,4 +1,6 @@
-//! Defines verdicts, and their reasons as data.
+//! Defines the result of judging a call: a verdict (permit, question or denial), with its reasons as data. Also defines
+//! the evidence that the verdict leads to: a [`Permit`], and the [`AuthorizedCall`] that a tool takes. Only the monitor
+//! creates these values; the program that drives an agent acts on them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::attribution::Attribution;
 use super::referenced_state::StoreVersions;
 use crate::label::Label;
-use crate::policy::{Action, Span};
+use crate::policy::{Action, GrantScope, Span};
 use crate::trace::{Call, EventId, Region, TraceEntry};
 
 /// The verdict on a call.
@@ -49,7 +51,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the stable name of the outcome.
+    /// Returns the stable name of the outcome, as records and reports write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Permit => "permit",
@@ -103,7 +105,7 @@ pub struct Reason {
     pub message: String,
     /// The statement of the policy that it follows from.
     pub statement: Option<Span>,
-    /// The part of the call: `decision`, or the path of an argument.
+    /// The part of the call that the reason is about: `decision`, or the path of an argument.
     pub part: Option<String>,
     /// The label of that part, in the dimensions that exceed the requirement.
     pub label: Vec<String>,
@@ -111,15 +113,17 @@ pub struct Reason {
     pub required: Vec<String>,
     /// The regions that brought the label in, nearest first, with their labels.
     pub regions: Vec<(Region, Vec<String>)>,
-    /// Whether a person may approve it for the rest of the session: see [`Monitor::approve_for_session`](super::Monitor::approve_for_session).
-    pub is_grantable: bool,
-    /// The kinds of confidential data in it, in the words of the policy.
+    /// The longest scope for which a person may approve the call despite this reason: one call, the rest of the session
+    /// (see [`Monitor::approve_for_session`](super::Monitor::approve_for_session)), or longer.
+    pub grant_scope: GrantScope,
+    /// The elements of `label` in the dimensions of confidentiality: the kinds of confidential data in the part.
     pub categories: Vec<String>,
     /// The events that a rule refers to.
     pub events: Vec<EventId>,
 }
 
 impl Reason {
+    /// Creates a reason with no further details; the caller sets those that it knows.
     pub(super) fn new(kind: ReasonKind, action: Action, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -130,7 +134,7 @@ impl Reason {
             label: Vec::new(),
             required: Vec::new(),
             regions: Vec::new(),
-            is_grantable: false,
+            grant_scope: GrantScope::Call,
             categories: Vec::new(),
             events: Vec::new(),
         }
@@ -170,7 +174,7 @@ pub enum ReasonKind {
 }
 
 impl ReasonKind {
-    /// Returns the stable name of the kind.
+    /// Returns the stable name of the kind, as records and reports write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Requirement => "requirement",
@@ -298,17 +302,18 @@ pub(super) struct Approval {
 }
 
 impl Approval {
-    /// Returns whether the question listed this reason; `event` is the place of the call now.
+    /// Returns whether the question listed this reason. `event` is the place of the call now, which may differ from its
+    /// place in the question, so the events of the two reasons are compared without the call itself.
     pub(super) fn covers(&self, reason: &Reason, event: EventId) -> bool {
-        let others = |reason: &Reason, own: EventId| {
+        let other_events = |reason: &Reason, own: EventId| {
             reason.events.iter().copied().filter(|id| *id != own).collect::<Vec<_>>()
         };
-        let same = |known: &Reason| {
-            (known.kind, &known.statement, &known.part, &known.label, &known.message)
+        let is_same = |approved: &Reason| {
+            (approved.kind, &approved.statement, &approved.part, &approved.label, &approved.message)
                 == (reason.kind, &reason.statement, &reason.part, &reason.label, &reason.message)
-                && others(known, self.event) == others(reason, event)
+                && other_events(approved, self.event) == other_events(reason, event)
         };
-        reason.action == Action::Ask && self.reasons.iter().any(same)
+        reason.action == Action::Ask && self.reasons.iter().any(is_same)
     }
 }
 

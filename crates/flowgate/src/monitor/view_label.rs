@@ -1,17 +1,18 @@
 //! Computes the least label that a view of an event must carry. The guard joins it over the events of a step's view.
 //!
-//! A view at a bound shows the regions whose labels flow to the bound. A step that was shown the view may carry less than
-//! the bound: the join of what it was shown. That join must not reveal *why* a region is hidden. An observer who may not
-//! read the region could otherwise learn from the label of the step whether the label of the region flows to the bound.
-//! So a hidden region contributes what decided its label:
+//! A view at a bound shows the regions whose labels flow to the bound. A step that was shown the view may carry less
+//! than the bound: the join of what it was shown. That join must not reveal *why* a region is hidden. An observer who
+//! may not read the region could otherwise learn from the label of the step whether the label of the region flows to
+//! the bound. So a hidden region contributes what decided its label:
 //!
 //! * what statements have read in order to label it, and what was joined into it: the labels of the call and of stores;
-//! * the bound, if that does not flow to the bound, or if the label depends on the form of a hidden text;
+//! * the bound, if the label of what was read or joined does not flow to the bound, or if the label of the region
+//!   depends on the form of a hidden text, such as whether it can be read as a list;
 //! * for a whole answer, the greatest label that another answer could have had in its place: whether a tool returned an
 //!   error is hidden with the answer.
 //!
-//! A label that the policy states without a condition contributes nothing. `docs/guard.md` ("Labels that float") has the
-//! proof.
+//! A label that the policy states without a condition contributes nothing. `docs/guard.md` ("Labels that float") has
+//! the proof.
 
 use super::Monitor;
 use super::applicable_statements::{statements_for_kind, statements_for_tool};
@@ -22,8 +23,8 @@ use crate::policy::plan::{LabelStatement, Type};
 use crate::trace::{Document, Event, EventBody, EventId, NodeId, Path, PathStep};
 
 impl Monitor {
-    /// Returns the least label of a step that is shown a view of this event at `bound`: the join over the regions of its
-    /// content, shown and hidden. The result flows to `bound`.
+    /// Returns the least label of a step that is shown a view of this event at `bound`: the join over the regions of
+    /// its content, shown and hidden. The result flows to `bound`.
     pub fn view_label(&self, id: EventId, bound: &Label) -> Label {
         let Some(event) = self.trace.event(id) else { return Label::BOTTOM };
         let document = &event.document;
@@ -57,7 +58,8 @@ impl Monitor {
         label
     }
 
-    /// Returns what a hidden region contributes to the label of a view at `bound`.
+    /// Returns the label that a hidden region contributes to a view at `bound`, as the header of this module describes.
+    /// `node` is the outermost hidden node.
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;
@@ -89,6 +91,7 @@ impl Monitor {
         if statements.clone().any(|statement| labels_parts_of(statement, &path)) {
             return *bound;
         }
+        // What statements have read in order to label the region, and what was joined into the whole event.
         up_to_bound(document.floor_of(node).join(&document.origin.raised))
     }
 }

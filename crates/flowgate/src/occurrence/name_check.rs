@@ -1,5 +1,5 @@
-//! Walks the statements of a policy, and reports each tool, role, field and argument that they name and that does not
-//! occur in recorded runs. [`occurrence`](super) owns the occurring names.
+//! Walks the statements of a policy, and reports each tool, role, field and argument that a statement names and that
+//! does not occur in recorded runs. [`Occurrences::warnings`] calls it.
 
 use super::Occurrences;
 use crate::policy::diagnostic::nearest;
@@ -9,7 +9,7 @@ use crate::policy::roles::{Constants, ROLES, compared_literals, constants, role_
 use crate::policy::syntax::{Expr, ExprKind, Statement, ToolName, ToolRef};
 use crate::policy::{Diagnostic, Policy, Span};
 
-/// Returns the warnings of all statements.
+/// Returns a warning for each name in the statements of a policy that does not occur.
 pub(super) fn warnings(occurrences: &Occurrences, policy: &Policy) -> Vec<Diagnostic> {
     let file = policy.syntax();
     let mut found = Vec::new();
@@ -22,6 +22,7 @@ pub(super) fn warnings(occurrences: &Occurrences, policy: &Policy) -> Vec<Diagno
     found
 }
 
+/// Checks the names in one statement, and adds the warnings to `found`.
 struct NameChecker<'a> {
     occurrences: &'a Occurrences,
     constants: &'a Constants<'a>,
@@ -75,8 +76,7 @@ impl<'a> NameChecker<'a> {
         );
     }
 
-    /// Checks the tools that a comparison names: `call.name == "send"`, `call.function.name in ["send",
-    /// "pay"]`.
+    /// Checks the tools that a comparison names: `call.name == "send"`, `call.function.name in ["send", "pay"]`.
     fn check_tool_names(&mut self, expr: &Expr) {
         let is_name = |expr: &Expr| {
             self.paths.path_of(expr).is_some_and(|path| {
@@ -161,7 +161,8 @@ impl<'a> NameChecker<'a> {
         self.check_key(code, name, span, known);
     }
 
-    /// Returns the keys in events of the tools; `None` if there are no such events.
+    /// Returns the keys in the recorded events of a kind whose tools the patterns match; `None` if there are no such
+    /// events.
     fn known_keys(&self, kind: EventKind, patterns: &[ToolPattern]) -> Option<Vec<&'a str>> {
         let occurrences: &'a Occurrences = self.occurrences;
         let fits = |tool: &Option<crate::trace::Tool>| {

@@ -1,10 +1,11 @@
 //! Defines the roles of arguments: what the value of an argument is for, such as a recipient, an amount, or the words
 //! of a mail.
 //!
-//! A policy declares the role of an argument with `role`; otherwise the argument's name suggests it. The role decides what the
-//! policy may do lightly: `endorse` refuses an argument that decides where something goes, since any address has the form of
-//! an address, an attacker's too, and `payload` on one is a warning, since it lifts the requirement on integrity whatever the
-//! value is. A question to a person is worded by it.
+//! A policy declares the role of an argument with `role`; otherwise the argument's name suggests it. The role
+//! determines how statements about the argument are checked. For every role except amount and content, `endorse` needs
+//! the allowed values, such as `in [...]`: a test of the form is not enough, since an attacker's address has the form
+//! of an address as well. For every role except content, `payload` is reported as a warning, since it lifts the
+//! integrity requirement whatever the value is. The text of an approval request also depends on the role.
 
 use std::fmt;
 
@@ -67,8 +68,8 @@ impl ArgumentRole {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// Returns what the author of the value chooses, as the completion of "the author of the value chooses ..."; `None` for
-    /// content, which decides nothing.
+    /// Returns what an attacker who writes the value gains, for warnings and approval requests: the completion of "the
+    /// author of the value chooses ..."; `None` for content, which decides nothing.
     pub fn gain(self) -> Option<&'static str> {
         match self {
             Self::Recipient => Some("the recipient, and can name an address of its own"),
@@ -84,7 +85,8 @@ impl ArgumentRole {
         }
     }
 
-    /// Whether a value of the right form is still harmful if a stranger chose it, so that `endorse` needs a list of values.
+    /// Returns whether a value of the right form can still be harmful if a stranger chose it, so that `endorse` needs a
+    /// list of values.
     pub fn needs_listed_values(self) -> bool {
         !matches!(self, Self::Amount | Self::Content)
     }
@@ -154,14 +156,17 @@ pub(crate) fn role_in_name(name: &str) -> Option<(ArgumentRole, String)> {
     decisive_word(name)
 }
 
-/// Returns the first word of an argument's name that suggests that its value decides something, whatever the name ends with.
+/// Returns the role that a word of an argument's name suggests, with the first such word; `None` if no word suggests
+/// one. The role is never content: unlike [`role_in_name`], this ignores a last word such as `body`, so that
+/// `recipient_text` is still a recipient.
 pub(crate) fn decisive_word(name: &str) -> Option<(ArgumentRole, String)> {
     name_words(name).into_iter().find_map(|word| {
         let singular = word.trim_end_matches('s');
-        // `userid` and `filename` are two words without a separator.
-        let glued = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
-        let is_it = |known: &str| known == word || known == singular || glued(known);
-        let role = WORDS.iter().find(|(known, _)| is_it(known)).map(|(_, role)| *role);
+        // `userid` and `filename` are two words without a separator. Shorter known words, such as `to`, are the beginning
+        // of many unrelated words.
+        let is_joined = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
+        let is_known = |known: &str| known == word || known == singular || is_joined(known);
+        let role = WORDS.iter().find(|(known, _)| is_known(known)).map(|(_, role)| *role);
         role.map(|role| (role, word))
     })
 }
@@ -171,7 +176,8 @@ pub fn suggested_role(name: &str) -> Option<ArgumentRole> {
     role_in_name(name).map(|(role, _)| role)
 }
 
-/// Returns the words of a name in snake, kebab or camel case, in lower case.
+/// Returns the words of a name in snake, kebab or camel case, in lower case: `file_path`, `file-path` and `filePath` give
+/// `file` and `path`. Each capital letter begins a word, so that `userID` gives `user`, `i` and `d`.
 pub fn name_words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {

@@ -1,21 +1,23 @@
-//! Finds the `label` statements that capture a part of the whole content of an event (`out.content`), and warns about
-//! labels of fields of the same content, which then apply to all of it.
+//! Finds the `label` statements that capture a part of the whole content of an event (`out.content`), for two purposes:
+//! the monitor does not parse such content, and [`Policy::load`](super::Policy::load) warns about statements that label
+//! a field of it.
 //!
-//! If a statement may capture a part of a content, the content is not parsed as YAML or JSON, so it has no fields. The
-//! author of any part of a text can choose whether the text parses, and must not decide by that whether a part is captured.
-//! So whether a content is parsed depends on the policy and the tool, not on the text or the conditions of the statement.
+//! If a `capture` may apply to a content, the content is not parsed as YAML or JSON, so it has no fields, and the label
+//! of a field applies to all of it. Otherwise the author of any part of the text could choose whether the text parses,
+//! and decide by that whether the part is captured. So whether a content is parsed depends on the policy and the tool,
+//! not on the text or the conditions of the statement.
 
 use super::diagnostic::Diagnostic;
 use super::plan::{CompiledQuery, LabelStatement, Plan, TargetStep};
 use super::source::PolicySource;
 
 impl LabelStatement {
-    /// Returns whether it captures a part of the text that is the content of the event.
+    /// Returns whether the statement captures a part of the text that is the content of the event.
     pub(crate) fn captures_content(&self) -> bool {
         self.target.capture.is_some() && self.targets(|steps| steps.is_empty())
     }
 
-    /// Returns whether it labels a part of the content.
+    /// Returns whether the statement labels a part of the content.
     fn labels_within_content(&self) -> bool {
         self.target.root != 0 || self.targets(|steps| !steps.is_empty())
     }
@@ -27,13 +29,16 @@ impl LabelStatement {
     }
 }
 
-/// Returns a warning for each label of a field of a content from which another statement captures a part.
+/// Returns a warning for each statement that labels a field of an event's content (such as `out.content.body`) if
+/// another statement on the same tool captures a part of the whole content. Content that a statement captures from is
+/// not parsed into fields, so the label of the field applies to all of it.
 pub(super) fn warnings(plan: &Plan, source: &PolicySource) -> Vec<Diagnostic> {
     let capturing: Vec<&LabelStatement> =
         plan.labels.iter().filter(|statement| statement.captures_content()).collect();
-    let within = plan.labels.iter().filter(|statement| statement.labels_within_content());
-    let found = within.filter_map(|fields| {
-        let capture = capturing.iter().find(|capture| may_share_tool(plan, &capture.query, &fields.query))?;
+    let field_statements = plan.labels.iter().filter(|statement| statement.labels_within_content());
+    let found = field_statements.filter_map(|field_statement| {
+        let capture =
+            capturing.iter().find(|capture| may_share_tool(plan, &capture.query, &field_statement.query))?;
         let message = "the statement labels a field of a text that is not parsed into fields, so the label \
             applies to the whole text";
         let line = source.locate(capture.span.start).line_name();
@@ -41,13 +46,16 @@ pub(super) fn warnings(plan: &Plan, source: &PolicySource) -> Vec<Diagnostic> {
             "the text is not parsed, since {line} captures from the whole text: capture from a field, \
             or remove one of the two statements"
         );
-        Some(Diagnostic::warning("capture-and-fields", fields.span.clone(), message).help(help))
+        Some(Diagnostic::warning("capture-and-fields", field_statement.span.clone(), message).help(help))
     });
     found.collect()
 }
 
-/// Returns whether two statements may be about the same tool, as far as their patterns are comparable.
+/// Returns whether two statements may be about the same tool: whether each pattern of the one matches the tool of a
+/// pattern of the other, or an example of it. False for two different regular expressions, which are not compared, so
+/// that a warning may be missing.
 fn may_share_tool(plan: &Plan, first: &CompiledQuery, second: &CompiledQuery) -> bool {
+    // Whether `all` applies to the example of a tool of `one`. A statement without patterns applies to every tool.
     let covers = |all: &CompiledQuery, one: &CompiledQuery| {
         all.tools.iter().all(|id| {
             let pattern = plan.patterns.get(id.0);

@@ -1,9 +1,10 @@
 //! Warns about expressions that invariant-ai reads differently. Flowgate's language began with that of invariant-ai,
 //! the policy analyzer of *AI Agents with Formal Security Guarantees*.
 //!
-//! Its grammar is ambiguous and resolves to unintended readings: it reads `a == 1 and b == 2 and c == 3` as
-//! `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written for it receives a warning for each
-//! such line. A policy with a lattice cannot have been written for it.
+//! The grammar of invariant-ai is ambiguous and resolves to unintended readings: it reads
+//! `a == 1 and b == 2 and c == 3` as `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written
+//! for invariant-ai receives a warning for each such expression. A policy with a lattice cannot have been written for
+//! invariant-ai and is not checked.
 
 use super::diagnostic::{Diagnostic, Span};
 use super::syntax::{
@@ -29,7 +30,8 @@ const LISTS: &[&str] = &[
     "items",
 ];
 
-/// Returns a warning for each expression that invariant-ai reads differently.
+/// Returns a warning for each expression that invariant-ai reads differently. A policy with a lattice gets none: only
+/// Flowgate has lattices, so it was not written for invariant-ai; nor do statements that only Flowgate has.
 pub(super) fn warnings(file: &PolicyFile, source: &str) -> Vec<Diagnostic> {
     let mut pass = CompatibilityCheck { source, warnings: Vec::new() };
     if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {
@@ -49,6 +51,7 @@ pub(super) fn warnings(file: &PolicyFile, source: &str) -> Vec<Diagnostic> {
     pass.warnings
 }
 
+/// Collects the warnings about the expressions of one policy.
 struct CompatibilityCheck<'a> {
     source: &'a str,
     warnings: Vec<Diagnostic>,
@@ -59,25 +62,27 @@ impl CompatibilityCheck<'_> {
         self.warnings.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }
 
-    /// Checks the conditions of a body. In invariant-ai, a condition whose value is a list never holds.
+    /// Checks the lines of a body. In invariant-ai, a condition whose value is a list or a text never holds, whereas in
+    /// Flowgate it holds unless the value is empty.
     fn check_lines(&mut self, lines: &[BodyLine]) {
         for line in lines {
             if let BodyLine::Condition(expr) = line
                 && is_list(expr)
             {
-                let message = "in invariant-ai only `True` holds, so this condition never held there";
+                let message =
+                    "in invariant-ai only `True` holds, so this condition, a list, never held there";
                 self.warn(
                     "compat-truth",
                     &expr.span,
                     message,
-                    "write `any(...)`, which means the same in both",
+                    "write `any(...)`, which means the same in Flowgate and in invariant-ai",
                 );
             }
             self.check_expression(line.expr());
         }
     }
 
-    /// Checks an expression and its subexpressions.
+    /// Warns if invariant-ai reads an expression or one of its subexpressions differently.
     fn check_expression(&mut self, expr: &Expr) {
         match &*expr.kind {
             ExprKind::Quantified(quantifier, body) => {
@@ -87,7 +92,7 @@ impl CompatibilityCheck<'_> {
                         "compat-forall",
                         &expr.span,
                         message,
-                        "in Flowgate it holds only if something matches its declarations",
+                        "in Flowgate `forall` holds only if something matches its declarations",
                     );
                 }
                 self.check_lines(&body.lines);
@@ -96,7 +101,7 @@ impl CompatibilityCheck<'_> {
             ExprKind::And(items) | ExprKind::Or(items) => self.check_connective(expr, items),
             ExprKind::Not(inner) if matches!(&*inner.kind, ExprKind::Compare(..)) && !inner.is_grouped => {
                 let message = "invariant-ai reads `not a == b` as `(not a) == b`";
-                let help = "write `not (a == b)`, which means the same in both";
+                let help = "write `not (a == b)`, which means the same in Flowgate and in invariant-ai";
                 self.warn("compat-precedence", &expr.span, message, help);
             }
             ExprKind::Choice { value, condition, other } => {
@@ -107,7 +112,7 @@ impl CompatibilityCheck<'_> {
                         "compat-precedence",
                         &expr.span,
                         message,
-                        "put comparisons in parentheses, which means the same in both",
+                        "put comparisons in parentheses, which means the same in Flowgate and in invariant-ai",
                     );
                 }
             }
@@ -120,7 +125,7 @@ impl CompatibilityCheck<'_> {
                     "compat-precedence",
                     &expr.span,
                     message,
-                    "write parentheses, which means the same in both",
+                    "write parentheses, which means the same in Flowgate and in invariant-ai",
                 );
             }
             ExprKind::Compare(_, rest) => self.check_comparison(expr, rest),
@@ -140,7 +145,7 @@ impl CompatibilityCheck<'_> {
                     "compat-tuple",
                     &expr.span,
                     message,
-                    "write `[a, b]`, which means the same in both",
+                    "write `[a, b]`, which means the same in Flowgate and in invariant-ai",
                 );
             }
             _ => {}
@@ -148,8 +153,9 @@ impl CompatibilityCheck<'_> {
         expr.children().into_iter().for_each(|child| self.check_expression(child));
     }
 
-    /// Checks `and` and `or`, whose operands invariant-ai groups differently if there are three or more, or if `and` is
-    /// the right operand of `or`.
+    /// Checks `and` and `or` with the operands `items`. invariant-ai groups them differently if there are three or more
+    /// of which one after the first is a comparison or a negation without parentheses, or if `and` is a right operand of
+    /// `or`.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
@@ -161,13 +167,13 @@ impl CompatibilityCheck<'_> {
             operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
         if has_many_comparisons || items.iter().skip(1).any(mixes) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
-            let help =
-                "put each condition in parentheses or on a separate line, which means the same in both";
+            let help = "put each condition in parentheses or on a separate line, which means the same in Flowgate and in invariant-ai";
             self.warn("compat-precedence", &expr.span, message, help);
         }
     }
 
-    /// Checks a comparison: chains, and operators with another meaning in invariant-ai.
+    /// Warns about a comparison that invariant-ai reads differently: a chain such as `a < b < c`, or `contains_only`.
+    /// Chains of flow operators, such as `a -> b -> c`, have the same meaning in both.
     fn check_comparison(&mut self, expr: &Expr, rest: &[(Comparison, Expr)]) {
         let is_flow = |op: &Comparison| {
             matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences)
@@ -182,11 +188,13 @@ impl CompatibilityCheck<'_> {
                 "compat-contains-only",
                 &expr.span,
                 message,
-                "in Flowgate it holds if `b` contains all of `a`; write `b contains_only a` for the meaning of invariant-ai",
+                "in Flowgate `a contains_only b` holds if `b` contains all of `a`; write `b contains_only a` for the meaning of invariant-ai",
             );
         }
     }
 
+    /// Checks a text literal: invariant-ai does not replace escapes such as `\n`. A literal with the prefix `r` has no
+    /// escapes in either language.
     fn check_text(&mut self, expr: &Expr) {
         let spelled = self.source_text(&expr.span);
         let is_escaped = ["\\n", "\\t", "\\r", "\\\\"].iter().any(|escape| spelled.contains(escape));
@@ -196,7 +204,7 @@ impl CompatibilityCheck<'_> {
                 "compat-text",
                 &expr.span,
                 message,
-                "write r\"...\" if a backslash is meant, which means the same in both",
+                "write r\"...\" if the text contains backslashes, which Flowgate and invariant-ai read alike; leave it if Flowgate's escape, such as a line feed, is meant",
             );
         }
     }
@@ -206,7 +214,8 @@ impl CompatibilityCheck<'_> {
     }
 }
 
-/// Collects the operands of nested connectives that no parentheses separate.
+/// Adds to `operands` the operands of nested `and` and `or` without parentheses between them: invariant-ai regroups all
+/// of these.
 fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
     for item in items {
         match &*item.kind {
@@ -216,7 +225,8 @@ fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
     }
 }
 
-/// Returns whether an expression yields a list or a text and not a truth value.
+/// Returns whether an expression yields a list, a text or a number and not a truth value, as far as its form shows: by
+/// the names of functions that return lists.
 fn is_list(expr: &Expr) -> bool {
     match &*expr.kind {
         ExprKind::List(_) | ExprKind::Comprehension { .. } | ExprKind::Str(_) | ExprKind::Int(_) => true,

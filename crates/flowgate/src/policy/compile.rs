@@ -1,8 +1,10 @@
 //! Compiles the syntax tree of a policy to a plan: resolves names, checks declarations and compiles patterns.
+//! [`Policy::load`](super::Policy::load) calls it after the parser. Each submodule compiles one part of a statement,
+//! such as its `body`, `label` or `target`.
 //!
-//! Every statement is checked, so that one error does not hide the next. A policy with an error has no plan: no
-//! policy is enforced in part.
+//! Every statement is checked, so that one error does not hide the next. A policy with an error is rejected as a whole.
 
+mod answers;
 mod body;
 mod call;
 mod capture_position;
@@ -14,6 +16,7 @@ mod role;
 mod rule;
 mod target;
 mod tool_group;
+mod url_list;
 
 use std::collections::HashMap;
 
@@ -43,17 +46,21 @@ const MAX_ERRORS: usize = 100;
 /// Maximum total size of the patterns of a policy.
 const MAX_PATTERNS: usize = 2_000_000;
 
+/// The state of the compilation of one policy.
 pub(super) struct Compiler<'a> {
     plan: Plan,
     diagnostics: Vec<Diagnostic>,
     constants: HashMap<&'a str, &'a Expr>,
-    /// Constants being substituted, so that a constant cannot contain itself.
+    /// The names of the constants that are being substituted, so that a constant cannot contain itself.
     open: Vec<String>,
     imports: imports::Imports,
+    /// The indices of the predicates in the plan, by name.
     predicates: HashMap<&'a str, usize>,
+    /// The indices of the extern predicates in the plan, by name.
     externs: HashMap<&'a str, usize>,
     /// For each predicate, whether it reads the trace in addition to its arguments.
     predicate_looks_around: Vec<bool>,
+    /// The ids of the tool patterns, by their text.
     patterns: HashMap<String, PatternId>,
     /// The number of parts that the expressions of the policy may still add.
     budget: usize,
@@ -65,7 +72,8 @@ pub(super) struct Compiler<'a> {
     has_lattice: bool,
 }
 
-/// Compiles a policy; the plan is usable only if no diagnostic is an error.
+/// Compiles a policy: first the lattices, imports, names and roles, on which other statements depend, and then each
+/// statement. Returns the plan with all errors and warnings; the plan is usable only if none of them is an error.
 pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnostic>) {
     let mut compiler = Compiler {
         plan: Plan { dialect, ..Plan::default() },
@@ -112,7 +120,10 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
 }
 
 impl<'a> Compiler<'a> {
-    /// Records for each statement that grants something which patterns it tests, after all predicates are known.
+    /// Completes the plan after all statements are compiled, since a statement also tests the patterns of the predicates
+    /// that it calls. Records for each statement that grants something which tool patterns it tests (it grants nothing
+    /// while one is ambiguous), and for each rule by which patterns it can exempt a tool; indexes the rules by kind of
+    /// event.
     fn finish_patterns(&mut self) {
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
@@ -135,6 +146,7 @@ impl<'a> Compiler<'a> {
         self.plan = plan;
     }
 
+    /// Reports an error, and returns it so that the caller can add help.
     fn error(&mut self, code: &'static str, span: &Span, message: impl Into<String>) -> &mut Diagnostic {
         let index = self.diagnostics.len();
         self.diagnostics.push(Diagnostic::error(code, span.clone(), message));
@@ -142,7 +154,8 @@ impl<'a> Compiler<'a> {
         &mut self.diagnostics[index]
     }
 
-    /// Reports an error with help.
+    /// Reports an error with help, and returns the `Err` that ends the compilation of the statement. `code` names the kind
+    /// of error, such as `unknown-name`.
     fn fail<T>(
         &mut self,
         code: &'static str,
@@ -164,6 +177,7 @@ impl<'a> Compiler<'a> {
     /// Fails because `name` is not declared. `what` is its kind, such as *function*, and `known` are the declared
     /// names, for a suggestion.
     fn unknown_name<T>(&mut self, what: &str, name: &str, span: &Span, known: &[&str]) -> CompileResult<T> {
+        // The search for a suggestion is costly, so a policy of many errors gets none.
         let near = if self.has_many_errors() { None } else { nearest(name, known.iter().copied()) };
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
@@ -176,7 +190,9 @@ impl<'a> Compiler<'a> {
         self.fail("unknown-name", span, format!("unknown {what} `{name}`"), help)
     }
 
-    /// Records the names of constants and predicates, which may be used before they are defined.
+    /// Records the names of constants and predicates, which may be used before they are defined, and determines which
+    /// predicates read other events than their arguments, directly or through a predicate that they call: a statement
+    /// about one event must not call those.
     fn declare(&mut self, file: &'a PolicyFile) {
         let mut names: HashMap<&str, &Span> = HashMap::new();
         let mut bodies: Vec<&ConditionBody> = Vec::new();
@@ -301,19 +317,19 @@ impl<'a> Compiler<'a> {
                 });
                 Ok(())
             }
-            StatementKind::Require { label, target, is_strict, is_grantable, denies, body } => {
+            StatementKind::Require { label, target, is_strict, grant_scope, denies, body } => {
                 self.require_lattice(&span)?;
                 let mut scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = target.as_ref().map(|target| self.argument(target, &scope)).transpose()?;
                 let label = self.label(label, &mut scope)?;
                 let query = self.granting_query(scope);
-                let (is_strict, is_grantable, denies) = (*is_strict, *is_grantable, *denies);
+                let (is_strict, grant_scope, denies) = (*is_strict, *grant_scope, *denies);
                 self.plan.requirements.push(Requirement {
                     span,
                     label,
                     target,
                     is_strict,
-                    is_grantable,
+                    grant_scope,
                     denies,
                     query,
                 });
@@ -374,13 +390,14 @@ impl<'a> Compiler<'a> {
                 self.plan.endorsements.push(Endorsement { span, target: target_plan, label, value, query });
                 Ok(())
             }
-            StatementKind::Rule { action, message, is_grantable, body } => {
-                self.rule(span, (*action, *is_grantable), message, body)
+            StatementKind::Rule { action, message, grant_scope, body } => {
+                self.rule(span, (*action, *grant_scope), message, body)
             }
         }
     }
 
-    /// Declares a predicate that the program answers.
+    /// Declares a predicate that the embedding program answers. Fails if a parameter or the result has a type that cannot
+    /// be passed to a program: an event or a part of one, instead of a plain value.
     fn external(&mut self, name: &'a Name, parameters: &[(Name, Name)], result: &Name) -> CompileResult<()> {
         let mut sendable_type = |variable: &Name, ty: &Name| {
             let found = self.variable_type(variable, ty)?;
@@ -407,7 +424,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Compiles the body of a predicate. Its parameters are the first variables, which have values when it is called.
+    /// Compiles the body of a predicate, and completes its entry in the plan. The parameters are the first variables:
+    /// they have values when the predicate is called, so the steps of its evaluation (`ops`) search only for the others.
     fn predicate(
         &mut self,
         name: &Name,
@@ -434,7 +452,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Deducts the size of a pattern from the budget of the policy.
+    /// Deducts the size of a compiled pattern from what the patterns of the policy may still use together, and reports an
+    /// error if that is exceeded: a short pattern such as `\w{1000}` can become a large automaton.
     fn charge_pattern(&mut self, pattern: &str, span: &Span) -> CompileResult<()> {
         match self.patterns_left.checked_sub(weight(pattern)) {
             Some(left) => {
@@ -452,6 +471,7 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a tool pattern and returns its id in the plan; equal patterns have one id.
     fn pattern(&mut self, name: &ToolName, span: &Span) -> CompileResult<PatternId> {
+        // A name, even one with `*`, is about as large as its text; only a regular expression can be much larger.
         if let ToolName::Regex(source) = name {
             self.charge_pattern(source, span)?;
         }
@@ -475,7 +495,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Fails unless the policy declares a lattice, which a statement about labels needs.
+    /// Fails unless the policy declares a lattice, without which there are no labels; statements about labels call this
+    /// first.
     fn require_lattice(&mut self, span: &Span) -> CompileResult<()> {
         if self.plan.space.dimensions().is_empty() && self.has_lattice {
             // The error in the lattice has been reported.
@@ -493,6 +514,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
+    /// Fails unless the policy declares a dimension of integrity. `why` begins the message: what the statement does that
+    /// needs one.
     fn require_integrity_dimension(&mut self, span: &Span, why: &str) -> CompileResult<()> {
         self.require_lattice(span)?;
         if self.plan.space.integrity().is_empty() {

@@ -1,6 +1,5 @@
-//! Defines the diagnostics of a policy: the error, its location and help.
-//!
-//! Diagnostics are data: the command line renders them, an editor underlines them, tests compare them.
+//! Defines the diagnostics of a policy: the problem, its location and help. The parser and the compiler report them as
+//! data; the command line renders them, an editor underlines them, tests compare them.
 
 use std::fmt;
 use std::ops::Range;
@@ -119,7 +118,7 @@ impl Diagnostic {
         let spanned = source.get(self.span.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
         let rest_of_line = line.chars().count().saturating_sub(column - 1).max(1);
         let marks = "^".repeat(spanned.trim_end().chars().count().clamp(1, rest_of_line));
-        // Tabs are kept, so that the underline is aligned.
+        // Tabs remain tabs, so that the underline is aligned.
         let before: String =
             line.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let word = match self.severity {
@@ -166,6 +165,7 @@ pub(crate) fn one_line(text: String) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// Returns whether a character is a control character, a line separator or a mark that changes the reading direction.
 fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -175,8 +175,9 @@ const MAX_LENGTH: usize = 40;
 /// Maximum number of known names that one unknown name is compared with.
 const MAX_COMPARED: usize = 2_000;
 
-/// Returns the known name nearest to `name`, if one is near enough to be a typing error. The distance counts
-/// insertions, deletions, substitutions and transpositions of neighbours.
+/// Returns the known name nearest to `name`, if one is near enough to be a typing error: at most a third of its
+/// characters, and at least one, may differ. The distance counts insertions, deletions, substitutions and transpositions
+/// of neighbours. `None` for a name longer than `MAX_LENGTH`, whose comparison would be slow.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     if length > MAX_LENGTH {

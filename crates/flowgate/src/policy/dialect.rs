@@ -1,5 +1,5 @@
 //! Defines the dialects of the policy language: Flowgate's own, and that of invariant-ai, whose policies Flowgate also
-//! reads.
+//! reads. The parser, the compiler and the evaluator ask for the dialect where the two differ.
 
 /// The dialect in which a policy is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

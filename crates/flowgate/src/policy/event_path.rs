@@ -50,7 +50,8 @@ pub(crate) struct EventPath {
 }
 
 impl EventPath {
-    /// Returns the steps below the arguments of a call.
+    /// Returns the steps after `arguments`, if the path is within the arguments of a call; `None` otherwise. Policies may
+    /// write `call.arguments` or, as OpenAI's format does, `call.function.arguments`.
     pub(crate) fn below_arguments(&self) -> Option<&[EventStep]> {
         let steps = match self.steps.as_slice() {
             [EventStep::Key(first), rest @ ..] if first == "function" => rest,
@@ -79,7 +80,7 @@ pub(crate) struct KeyRead {
 /// The maximum length of a chain of definitions that is resolved; the paths of longer chains are unknown.
 const MAX_DEFINITION_DEPTH: usize = 4;
 
-/// The paths that the names in a statement stand for, and the tools to which its variables are restricted.
+/// The paths that the names in a statement denote, and the tools to which the statement restricts its variables.
 #[derive(Debug)]
 pub(crate) struct StatementPaths<'p> {
     /// Constants can name groups of tools.
@@ -89,7 +90,7 @@ pub(crate) struct StatementPaths<'p> {
 }
 
 impl<'p> StatementPaths<'p> {
-    /// Resolves the names in a statement.
+    /// Resolves the names in a statement to paths, and collects the tool patterns to which it restricts its variables.
     pub(crate) fn new(statement: &Statement, constants: &'p Constants<'p>) -> Self {
         let mut resolved = Self { constants, paths: HashMap::new(), patterns: HashMap::new() };
         if let StatementKind::Predicate { parameters, .. } = &statement.kind {
@@ -123,12 +124,13 @@ impl<'p> StatementPaths<'p> {
         resolved
     }
 
-    /// Returns the patterns one of which the tool of the variable's event matches; none if it may be any tool.
+    /// Returns the tool patterns to which the statement restricts the event of a variable; none if any tool is
+    /// possible.
     pub(crate) fn patterns_of(&self, variable: &str) -> &[ToolPattern] {
         self.patterns.get(variable).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the path of an expression, if it is a part of an event.
+    /// Returns the path of an expression, if it is an event or a part of one; `None` for any other value.
     pub(crate) fn path_of(&self, expr: &Expr) -> Option<EventPath> {
         let (object, step) = match &*expr.kind {
             ExprKind::Name(name) => return self.paths.get(name).cloned(),
@@ -166,7 +168,8 @@ impl<'p> StatementPaths<'p> {
     }
 
     /// Returns the read of a key, if an expression is one: `x.key`, `x["key"]`, `x.get("key")` or
-    /// `"key" in call.arguments`.
+    /// `"key" in call.arguments`, which only tests whether the key is present. `None` for any other expression, and if `x`
+    /// is no part of an event.
     fn key_read(&self, expr: &Expr) -> Option<KeyRead> {
         let below = |object: &Expr, key: &Expr, is_presence_test| {
             let ExprKind::Str(name) = &*key.kind else { return None };
@@ -197,6 +200,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
+    /// Records that a variable denotes a whole event, if its type is a kind of event whose fields are known; other
+    /// variables have no path.
     fn declare_variable(&mut self, name: &Name, ty: &Name) {
         let kind = match ty.text.as_str() {
             "ToolCall" => EventKind::Call,
@@ -208,7 +213,8 @@ impl<'p> StatementPaths<'p> {
         self.paths.insert(name.text.clone(), path);
     }
 
-    /// Records what an expression states about names: their types, and what they range over.
+    /// Records what an expression states about names: their types, and what they range over. The variable of a
+    /// comprehension is an item of its list; one of `(x: T) in VALUE` may be any value below, since `VALUE` can be a map.
     fn record_names(&mut self, expr: &Expr) {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => self.declare_variable(name, ty),
@@ -224,6 +230,7 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
+    /// Records that a name denotes a part of a list, if the list is a part of an event.
     fn declare_item(&mut self, name: &Name, list: &Expr, step: EventStep) {
         if let Some(mut path) = self.path_of(list) {
             path.steps.push(step);
@@ -231,8 +238,9 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records the patterns of tools to which the lines of a body restrict its variables. A pattern restricts nothing in a
-    /// negation, or in an `or` whose parts do not all restrict the same variable.
+    /// Records the tool patterns to which the lines of a body restrict the variables that satisfy `is_declared`; all lines
+    /// hold together, so each adds its patterns. A pattern restricts nothing in a negation, or in an `or` whose parts do
+    /// not all restrict the same variable.
     fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };
@@ -250,7 +258,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Returns the variables that a condition restricts to tools, each with the patterns of which one matches.
+    /// Returns the variables that a condition restricts to tools, each with its patterns, at least one of which matches
+    /// the tool if the condition holds.
     fn restrictions(&self, condition: &Expr) -> Vec<(String, Vec<ToolPattern>)> {
         match &*condition.kind {
             ExprKind::And(parts) => parts.iter().flat_map(|part| self.restrictions(part)).collect(),
@@ -260,6 +269,7 @@ impl<'p> StatementPaths<'p> {
                 else {
                     return Vec::new();
                 };
+                // A part that restricts another variable, or none, lets every tool of this one through.
                 let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| matches!(found.as_slice(), [(other, _)] if other == variable);
                 if !alternatives.iter().all(restricts_only_variable) {
                     return Vec::new();
@@ -278,6 +288,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
+    /// Returns the variable that `left is tool:PATTERN` restricts, with the patterns. `None` for another comparison, or if
+    /// `left` is not an event itself.
     fn restriction(&self, left: &Expr, how: Comparison, right: &Expr) -> Option<(String, Vec<ToolPattern>)> {
         if how != Comparison::Is {
             return None;
@@ -289,7 +301,8 @@ impl<'p> StatementPaths<'p> {
         Some((variable, self.tools_of(right, MAX_DEFINITION_DEPTH)?))
     }
 
-    /// Returns the patterns of a tool or a group of tools; `None` if it is none.
+    /// Returns the tool patterns that an expression denotes: a pattern, a group, or the name of one, through at most
+    /// `depth` constants. `None` if it denotes no tools, or more constants refer to each other.
     fn tools_of(&self, expr: &Expr, depth: usize) -> Option<Vec<ToolPattern>> {
         match &*expr.kind {
             ExprKind::Tool(tool) => Some(vec![ToolPattern::new(&tool.name).ok()?]),
@@ -303,7 +316,7 @@ impl<'p> StatementPaths<'p> {
     }
 }
 
-/// Returns the names of the typed variables in a body.
+/// Returns the names of the variables that a body declares with a type, `(x: T)`.
 fn variables_in(body: &ConditionBody) -> HashSet<String> {
     let mut names = HashSet::new();
     for line in &body.lines {
@@ -316,6 +329,7 @@ fn variables_in(body: &ConditionBody) -> HashSet<String> {
     names
 }
 
+/// Returns the body of a statement, its conditions; `None` if statements of its kind have none, such as `lattice`.
 fn body_of(statement: &Statement) -> Option<&ConditionBody> {
     match &statement.kind {
         StatementKind::Label { body, .. }

@@ -1,7 +1,7 @@
-//! Converts source text to tokens, with Python's rules for indentation.
+//! Converts the source text of a policy to tokens for the parser, with Python's rules for indentation.
 //!
 //! The lexer never fails: unknown characters become [`Token::Unknown`], which the parser reports. Comments are tokens
-//! too, so that a formatter can keep them; the parser skips them.
+//! too, so that a formatter can preserve them; the parser skips them.
 
 use logos::Logos;
 
@@ -113,7 +113,8 @@ pub(crate) enum Token {
     Unknown,
 }
 
-/// Skips to the end of a triple-quoted text, or of the file.
+/// Skips to the end of a triple-quoted text, or of the file if the text has no closing quote. Returns whether it has
+/// one.
 fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
     let end = lexer.remainder().find(quote);
     lexer.bump(end.map_or(lexer.remainder().len(), |at| at + quote.len()));
@@ -139,7 +140,9 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
             tokens.push((Token::Newline, span.start..span.start));
         }
         match token {
+            // A line break within brackets, of an empty line or after an operator does not end a line.
             Token::Newline if depth > 0 || at_line_start || needs_continuation(source, &tokens) => continue,
+            // The line begins with an operator that needs a left operand, so it continues the line before.
             _ if at_line_start && continues_line(source, token, &span) && remove_line_end(&mut tokens) => {
                 at_line_start = false;
             }
@@ -194,7 +197,8 @@ fn indentation(line: &str) -> usize {
     width(line.get(..line.len() - line.trim_start().len()).unwrap_or_default())
 }
 
-/// Returns whether a line that ends here continues: it ends with an operator that needs another operand.
+/// Returns whether the line that ends after these tokens continues on the next one, since it ends with an operator that
+/// needs a right operand.
 fn needs_continuation(source: &str, tokens: &[Lexeme]) -> bool {
     let last = tokens.iter().rev().find(|(token, _)| *token != Token::Comment);
     last.is_some_and(|(token, span)| match token {
@@ -214,7 +218,8 @@ fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     }
 }
 
-/// Returns whether a token is an operator that needs a right operand, so that the line continues after it.
+/// Returns whether a token is an operator that needs a right operand, so that the line continues after it. `*` does not
+/// count, since it can also end a line, as the end of the name of a tool (`read by bank/get_*`).
 fn is_operator(token: Token) -> bool {
     matches!(
         token,
@@ -231,21 +236,24 @@ fn is_operator(token: Token) -> bool {
     )
 }
 
-/// Removes the end of the last line, if it has opened no block.
+/// Removes the token for the end of the last line, so that the next line continues it. Leaves it, and returns false, if
+/// the line opens a block, by a colon or `:=` at its end, or if there is no such token.
 fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
     let Some(newline) = tokens.iter().rposition(|(token, _)| *token != Token::Comment) else { return false };
-    let ends = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);
-    let opens =
-        newline.checked_sub(1).is_none_or(|before| ends(before, Token::Colon) || ends(before, Token::Define));
-    if !ends(newline, Token::Newline) || opens {
+    let is_token = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);
+    let opens = newline
+        .checked_sub(1)
+        .is_none_or(|before| is_token(before, Token::Colon) || is_token(before, Token::Define));
+    if !is_token(newline, Token::Newline) || opens {
         return false;
     }
     tokens.remove(newline);
     true
 }
 
-/// Adds the tokens for a line that begins at `column`: an indent, dedents down to an enclosing block, or nothing.
-/// `indents` are the columns of the enclosing blocks.
+/// Adds the tokens for a line that begins at `column`: an indent, dedents down to an enclosing block, or nothing for a
+/// line of the same block; also [`Token::BadIndent`] if no enclosing block begins at this column. `indents` are the
+/// columns of the enclosing blocks.
 fn dedent(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
     let here = span.start..span.start;
     if column > indents.last().copied().unwrap_or(0) {

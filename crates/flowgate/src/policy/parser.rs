@@ -1,7 +1,7 @@
 //! Converts tokens to the syntax tree by recursive descent, with one function for each production.
 //!
-//! The parser always returns a tree. It reports an error and skips the rest of the line, and keeps the part of the
-//! line that it understood only where that is safe: an incomplete statement is left out, since without a condition it
+//! The parser always returns a tree. It reports an error and continues with the next line or statement, so that one
+//! error does not hide the next. A statement with an error is not part of the tree: without one of its conditions, it
 //! would apply too widely.
 
 mod body;
@@ -18,17 +18,18 @@ use super::syntax::{Expr, ExprKind, Name, PolicyFile};
 pub const MAX_SOURCE: usize = 1 << 20;
 /// Maximum nesting depth of expressions.
 const MAX_HEIGHT: usize = 100;
-/// Maximum number of diagnostics that are kept.
+/// Maximum number of diagnostics that are reported.
 const MAX_DIAGNOSTICS: usize = 100;
 
-/// Parses the part of `source` that is one file of a policy.
+/// Parses the file of a policy that is at `range` in `source`, the text of all files. Spans refer to `source`. Returns the
+/// statements without errors, and the diagnostics; no statement and one error for a file that is too long.
 pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
     let text = source.get(range.clone()).unwrap_or_default();
     if text.len() > MAX_SOURCE {
         let place = range.start..range.start;
         let diagnostic =
             Diagnostic::error("too-long", place, format!("the policy is longer than {MAX_SOURCE} bytes"))
-                .help("split it into several policies");
+                .help("use several policies, each for some clients or servers");
         return (PolicyFile::default(), vec![diagnostic]);
     }
     let moved = |span: Span| span.start + range.start..span.end + range.start;
@@ -46,6 +47,7 @@ struct ReportedParseError;
 
 type ParseResult<T> = Result<T, ReportedParseError>;
 
+/// The state of the parsing of one file.
 struct Parser<'a> {
     /// The text up to the end of the file that is parsed.
     source: &'a str,
@@ -58,6 +60,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
+    /// Returns the next token without reading it.
     fn peek(&self) -> Token {
         self.peek_at(0)
     }
@@ -82,16 +85,19 @@ impl Parser<'_> {
         self.source.get(span.clone()).unwrap_or("")
     }
 
+    /// Returns the next token if it is a name; otherwise an empty text.
     fn peek_word(&self) -> &str {
         if self.peek() == Token::Name { self.text(&self.next_span()) } else { "" }
     }
 
+    /// Reads the next token and returns its location.
     fn advance(&mut self) -> Span {
         let span = self.next_span();
         self.position += usize::from(self.position < self.tokens.len());
         span
     }
 
+    /// Reads the next token if it is `token`; returns whether it was.
     fn eat(&mut self, token: Token) -> bool {
         let found = self.peek() == token;
         if found {
@@ -100,6 +106,7 @@ impl Parser<'_> {
         found
     }
 
+    /// Reads the next token if it is the name `word`; returns whether it was.
     fn eat_word(&mut self, word: &str) -> bool {
         let found = self.peek_word() == word;
         if found {
@@ -115,7 +122,8 @@ impl Parser<'_> {
         ReportedParseError
     }
 
-    /// Reports that another token was expected here.
+    /// Reports that `what`, such as "a value", was expected where the next token is, and returns the marker of a reported
+    /// error.
     fn expected(&mut self, what: &str, help: Option<&str>) -> ReportedParseError {
         let span = self.next_span();
         let found = match self.peek() {
@@ -145,7 +153,8 @@ impl Parser<'_> {
         Ok(Name { text: self.text(&span).to_owned(), span })
     }
 
-    /// Creates a node whose span extends from `start` to the last token read.
+    /// Creates a node whose span extends from `start` to the end of the last token that was read; fails if the tree is
+    /// too high for recursive walks.
     fn node(&mut self, start: usize, kind: ExprKind) -> ParseResult<Expr> {
         let span = start..self.previous_end().max(start);
         let mut expr = Expr { kind: Box::new(kind), span, height: 1, is_grouped: false };
@@ -163,10 +172,14 @@ impl Parser<'_> {
 
     fn report_too_deep(&mut self, span: Span) -> ReportedParseError {
         let message = format!("the expression is nested more than {MAX_HEIGHT} levels deep");
-        self.report(Diagnostic::error("too-deep", span, message).help("give names to parts of it with `:=`"))
+        self.report(
+            Diagnostic::error("too-deep", span, message)
+                .help("give names to parts of the expression with `:=`"),
+        )
     }
 
-    /// Skips the rest of a statement: its line, and the block below it.
+    /// Skips the rest of a statement after an error: its line, and the block below it, so that parsing continues with the
+    /// next statement.
     fn skip_statement(&mut self) {
         self.skip_line();
         if self.eat(Token::Indent) {

@@ -21,9 +21,11 @@ pub(crate) struct PatternId(pub(crate) usize);
 /// A compiled pattern for tools.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolPattern {
+    /// The pattern as written after `tool:`.
     source: String,
-    /// What the tool name must match; for a qualified pattern, what `server/name` must match.
+    /// The pattern for the tool name; for a qualified pattern, for `server/name`.
     name: NamePattern,
+    /// Whether the pattern names a server, or matches any server explicitly.
     qualified: bool,
 }
 
@@ -40,7 +42,8 @@ impl fmt::Display for ToolPattern {
 }
 
 impl ToolPattern {
-    /// Compiles a pattern.
+    /// Compiles a pattern. It is *qualified* if it contains a slash, so that it names the server; `*` alone is qualified
+    /// too, since it means every tool of every server. A quoted name never is: its slash belongs to the tool's name.
     ///
     /// # Errors
     /// If it is a regular expression that is malformed or too large.
@@ -77,7 +80,8 @@ impl ToolPattern {
         }
     }
 
-    /// Returns a tool that the pattern matches, if one is easily found: for a pattern with `*`, one of many.
+    /// Returns a tool that the pattern matches: the tool that it names, or with `example` for each `*`. `None` for a
+    /// regular expression, from which no example is derived.
     pub(crate) fn example(&self) -> Option<Tool> {
         let name = match &self.name {
             NamePattern::Exact(name) => name.to_string(),
@@ -91,7 +95,8 @@ impl ToolPattern {
         })
     }
 
-    /// Returns the tool that the pattern names, if it is one tool.
+    /// Returns the tool that the pattern names, if it names one: for `bank/pay` that of the server, for `/pay` and for
+    /// `pay` alone that of the agent itself. `None` for a pattern with `*` or a regular expression.
     pub(crate) fn tool(&self) -> Option<Tool> {
         let NamePattern::Exact(name) = &self.name else { return None };
         if !self.qualified {
@@ -108,22 +113,25 @@ impl ToolPattern {
         is_name.then_some(server)
     }
 
-    /// Returns what follows the server in the pattern, which may contain `*`.
+    /// Returns the part of the pattern after the server and the slash, which may contain `*`.
     pub(crate) fn name_on_server(&self) -> Option<&str> {
         self.server().and_then(|server| self.source.get(server.len() + 1..))
     }
 
-    /// Returns whether no tool matches both patterns. `false` if that is unknown.
+    /// Returns whether no tool matches both patterns. False if that is unknown: the caller, which asks whether a declared
+    /// role can apply to a statement, then applies it, and a role can only restrict.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         let is_glob = |pattern: &Self| !pattern.source.starts_with("r\"") && !pattern.source.starts_with('"');
         let names_all = |named: &Self, pattern: &Self| {
-            // A name without a server may be that of any server, which only a pattern without a server ignores as well.
+            // A name without a server can be a tool of any server, so it can be compared only with a pattern that
+            // ignores the server as well.
             let tool = named.tool().filter(|_| named.qualified || !pattern.qualified);
             tool.is_some_and(|tool| !pattern.matches(&tool))
         };
         match (self.tool(), other.tool()) {
             (Some(one), Some(two)) => !self.matches(&two) && !other.matches(&one),
             _ if names_all(self, other) || names_all(other, self) => true,
+            // Names with `*` are disjoint if their parts before the first `*` differ.
             _ if self.qualified == other.qualified && is_glob(self) && is_glob(other) => {
                 let before_star =
                     |pattern: &Self| pattern.source.split('*').next().unwrap_or_default().to_owned();
@@ -170,11 +178,13 @@ pub(crate) fn compile_whole(pattern: &str) -> Result<Regex, String> {
 /// The servers whose tools each unqualified pattern has matched.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MatchedServers {
+    /// At most two servers for each pattern, by its index; `None` is the agent itself.
     seen: HashMap<usize, Vec<Option<Arc<str>>>>,
 }
 
 impl MatchedServers {
-    /// Records that the tool exists.
+    /// Records that the tool exists: its server, for each pattern without a server that matches it. Two servers are
+    /// enough to make a pattern ambiguous, so no more are recorded.
     pub(crate) fn register_tool(&mut self, patterns: &[ToolPattern], tool: &Tool) {
         for (index, pattern) in patterns.iter().enumerate() {
             if !pattern.is_qualified() && pattern.matches(tool) {
@@ -186,7 +196,8 @@ impl MatchedServers {
         }
     }
 
-    /// Returns whether tools of two servers match the pattern, counting `tool` as one of them.
+    /// Returns whether the pattern is ambiguous, so that it grants nothing: whether tools of two servers match it, with
+    /// `tool` counted as registered.
     pub(crate) fn is_ambiguous_for(
         &self,
         patterns: &[ToolPattern],

@@ -1,24 +1,25 @@
-//! Computes an upper bound, in bits, on what the author of a text can choose if the whole text must match a regular
-//! expression. The compiler of `endorse` statements uses it.
+//! Computes how many texts match a regular expression as a whole, as an upper bound in bits. The compiler uses it for
+//! `fullmatch`, so that `endorse` can bound the information that the author of an endorsed value can put into it.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 use super::regex::parse_whole;
 
-/// Returns an upper bound on the number of texts that a pattern matches as a whole, as its logarithm in bits; `None` if
-/// there is no bound, or if the pattern needs look-around.
+/// Returns an upper bound on the number of texts that a pattern matches as a whole, as its logarithm in bits, rounded up;
+/// `None` if there is no bound, or if the pattern needs look-around.
 pub(crate) fn matched_text_bits(pattern: &str) -> Option<u32> {
     let bits = bits_of(&parse_whole(pattern)?)?;
     let mut whole = 0_u32;
-    // A bound of more than 1024 bits is of no use to anybody.
+    // A bound of more than 1024 bits is as useless as none.
     while f64::from(whole) < bits {
         whole = Some(whole + 1).filter(|whole| *whole <= 1024)?;
     }
     Some(whole)
 }
 
-/// Returns the number of bits of choice; `None` without a bound. A repetition chooses each of its items and their
-/// number, an alternation one of its branches.
+/// Returns the logarithm of an upper bound on the number of texts that a part of a pattern matches; `None` if it
+/// matches infinitely many. A repetition is a choice of each item and of their number, an alternation a choice of a
+/// branch.
 fn bits_of(hir: &Hir) -> Option<f64> {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Look(_) => Some(0.0),
@@ -31,9 +32,9 @@ fn bits_of(hir: &Hir) -> Option<f64> {
         }
         HirKind::Concat(parts) => parts.iter().map(bits_of).sum(),
         HirKind::Alternation(parts) => {
-            let all: Vec<f64> = parts.iter().map(bits_of).collect::<Option<_>>()?;
-            let most = all.iter().copied().fold(0.0, f64::max);
-            let count: f64 = all.iter().map(|_| 1.0).sum();
+            let branches: Vec<f64> = parts.iter().map(bits_of).collect::<Option<_>>()?;
+            let most = branches.iter().copied().fold(0.0, f64::max);
+            let count: f64 = branches.iter().map(|_| 1.0).sum();
             Some(most + count.max(1.0).log2())
         }
     }

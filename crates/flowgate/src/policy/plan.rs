@@ -15,6 +15,7 @@ use serde_json::Value as Json;
 use super::argument_role::ArgumentRole;
 use super::diagnostic::Span;
 use super::dialect::Dialect;
+use super::grant_scope::GrantScope;
 use super::pattern::{PatternId, ToolPattern};
 use super::regex::{MatchExtent, Pattern};
 use super::syntax::{Action, Arithmetic, Comparison};
@@ -97,6 +98,7 @@ pub(crate) struct DeclaredStore {
     pub(crate) read: Vec<PatternId>,
 }
 
+/// A `label` statement: grants a label to a region of each event that its query matches.
 #[derive(Debug)]
 pub(crate) struct LabelStatement {
     pub(crate) span: Span,
@@ -107,10 +109,12 @@ pub(crate) struct LabelStatement {
     pub(crate) reads: bool,
     /// Whether the statement reads the error flag; other statements do not label a tool's error text.
     pub(crate) mentions_error: bool,
-    /// Whether the region depends on no argument of the call: it carries the label of the decision, not of the arguments.
+    /// Whether the region depends on no argument of the call: it carries the label of the decision, not of the
+    /// arguments.
     pub(crate) is_independent: bool,
 }
 
+/// A `require` statement: an upper bound on the label of each call, or argument of a call, that its query matches.
 #[derive(Debug)]
 pub(crate) struct Requirement {
     pub(crate) span: Span,
@@ -119,13 +123,14 @@ pub(crate) struct Requirement {
     pub(crate) target: Option<TargetPath>,
     /// Whether the decision depends on everything that the agent has seen, whatever the influence method says.
     pub(crate) is_strict: bool,
-    /// Whether a person may approve what exceeds the requirement for the rest of the session.
-    pub(crate) is_grantable: bool,
+    /// For how long a person's approval of what exceeds the requirement may hold.
+    pub(crate) grant_scope: GrantScope,
     /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
     pub(crate) query: CompiledQuery,
 }
 
+/// A `payload` statement: exempts an argument from the integrity requirement.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) target: TargetPath,
@@ -150,6 +155,7 @@ pub(crate) struct EndorsedValue {
     pub(crate) bits: Option<u32>,
 }
 
+/// An `endorse` statement: lowers the integrity label of an argument whose value satisfies its query.
 #[derive(Debug)]
 pub(crate) struct Endorsement {
     pub(crate) span: Span,
@@ -159,12 +165,13 @@ pub(crate) struct Endorsement {
     pub(crate) query: CompiledQuery,
 }
 
+/// A rule: denies, asks or logs for each assignment of its variables that satisfies its query.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
-    /// Whether a person may approve a match for the rest of the session.
-    pub(crate) is_grantable: bool,
+    /// For how long a person's approval of a match may hold.
+    pub(crate) grant_scope: GrantScope,
     /// Its message: the arguments of `Violation(...)`, by position and by name.
     pub(crate) args: Vec<CompiledExpr>,
     pub(crate) kwargs: Vec<(Arc<str>, CompiledExpr)>,
@@ -217,6 +224,7 @@ pub(crate) struct ExternPredicate {
     pub(crate) result: Type,
 }
 
+/// A predicate that the policy defines: holds for arguments with which its query has a satisfying assignment.
 #[derive(Debug)]
 pub(crate) struct Predicate {
     pub(crate) name: String,
@@ -251,9 +259,12 @@ pub(crate) struct Variable {
     pub(crate) domain: Option<CompiledExpr>,
 }
 
+/// One line of a query.
 #[derive(Debug, Clone)]
 pub(crate) enum QueryItem {
+    /// A condition.
     Test(CompiledExpr),
+    /// A name for a value: `NAME := VALUE`.
     Let(VariableSlot, CompiledExpr),
 }
 
@@ -276,10 +287,12 @@ pub(crate) struct TargetPath {
     pub(crate) capture: Option<(Regex, String)>,
 }
 
+/// One step of a target's path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TargetStep {
     Key(Arc<str>),
     Index(usize),
+    /// Every item of a list, or every value of a map: `[*]`.
     Each,
 }
 
@@ -334,8 +347,8 @@ pub(crate) enum CompiledExpr {
     Arithmetic(Arithmetic, Box<Self>, Box<Self>),
     Compare(Comparison, Box<Self>, Box<Self>),
     IsTool(Box<Self>, PatternId, Option<ArgumentShape>),
-    /// Whether a trusted list in an answer of such a tool contains the value; in conditions of `endorse` only.
-    AnsweredBy(Box<Self>, PatternId),
+    /// Whether trusted text that the agent has seen lists the value; in conditions of `endorse` only.
+    Listed(Box<Self>, ListSource, ListedForm),
     Choice(Box<[Self; 3]>),
     Comprehension {
         slot: VariableSlot,
@@ -378,7 +391,7 @@ pub(crate) enum RegexUse {
     Match,
     /// Anywhere in the text; the result is the list of matches.
     Find,
-    /// The whole text. At most so many texts match, in bits, if there is a bound.
+    /// The whole text. At most 2^`bits` different texts match; `None` if there is no bound.
     FullMatch { bits: Option<u32> },
 }
 
@@ -412,8 +425,9 @@ pub(crate) enum ArgumentShape {
 }
 
 impl Plan {
-    /// Interns the names that the policy's own labels mention in the roster.
-    pub(crate) fn intern(&self, roster: &mut NameTable) {
+    /// Interns the names that the labels of the policy mention, such as `readers("ann")`: the name table has a limited
+    /// number of places, and a name of the policy must have one before names in the data of a session take them.
+    pub(crate) fn intern(&self, name_table: &mut NameTable) {
         let labels = self.labels.iter().map(|statement| &statement.label);
         let required = self.requirements.iter().map(|statement| &statement.label);
         let consented = self.consents.iter().map(|statement| &statement.label);
@@ -424,18 +438,49 @@ impl Plan {
                 CompiledExpr::Constant(Value::Str(name)) => Some(name.to_string()),
                 _ => None,
             });
-            let _ = roster.set(&self.space, dimension, &names.collect::<Vec<_>>(), ComputedLabelUse::Data);
+            let _ =
+                name_table.set(&self.space, dimension, &names.collect::<Vec<_>>(), ComputedLabelUse::Data);
         }
     }
 }
 
+/// The trusted text that lists values: `tool:NAME`, `tool:NAME({...})` or `Message`.
+#[derive(Debug, Clone)]
+pub(crate) enum ListSource {
+    /// The answers of the tools that the pattern matches.
+    Answers(PatternId),
+    /// The answers to those of their calls whose arguments equal these arguments of the judged call, or constants.
+    MatchingAnswers(PatternId, Vec<(Arc<str>, CompiledExpr)>),
+    /// All messages except those of the model.
+    Messages,
+}
+
+/// How a value is compared with a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListedForm {
+    /// The value is a whole text or integer of the list: `VALUE in tool:NAME`.
+    Whole,
+    /// The value is a URL on a host that a text of the list names: `is_url_on(VALUE, ...)`.
+    Host,
+    /// The value is a URL on the registrable domain of such a host: `is_url_on_domain(VALUE, ...)`.
+    RegistrableDomain,
+}
+
 impl CompiledExpr {
-    /// Returns the direct subexpressions, including the conditions of blocks.
+    /// Returns the direct subexpressions, including the bounds, lists and conditions of a block such as `forall:`, but not
+    /// the body of a predicate that the expression calls.
     fn children(&self) -> Vec<&Self> {
         match self {
             Self::Constant(_) | Self::Slot(_) | Self::Parameter(_) | Self::Parameters => vec![],
             Self::Member(a, _) | Self::Not(a) | Self::Negate(a) | Self::Regex(_, _, a) => vec![a],
-            Self::Parts(a, _) | Self::IsInstance(a, _) | Self::AnsweredBy(a, _) => vec![a],
+            Self::Parts(a, _) | Self::IsInstance(a, _) => vec![a],
+            Self::Listed(a, source, _) => {
+                let mut children = vec![&**a];
+                if let ListSource::MatchingAnswers(_, arguments) = source {
+                    children.extend(arguments.iter().map(|(_, value)| value));
+                }
+                children
+            }
             Self::IsTool(a, _, shape) => {
                 let mut children = vec![&**a];
                 shape.iter().for_each(|shape| shape.expressions(&mut children));
@@ -481,7 +526,8 @@ impl CompiledExpr {
         self.children().into_iter().for_each(|child| child.walk(visit));
     }
 
-    /// Returns whether it may read the calls that a message proposes, which come after the message.
+    /// Returns whether the expression may read the calls that a message proposes, which come after the message in the
+    /// trace.
     pub(crate) fn may_read_calls(&self) -> bool {
         match self {
             Self::Member(_, name) => **name == *"tool_calls",
@@ -506,7 +552,8 @@ impl CompiledExpr {
 }
 
 impl ArgumentShape {
-    /// Collects the expressions that must be computed for the comparison.
+    /// Adds to `found` the expressions in the shape: those that are computed from other values of the statement, such as
+    /// `call.arguments.to`. The other parts of a shape are constants.
     fn expressions<'s>(&'s self, found: &mut Vec<&'s CompiledExpr>) {
         match self {
             Self::Dict(entries) => entries.iter().for_each(|(_, shape)| shape.expressions(found)),
@@ -533,12 +580,12 @@ impl CompiledQuery {
         domains.chain(self.items.iter().map(QueryItem::ex))
     }
 
-    /// Whether each of its conditions only tests which tool the event is about.
+    /// Returns whether each of its conditions only tests which tool the event is about.
     pub(crate) fn is_about_tool_only(&self) -> bool {
         self.items.iter().all(|item| matches!(item, QueryItem::Test(CompiledExpr::IsTool(_, _, None))))
     }
 
-    /// Returns the operations once the slots in `bound` have a value.
+    /// Returns the steps of a search for satisfying assignments when the slots in `bound` already have a value.
     pub(crate) fn order(&self, bound: u64) -> Vec<SearchOp> {
         order_conditions(&self.variables, &self.items, bound)
     }

@@ -62,7 +62,9 @@ pub(crate) enum MatchExtent {
 }
 
 impl Pattern {
-    /// Compiles a pattern.
+    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. A pattern with
+    /// `$` gets a second program for texts that end with a line break, before which Python's `$` matches too; a pattern
+    /// for the whole text needs none.
     ///
     /// # Errors
     /// With the error in the pattern, on one line.
@@ -79,7 +81,7 @@ impl Pattern {
         Ok(Self { program, before_break })
     }
 
-    /// Returns the program that searches a text.
+    /// Returns the program that searches a text: the one for texts that end with a line break if the pattern needs it.
     fn program(&self, text: &str) -> TextSearcher<'_> {
         match (&self.before_break, &self.program) {
             (Some(regex), _) if text.ends_with('\n') => TextSearcher::Backtracking(regex),
@@ -88,7 +90,9 @@ impl Pattern {
         }
     }
 
-    /// Returns the cost of one search of a text, in steps. Look-around may read the whole text from every position.
+    /// Returns the cost of one search of a text, in steps of fuel, which the caller charges before the search. Look-around
+    /// may read the whole text from every position, so its cost is quadratic. One step pays for 16 bytes of a linear
+    /// search.
     pub(crate) fn cost(&self, text: &str) -> usize {
         match (&self.program, self.program(text)) {
             (_, TextSearcher::Linear(_)) => text.len() / 16,
@@ -100,7 +104,7 @@ impl Pattern {
 
     /// Returns the cost of the search for the next match, in steps, with `left` bytes remaining: the search may read
     /// all of them, or find the next match at once.
-    pub(crate) fn cost_from(&self, left: usize) -> usize {
+    pub(crate) fn cost_of_length(&self, left: usize) -> usize {
         match self.program {
             Program::Linear(_) => left / 64,
             Program::Backtracking(_) => BACKTRACKS / 16,
@@ -119,10 +123,10 @@ impl Pattern {
         }
     }
 
-    /// Returns all successive matches, at most `limit`.
+    /// Returns the byte ranges of successive matches, at most `limit` of them.
     ///
     /// # Errors
-    /// If the search takes too many steps.
+    /// If the pattern needs backtracking, and the text is too long for that or the search takes too many steps.
     pub(crate) fn find(&self, text: &str, limit: usize) -> Result<Vec<Range<usize>>, EvalError> {
         match self.program(text) {
             TextSearcher::Linear(regex) => {
@@ -138,7 +142,8 @@ impl Pattern {
     }
 }
 
-/// Returns the anchored pattern, and whether its `.` matches line breaks as well.
+/// Returns the pattern with anchors for the part of a text that it must match, and whether its `.` matches line breaks as
+/// well.
 fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String, bool) {
     let translated = translate(source, end);
     match extent {
@@ -149,6 +154,7 @@ fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String,
     }
 }
 
+/// Compiles a pattern to a program that searches by backtracking, with a limit on its steps.
 fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fancy_regex::Regex, String> {
     let (text, dot_all) = anchor_pattern(source, extent, end);
     let text = if dot_all { format!("(?s:{text})") } else { text };
@@ -181,7 +187,8 @@ fn needs_backtracking(source: &str) -> bool {
     has_group || source.as_bytes().windows(2).any(reference)
 }
 
-/// Returns the weight of a pattern: approximately its number of character ranges with repetitions expanded.
+/// Returns the weight of a pattern: approximately its number of character ranges with repetitions expanded, which is
+/// proportional to its size when compiled. The compiler limits the total of a policy.
 pub(crate) fn weight(source: &str) -> usize {
     fn hir_weight(hir: &Hir) -> usize {
         match hir.kind() {
@@ -199,7 +206,7 @@ pub(crate) fn weight(source: &str) -> usize {
             }
         }
     }
-    // The parser does not accept look-around; such patterns have other limits.
+    // The parser does not accept look-around; such patterns have other limits, and count by their length.
     regex_syntax::parse(&translate(source, EndAnchor::OfText))
         .map_or(source.len().saturating_mul(64), |hir| hir_weight(&hir))
 }
@@ -224,8 +231,9 @@ fn has_end_anchor(source: &str) -> bool {
     !is_per_line && translate(source, EndAnchor::Python) != translate(source, EndAnchor::OfText)
 }
 
-/// Rewrites syntax that differs from Python's: `\Z`, `\<`, a brace that begins no repetition, and brackets within a
-/// class.
+/// Rewrites a pattern in Python's syntax to that of the libraries, where the two differ: `\Z`, `\<`, white space, a
+/// brace that begins no repetition, and brackets and operators within a class. With [`EndAnchor::Python`], `$` also
+/// matches before a final line break.
 fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
     let mut out = String::with_capacity(source.len());
     let mut in_class = false;
@@ -275,7 +283,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
     if out == source { Cow::Borrowed(source) } else { Cow::Owned(out) }
 }
 
-/// Returns whether the text behind a brace is `2}`, `2,}`, `,2}` or `2,3}`.
+/// Returns whether the text after a brace is the rest of a repetition: `2}`, `2,}`, `,2}` or `2,3}`.
 fn is_repetition(tail: &str) -> bool {
     let Some((inside, _)) = tail.split_once('}') else { return false };
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy.
+//! Lists the roles of messages, such as `user`, and warns about misspelled roles in a policy. Also finds the literals
+//! that a policy compares a field with, for this warning and for the checks of names (`occurrence`, `tool_schemas`).
 
 use std::collections::HashMap;
 
@@ -12,6 +13,7 @@ pub const ROLES: [&str; 8] =
 /// The values of constants, by name.
 pub(crate) type Constants<'p> = HashMap<&'p str, &'p Expr>;
 
+/// Returns the constants that statements define.
 pub(crate) fn constants(statements: &[Statement]) -> Constants<'_> {
     let constants = statements.iter().filter_map(|statement| match &statement.kind {
         StatementKind::Constant { name, value } => Some((name.text.as_str(), value)),
@@ -20,7 +22,8 @@ pub(crate) fn constants(statements: &[Statement]) -> Constants<'_> {
     constants.collect()
 }
 
-/// Returns a warning for each literal that is close to a role but is none.
+/// Returns a warning for each literal that a message's role is compared with and that resembles a role but is not one,
+/// such as `"asistant"`: the comparison would never hold. Other literals may be roles of a client's own.
 pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
     let (mut found, constants) = (Vec::new(), constants(statements));
     for statement in statements {
@@ -48,7 +51,9 @@ pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Ve
     compared_literals(expr, constants, &is_role)
 }
 
-/// Returns the texts that an expression is compared with, directly or through a list or a constant.
+/// Returns the literal texts, with their locations, that `expr` compares with an operand for which `is_compared` holds:
+/// directly, or through a list or a constant. No texts if `expr` is not a comparison, or if both or none of its first two
+/// operands are such.
 pub(crate) fn compared_literals<'e>(
     expr: &'e Expr,
     constants: &Constants<'e>,

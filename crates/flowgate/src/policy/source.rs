@@ -1,8 +1,9 @@
 //! Holds the text of a policy: its own file, and the files that it imports with `import "PATH"`.
 //!
-//! All files are kept in one text, the policy's own file first, so that a span identifies a place in any of them. Each file
-//! is parsed on its own: an unclosed quote or bracket ends with its file. A file that several files import is read once.
-//! Reading is up to the caller (`Policy::load`), which gets paths relative to the folder of the policy's own file.
+//! All files are stored in one text, the policy's own file first, so that a span identifies a place in any of them.
+//! Each file is parsed on its own, so that an unclosed quote or bracket ends with its file. A file that several files
+//! import is read once. The caller of `Policy::load` reads the files, by paths relative to the folder of the policy's
+//! own file.
 
 use std::fmt;
 use std::ops::Range;
@@ -79,14 +80,16 @@ impl PolicySource {
         SourceLocation { file, line: before.matches('\n').count() + 1, column: column + 1 }
     }
 
-    /// Returns the path of the file that a span is in (none for the policy's own file), the text of that file, and the span in it.
+    /// Returns the path of the file that a span is in (none for the policy's own file), the text of that file, and the
+    /// span in it.
     pub fn excerpt_file(&self, span: &Span) -> (Option<&str>, &str, Span) {
         let (file, text, offset) = self.file_at(span.start);
         let moved = |at: usize| at.saturating_sub(offset).min(text.len());
         (file, text, moved(span.start)..moved(span.end))
     }
 
-    /// Returns the file that contains a byte of the text: its path, its text and where it starts.
+    /// Returns the file that contains a byte of the text of all files: its path (`None` for the policy's own file), its
+    /// text, and the byte at which it starts.
     fn file_at(&self, at: usize) -> (Option<&str>, &str, usize) {
         let after = self.files.partition_point(|file| file.range.start <= at);
         let Some(file) = after.checked_sub(1).and_then(|index| self.files.get(index)) else {
@@ -96,7 +99,8 @@ impl PolicySource {
         (path, self.text.get(file.range.clone()).unwrap_or_default(), file.range.start)
     }
 
-    /// Appends a file, and returns where it is in the text.
+    /// Appends a file to the text of all files, records it under its path, and returns the range of bytes that it has
+    /// there.
     fn append(&mut self, path: &str, text: &str) -> Range<usize> {
         // The end of a file is not the start of the next one.
         if !self.files.is_empty() {
@@ -121,7 +125,7 @@ impl PolicySource {
         text.map(str::to_owned).ok_or_else(|| "the file is not part of the policy".to_owned())
     }
 
-    /// Parses the files again, which are known to be valid.
+    /// Parses the files again, and returns the syntax tree without diagnostics, since the policy is known to be valid.
     pub(super) fn syntax(&self, dialect: Dialect) -> PolicyFile {
         Loader::load(self.own_text(), dialect, |path| self.read(path)).1
     }
@@ -146,7 +150,8 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
         (source, PolicyFile { statements }, diagnostics)
     }
 
-    /// Adds a file. What it imports comes before its own statements.
+    /// Parses a file and adds the statements of the files that it imports, and then its own, without `import` statements
+    /// and repeated lattices. The file is recorded before its imports are read, so that a cycle of imports ends.
     fn add(&mut self, path: &str, text: &str) {
         let range = self.source.append(path, text);
         let (file, diagnostics) = parser::parse_range(&self.source.text, range, self.dialect);
@@ -164,6 +169,8 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
         }
     }
 
+    /// Reads and adds the file that the file `from` imports with the path `written`, unless it was added before. Reports a
+    /// path that is not valid or cannot be read, and too many files or bytes. `span` is the location of the import.
     fn import(&mut self, from: &str, written: &str, span: &Span) {
         let path = match resolve(from, written) {
             Ok(path) => path,
@@ -187,7 +194,8 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
             Ok(text) if self.source.text.len() + text.len() >= MAX_SOURCE => {
                 let message = format!("with `{path}`, the policy is longer than {MAX_SOURCE} bytes");
                 let diagnostic = Diagnostic::error("too-long", span.clone(), message);
-                self.diagnostics.push(diagnostic.help("split it into several policies"));
+                self.diagnostics
+                    .push(diagnostic.help("use several policies, each for some clients or servers"));
             }
             Ok(text) => self.add(&path, &text),
         }
@@ -197,7 +205,8 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
         self.diagnostics.push(Diagnostic::error("import", span.clone(), message).help(help));
     }
 
-    /// Returns whether a statement declares a dimension exactly as another file does. Each file can so be checked alone.
+    /// Returns whether a `lattice` statement repeats one of another file exactly. Such a repetition is permitted, so
+    /// that each file can be checked alone; in the same file it remains an error.
     fn is_repeated_lattice(&self, statement: &Statement) -> bool {
         let StatementKind::Lattice { name, purpose, order } = &statement.kind else { return false };
         let file = |statement: &Statement| self.source.file_at(statement.span.start).2;
@@ -216,7 +225,12 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     }
 }
 
-/// Returns the path of an import relative to the folder of the policy's own file.
+/// Returns the path of an import relative to the folder of the policy's own file: `written` is relative to the folder
+/// of the file `from`.
+///
+/// # Errors
+/// The reason why the path cannot be imported: it is empty, absolute or a folder, or contains a backslash or a control
+/// character. A colon counts as absolute, since it begins a path on a Windows drive or a URL.
 fn resolve(from: &str, written: &str) -> Result<String, &'static str> {
     if written.is_empty() {
         return Err("the path is empty");

@@ -1,6 +1,8 @@
-//! Defines the syntax tree: the policy as written, with all source locations.
+//! Defines the syntax tree: the policy as written, with all source locations. The parser creates the tree; the compiler
+//! and the checks of names (`occurrence`, `tool_schemas`) read it.
 
 use super::diagnostic::Span;
+use super::grant_scope::GrantScope;
 
 /// A policy as written.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,12 +34,12 @@ pub(crate) enum StatementKind {
     Default { label: Vec<Expr> },
     /// `label TARGET as LABEL [independent of arguments] if: ...`
     Label { target: Expr, label: Vec<Expr>, is_independent: bool, body: ConditionBody },
-    /// `require LABEL [for TARGET] [decided by everything] [grant conversation] [else deny] if: ...`
+    /// `require LABEL [for TARGET] [decided by everything] [grant SCOPE] [else deny] if: ...`
     Require {
         label: Vec<Expr>,
         target: Option<Expr>,
         is_strict: bool,
-        is_grantable: bool,
+        grant_scope: GrantScope,
         denies: bool,
         body: ConditionBody,
     },
@@ -49,8 +51,8 @@ pub(crate) enum StatementKind {
     Endorse { is_unsafe: bool, target: Expr, label: Vec<Expr>, body: ConditionBody },
     /// `role TARGET is ROLE if: ...`
     Role { target: Expr, role: Name, body: ConditionBody },
-    /// `raise | ask | log MESSAGE [grant conversation] if: ...`
-    Rule { action: Action, message: Expr, is_grantable: bool, body: ConditionBody },
+    /// `raise | ask | log MESSAGE [grant SCOPE] if: ...`
+    Rule { action: Action, message: Expr, grant_scope: GrantScope, body: ConditionBody },
     /// `NAME := VALUE`
     Constant { name: Name, value: Expr },
     /// `NAME(PARAMETERS) := ...`
@@ -90,7 +92,8 @@ pub(crate) enum DimensionOrder {
 }
 
 impl DimensionOrder {
-    /// Returns the order as written, without locations.
+    /// Returns the kind of the order and the names in it, without locations, so that the `lattice` statements of two files
+    /// can be compared.
     pub(crate) fn names(&self) -> (&'static str, Vec<Vec<&str>>) {
         fn texts(names: &[Name]) -> Vec<&str> {
             names.iter().map(|name| name.text.as_str()).collect()
@@ -307,7 +310,7 @@ pub(crate) enum Comparison {
 }
 
 impl Comparison {
-    /// Returns its spelling in a policy.
+    /// Returns the spelling of the operator in a policy.
     pub(crate) fn symbol(self) -> &'static str {
         match self {
             Self::Equal => "==",
@@ -329,7 +332,7 @@ impl Comparison {
 }
 
 impl Statement {
-    /// Visits all its expressions.
+    /// Visits all expressions of the statement, with their subexpressions.
     pub(crate) fn walk(&self, visit: &mut impl FnMut(&Expr)) {
         let body_of = |body: &ConditionBody, visit: &mut dyn FnMut(&Expr)| {
             body.lines.iter().for_each(|line| line.expr().walk(&mut |expr| visit(expr)));

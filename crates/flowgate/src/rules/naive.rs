@@ -1,6 +1,6 @@
 //! Evaluates rules in the simplest way: tries every assignment of events to variables and evaluates every condition.
 //!
-//! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no kept state.
+//! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no state between events.
 //! Its cost is the number of events to the power of the number of variables.
 
 use super::{MatchReceiver, RuleContext, event_kind, reads_kind};
@@ -23,7 +23,8 @@ pub(crate) fn match_event(
     matches(context, Some(id), fuel, report);
 }
 
-/// Reports all matches of all rules; with `new`, only those that concern this event.
+/// Reports all matches of all rules; with `new`, only those with this event in a variable, and those of rules with a
+/// block that may count it.
 fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
@@ -54,7 +55,7 @@ fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, repor
     }
 }
 
-/// Returns whether a block of the rule may count the event, or the rule can hold at any time.
+/// Returns whether a block of the rule may count the event, or the rule reads no events and so can hold at any time.
 fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)
@@ -68,8 +69,8 @@ fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bo
 
 type AssignmentCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
 
-/// Tries every value of every variable, as soon as its domain can be evaluated. `bound` is the set of slots
-/// with a value.
+/// Calls `found` with every assignment of values to `variables`, recursively: binds the first variable whose domain can
+/// be evaluated to each value there. `bound` is the set of slots with a value, as bits.
 fn assign(
     evaluator: &mut Evaluator<'_>,
     variables: &[&Variable],
@@ -111,7 +112,8 @@ fn assign(
     Ok(())
 }
 
-/// Assigns values to names as soon as these can be computed.
+/// Assigns values to the names in `items` that can be computed from the bound variables. Returns the set of slots with
+/// a value then.
 fn name_values(
     evaluator: &mut Evaluator<'_>,
     items: &[QueryItem],

@@ -1,5 +1,5 @@
-//! Walks the statements of a policy, and reports each tool, argument and field that they name and that no schema
-//! contains.
+//! Walks the statements of a policy, and reports each tool, argument and field that a statement names and no schema
+//! contains. [`ToolSchemas::diagnostics`] calls it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::policy::syntax::{Expr, ExprKind, PolicyFile, Statement, StatementKind
 use crate::policy::{Diagnostic, Severity, Span};
 use crate::trace::Tool;
 
-/// Returns the diagnostics about names.
+/// Returns the diagnostics about the tools, arguments and fields that a policy names.
 pub(super) fn diagnostics(schemas: &ToolSchemas, file: &PolicyFile) -> Vec<Diagnostic> {
     let (tools, constants) = (ToolMatcher::new(schemas, file), constants(&file.statements));
     let mut checker = NameChecker { tools, constants: &constants, found: Vec::new() };
@@ -22,7 +22,7 @@ pub(super) fn diagnostics(schemas: &ToolSchemas, file: &PolicyFile) -> Vec<Diagn
     checker.found
 }
 
-/// Finds the tools that an expression is about.
+/// Finds the listed tools that an expression is about.
 pub(super) struct ToolMatcher<'s> {
     schemas: &'s ToolSchemas,
     /// Whether the policy can be about no other tools than the listed ones.
@@ -32,7 +32,7 @@ pub(super) struct ToolMatcher<'s> {
 /// The tools that an expression is about.
 pub(super) struct MatchedTools<'s> {
     pub(super) tools: Vec<&'s ToolSchema>,
-    /// Whether the statement restricts its event to them by a pattern.
+    /// Whether the statement restricts its event to these tools by a pattern.
     is_restricted: bool,
 }
 
@@ -41,13 +41,14 @@ impl<'s> ToolMatcher<'s> {
         Self { schemas, is_complete: schemas.is_complete_for(file) }
     }
 
-    /// Returns the tools that a pattern matches; `None` if it may match others, or matches none.
+    /// Returns the tools that a pattern matches; `None` if it may match tools that are not listed, or matches none.
     pub(super) fn of_pattern(&self, pattern: &ToolPattern) -> Option<MatchedTools<'s>> {
         let tools = self.schemas.matching(pattern, self.is_complete)?;
         (!tools.is_empty()).then_some(MatchedTools { tools, is_restricted: true })
     }
 
-    /// Returns the tools of a variable's event; `None` if it may be an event of others.
+    /// Returns the tools that the event of a variable can be about: those that its patterns match, or all if it has no
+    /// pattern. `None` if it can be about tools that are not listed, or about none, so that nothing can be reported.
     pub(super) fn of_variable(&self, paths: &StatementPaths<'_>, variable: &str) -> Option<MatchedTools<'s>> {
         let patterns = paths.patterns_of(variable);
         if patterns.is_empty() {
@@ -68,7 +69,8 @@ impl<'s> MatchedTools<'s> {
         SchemaSet::new(self.tools.iter().map(|tool| tool.input.as_ref()))
     }
 
-    /// Returns the schemas of the values below a path, and the steps of the path below their root.
+    /// Returns the schemas that describe the value in which a path of an event ends, with the steps from the root of
+    /// these schemas; `None` if no schema describes this part of the event.
     fn schemas_of<'p>(&self, path: &'p EventPath) -> Option<(SchemaSet<'s>, &'p [EventStep])> {
         if let Some(steps) = path.below_arguments() {
             return Some((self.inputs(), steps));
@@ -79,6 +81,7 @@ impl<'s> MatchedTools<'s> {
                 Some((outputs(), steps))
             }
             (EventKind::Output, [EventStep::Key(first), steps @ ..]) if first == "content" => {
+                // A policy may read the text of an answer with or without the wrapper `{"result": ...}`.
                 let is_wrapper = steps.first().and_then(EventStep::key) == Some("result");
                 Some((if is_wrapper { outputs() } else { outputs().unwrapped() }, steps))
             }
@@ -86,7 +89,7 @@ impl<'s> MatchedTools<'s> {
         }
     }
 
-    /// Returns the name of the tool, if it is one.
+    /// Returns the quoted name of the tool, if there is only one.
     pub(super) fn only_tool(&self) -> Option<String> {
         let (first, rest) = self.tools.split_first()?;
         rest.iter().all(|other| other.tool == first.tool).then(|| quoted(&first.tool.to_string()))
@@ -99,6 +102,7 @@ impl<'s> MatchedTools<'s> {
     }
 }
 
+/// Collects the diagnostics about the names in a policy.
 struct NameChecker<'s> {
     tools: ToolMatcher<'s>,
     constants: &'s Constants<'s>,
@@ -106,7 +110,7 @@ struct NameChecker<'s> {
 }
 
 impl NameChecker<'_> {
-    /// Checks the tool patterns of a statement, and the keys that it reads.
+    /// Checks the tool patterns of a statement, and the keys that it reads from arguments and answers.
     fn check_statement(&mut self, statement: &Statement) {
         let paths = StatementPaths::new(statement, self.constants);
         // These statements grant nothing by an ambiguous pattern.
@@ -126,8 +130,8 @@ impl NameChecker<'_> {
         }
     }
 
-    /// Checks a tool pattern: whether a listed tool matches it, whether several do where that is not permitted, and the
-    /// arguments that it names.
+    /// Checks a tool pattern: whether a listed tool matches it; whether tools of several servers do, if the statement
+    /// `grants` something, which it then does not; and the arguments that the pattern names.
     fn check_pattern(&mut self, expr: &Expr, grants: bool) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
@@ -164,7 +168,8 @@ impl NameChecker<'_> {
         self.found.push(Diagnostic::error("unlisted-tool", span.clone(), message).help(help));
     }
 
-    /// Warns of a pattern that grants nothing, since tools of two servers match it.
+    /// Warns about a pattern without a server if listed tools of two servers match it: it is ambiguous, so that the
+    /// statement grants nothing.
     fn check_ambiguity(&mut self, pattern: &ToolPattern, matching: &[&ToolSchema], span: &Span) {
         let servers: BTreeSet<_> = matching.iter().map(|schema| &schema.tool.server).collect();
         if servers.len() < 2 {
@@ -185,8 +190,8 @@ impl NameChecker<'_> {
         }
     }
 
-    /// Checks the names of arguments in a tool pattern against the schemas, level by level. `above` is the path of the
-    /// level.
+    /// Checks the names of arguments in a tool pattern, such as `{to: {name: "ann"}}`, against the schemas, level by
+    /// level. `shape` is the pattern at a level, `above` the path to it, for messages; `schemas` describe the values there.
     fn check_entries(
         &mut self,
         shape: &Expr,
@@ -222,13 +227,14 @@ impl NameChecker<'_> {
         }
     }
 
-    /// Checks a key that a statement reads from arguments or from an answer.
+    /// Checks a key that a statement reads from arguments or from an answer: reports it if the schemas of all tools
+    /// that the event can be about lack it.
     fn check_key_read(&mut self, paths: &StatementPaths<'_>, read: &KeyRead) {
         let Some(matched) = self.tools.of_variable(paths, &read.path.variable) else { return };
         let Some((schemas, steps)) = matched.schemas_of(&read.path) else { return };
         let Some((EventStep::Key(name), above)) = steps.split_last() else { return };
         let kind = read.path.kind;
-        // Blocks of content have specific fields.
+        // MCP and model APIs define these fields of blocks of content, so the schema of a tool need not list them.
         if kind == EventKind::Output && matches!(name.as_str(), "text" | "type" | "image_url" | "url") {
             return;
         }
@@ -256,7 +262,7 @@ struct MissingName<'m> {
 }
 
 impl MissingName<'_> {
-    /// Returns the error or warning about the name, with the nearest known one.
+    /// Returns the error or warning that the tools lack the name, with the nearest name in `schemas` as help.
     fn diagnostic(&self, severity: Severity, schemas: &SchemaSet<'_>, span: &Span) -> Diagnostic {
         let is_argument = self.kind == EventKind::Call && self.above.is_empty();
         let (code, what) = match is_argument {

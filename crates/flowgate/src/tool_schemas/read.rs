@@ -1,4 +1,5 @@
-//! Reads lists of tools in the forms of MCP and of model APIs.
+//! Reads lists of tools in the forms of MCP and of model APIs, for
+//! [`ToolSchemas::add_list`](super::ToolSchemas::add_list) and for drafts of policies.
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ pub struct ToolListError {
 }
 
 impl ToolListError {
+    /// Creates an error.
     pub(super) fn new(place: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { place: place.into(), problem: problem.into() }
     }
@@ -35,24 +37,31 @@ impl std::error::Error for ToolListError {}
 
 /// A list of tools.
 #[derive(Debug, Default)]
-pub(super) struct ToolList {
-    pub(super) tools: Vec<ListedTool>,
+pub(crate) struct ToolList {
+    pub(crate) tools: Vec<ListedTool>,
     /// Whether it is one page, and others follow.
-    pub(super) has_next_page: bool,
+    pub(crate) has_next_page: bool,
     /// Whether it has entries without a name, which the provider of a model expands to tools.
-    pub(super) has_hosted_tools: bool,
+    pub(crate) has_hosted_tools: bool,
 }
 
 /// A tool of a list.
 #[derive(Debug)]
-pub(super) struct ListedTool {
-    pub(super) name: String,
-    pub(super) input: Option<Value>,
-    pub(super) output: Option<Value>,
+pub(crate) struct ListedTool {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) input: Option<Value>,
+    pub(crate) output: Option<Value>,
+    /// The `annotations` of MCP; null if there are none.
+    pub(crate) annotations: Value,
 }
 
-/// Reads a list of tools.
-pub(super) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
+/// Reads a list of tools: the result of MCP `tools/list`, the response that contains it, the list alone, or a request
+/// to a model.
+///
+/// # Errors
+/// If the text is not JSON, contains no list of tools, or an entry of the list is not a tool.
+pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
     let document = json::parse(text, Numbers::Any).map_err(|error| {
         let place = format!("line {}, column {}", error.line, error.column);
         ToolListError::new(place, format!("not JSON: {}", error.message))
@@ -88,13 +97,14 @@ pub(super) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
     Ok(list)
 }
 
-/// Reads a tool; `None` is an entry that the provider of a model expands to tools.
+/// Reads one entry of a list. `place` is its location, for messages. `None` for a kind of tools that the provider of a
+/// model runs, such as `web_search`, whose names are unknown.
 fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListError> {
     let Value::Object(object) = item else {
         return Err(ToolListError::new(place, "the tool is not a JSON object"));
     };
     if object.contains_key("role") {
-        let problem = "a message, and not a tool; a trace is an argument without `--tools`";
+        let problem = "the entry is a message, not a tool; give a trace as an argument without `--tools`";
         return Err(ToolListError::new(place, problem));
     }
     // Chat completions nest the description.
@@ -123,7 +133,9 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
         schema(&["inputSchema", "input_schema", "parameters"])?,
         schema(&["outputSchema", "output_schema"])?,
     );
-    Ok(Some(ListedTool { name, input, output }))
+    let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let annotations = object.get("annotations").cloned().unwrap_or_default();
+    Ok(Some(ListedTool { name, description, input, output, annotations }))
 }
 
 /// Returns whether an entry names a kind of tools that the provider of a model runs, such as `web_search` or `mcp`.
@@ -193,7 +205,7 @@ mod tests {
             ("[1]", "[0]: the tool is not a JSON object"),
             (
                 "[{\"role\": \"user\", \"content\": \"hi\"}]",
-                "[0]: a message, and not a tool; a trace is an argument without `--tools`",
+                "[0]: the entry is a message, not a tool; give a trace as an argument without `--tools`",
             ),
             ("{\"tools\": [{\"name\": \"a\"}, {}]}", "tools[1]: the tool has no `name`"),
             (

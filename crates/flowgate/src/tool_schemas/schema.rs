@@ -1,4 +1,6 @@
-//! Follows a path through the JSON schemas of tools, and returns which names a value there may have, and which values.
+//! Follows a path through the JSON schemas of tools, and determines which keys a value there can have, and which values
+//! it can be. Where a schema permits values that it does not describe, the result is *open*, and the checks report
+//! nothing. A list of properties counts as complete unless a keyword permits others.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +13,7 @@ const MAX_REFERENCES: usize = 16;
 /// The most schemas that are followed at a time.
 const MAX_SCHEMAS: usize = 5_000;
 
-/// Keywords beside a reference that say nothing about the value.
+/// Keywords next to a reference that do not restrict the value.
 const BESIDE_REFERENCES: [&str; 9] = [
     "$comment",
     "$defs",
@@ -55,7 +57,8 @@ pub(super) struct SchemaSet<'s> {
 }
 
 impl<'s> SchemaSet<'s> {
-    /// Returns the schemas of whole documents; `None` is a value without a schema.
+    /// Returns the schemas of whole documents, such as the arguments of several tools. A document that is `None` has no
+    /// schema, so the set is open: nothing is known to be missing.
     pub(super) fn new(documents: impl IntoIterator<Item = Option<&'s Value>>) -> Self {
         let mut set = Self::default();
         for document in documents {
@@ -67,8 +70,8 @@ impl<'s> SchemaSet<'s> {
         set
     }
 
-    /// Returns the schemas of the answers' contents. A server that must answer with an object wraps another value as
-    /// `result`, and leaves the text as it is.
+    /// Returns the schemas of the contents of answers, given those of their structured forms. A server wraps a
+    /// structured answer that is not an object as `{"result": ...}`, but not its text, so the wrapper is removed here.
     pub(super) fn unwrapped(self) -> Self {
         let mut set = Self { nodes: Vec::new(), is_open: self.is_open };
         for node in self.nodes {
@@ -81,8 +84,9 @@ impl<'s> SchemaSet<'s> {
         set
     }
 
-    /// Returns the schemas of the values that one step leads to. The set is open if a schema permits a value that it
-    /// does not describe: then no name is reported as missing. [`EventStep::Within`] leads to every map at any depth.
+    /// Returns the schemas of the values that one step leads to: the value of a key, each item of a list, or with
+    /// [`EventStep::Within`] every map at any depth. The result is open if a schema permits a value that no schema
+    /// describes: then no name is reported as missing.
     pub(super) fn step(&self, step: &EventStep) -> Self {
         let mut next = Self { nodes: Vec::new(), is_open: self.is_open };
         match step {
@@ -156,6 +160,7 @@ impl<'s> SchemaSet<'s> {
         !self.is_open && !self.nodes.is_empty() && self.nodes.iter().all(|node| node.items().is_some())
     }
 
+    /// Adds a schema; if there are too many, the set becomes open instead.
     fn push(&mut self, node: SchemaNode<'s>) {
         if self.nodes.len() < MAX_SCHEMAS {
             self.nodes.push(node);
@@ -166,8 +171,9 @@ impl<'s> SchemaSet<'s> {
 }
 
 impl<'s> SchemaNode<'s> {
-    /// Returns the schema behind references, and without the alternative `null`; the schema itself, where a reference
-    /// leads nowhere.
+    /// Returns the schema to which references lead, and of an alternative with `null`, by which generators of schemas mark
+    /// an optional value, the other one. Stops at a schema with further keywords that restrict the value, at a reference
+    /// that cannot be followed, or after [`MAX_REFERENCES`], since references may form a cycle.
     fn resolved(&self) -> &'s Value {
         let mut schema = self.schema;
         for _ in 0..MAX_REFERENCES {
@@ -177,7 +183,7 @@ impl<'s> SchemaNode<'s> {
                 Some(_) => None,
                 None => only_alternative(fields),
             };
-            // Another keyword beside a reference or an alternative says more about the value than what is referred to.
+            // Another keyword next to a reference or an alternative restricts the value further.
             let is_alone = fields.keys().all(|key| {
                 BESIDE_REFERENCES.contains(&key.as_str())
                     || matches!(key.as_str(), "$ref" | "anyOf" | "oneOf" | "allOf")
@@ -200,7 +206,10 @@ impl<'s> SchemaNode<'s> {
         self.root.pointer(pointer)
     }
 
-    /// Returns the listed properties, and whether there are no others; `None` if the schema lists none.
+    /// Returns the properties that the schema lists, and whether it permits no others; `None` if it does not list them.
+    /// By JSON Schema, others are permitted by default; here a list without `additionalProperties` counts as complete,
+    /// unless it is empty or another keyword can permit more. Otherwise the check would find nothing about the many schemas
+    /// without that keyword.
     fn properties(&self) -> Option<(&'s Map<String, Value>, bool)> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         let fields = self.resolved().as_object()?;
@@ -227,7 +236,7 @@ impl<'s> SchemaNode<'s> {
         items.filter(|_| is_plain).map(|schema| Self { root: self.root, schema })
     }
 
-    /// Returns the values that the schema lists.
+    /// Returns the values that the schema lists with `enum` or `const`; `None` if it does not restrict them to a list.
     fn values(&self) -> Option<Vec<&'s Value>> {
         let fields = self.resolved().as_object()?;
         match (fields.get("enum"), fields.get("const")) {
@@ -243,7 +252,8 @@ impl<'s> SchemaNode<'s> {
     }
 }
 
-/// Returns the alternative of a schema that permits one kind of value or `null`.
+/// Returns the only alternative of a schema other than `null`; `None` if it has several, or several lists of
+/// alternatives.
 fn only_alternative(fields: &Map<String, Value>) -> Option<&Value> {
     let mut lists = fields.iter().filter(|(key, _)| matches!(key.as_str(), "anyOf" | "oneOf" | "allOf"));
     let (Some((_, alternatives)), None) = (lists.next(), lists.next()) else { return None };

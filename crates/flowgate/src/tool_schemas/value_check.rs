@@ -1,5 +1,5 @@
-//! Walks the statements of a policy, and reports each constant that they compare with an argument and that the
-//! argument's schema does not permit.
+//! Walks the statements of a policy, and reports each constant with which a statement compares an argument and which
+//! the argument's schema does not permit. [`ToolSchemas::diagnostics`] calls it.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,8 @@ use crate::policy::roles::{Constants, constants};
 use crate::policy::syntax::{Comparison, Expr, ExprKind, PolicyFile, Statement};
 use crate::policy::{Diagnostic, Span};
 
-/// Returns the diagnostics about values.
+/// Returns a warning for each constant with which a policy compares an argument and which the argument's schema does not
+/// permit.
 pub(super) fn diagnostics(schemas: &ToolSchemas, file: &PolicyFile) -> Vec<Diagnostic> {
     let (tools, constants) = (ToolMatcher::new(schemas, file), constants(&file.statements));
     let mut checker = ValueChecker { tools, constants: &constants, found: Vec::new() };
@@ -24,6 +25,7 @@ pub(super) fn diagnostics(schemas: &ToolSchemas, file: &PolicyFile) -> Vec<Diagn
     checker.found
 }
 
+/// Collects the diagnostics about the constants in a policy.
 struct ValueChecker<'a> {
     tools: ToolMatcher<'a>,
     constants: &'a Constants<'a>,
@@ -60,7 +62,8 @@ impl ValueChecker<'_> {
         });
     }
 
-    /// Checks the constants of one comparison, on either side.
+    /// Checks the constants of one comparison, on either side: `call.arguments.mode == "fast"`,
+    /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`.
     fn check_comparison(&mut self, paths: &StatementPaths<'_>, left: &Expr, how: Comparison, right: &Expr) {
         let constants = self.constants;
         match how {
@@ -72,6 +75,7 @@ impl ValueChecker<'_> {
             Comparison::In | Comparison::NotIn | Comparison::ContainsOnly => {
                 if let ExprKind::List(items) = &*Self::resolved(constants, right).kind {
                     let items: Vec<&Expr> = items.iter().collect();
+                    // The argument may be a value or a list; the check that does not apply to its schema does nothing.
                     self.check_values(paths, left, false, &items);
                     self.check_values(paths, left, true, &items);
                 }
@@ -83,7 +87,8 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// Checks the constants that an argument, or with `is_list` the items of an argument, are compared with.
+    /// Checks the constants that an argument (`side`) or, with `is_list`, its items are compared with: reports each that
+    /// the schemas do not list. Reports nothing if `side` is no argument, or its schema does not list the values.
     fn check_values(&mut self, paths: &StatementPaths<'_>, side: &Expr, is_list: bool, constants: &[&Expr]) {
         let Some(path) = paths.path_of(side) else { return };
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };
@@ -103,7 +108,9 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// Checks the constants in a test of arguments: `tool:send({mode: "fast"})`. A text there is a regular expression.
+    /// Checks the constants in a test of arguments: `tool:send({mode: "fast"})`. A text there is a regular expression, so
+    /// it is reported only if it matches no listed value. `above` is the path to `shape`, and `schemas` describe the
+    /// values there.
     fn check_shape(
         &mut self,
         shape: &Expr,
@@ -137,7 +144,7 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// Returns the value of a constant that has a name.
+    /// Returns the definition of a constant if the expression is its name; otherwise the expression.
     fn resolved<'e>(constants: &'e Constants<'_>, expr: &'e Expr) -> &'e Expr {
         match &*expr.kind {
             ExprKind::Name(name) => constants.get(name.as_str()).copied().unwrap_or(expr),
@@ -168,7 +175,8 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Returns the value of a constant that is not a list or a map; `None` for `None`, which is a missing value.
+/// Returns the value of a constant that is a text, a number or a Boolean. `None` for any other expression, and for the
+/// constant `None` of the policy language, which means a missing value.
 fn scalar(expr: &Expr) -> Option<Value> {
     match &*expr.kind {
         ExprKind::Str(text) => Some(text.as_str().into()),
@@ -193,7 +201,8 @@ fn is_equal(a: &Value, b: &Value) -> bool {
     a == b || number(a).is_some_and(|a| number(b) == Some(a))
 }
 
-/// Returns whether a text that is read as a regular expression may match a value; one that cannot be compiled here may.
+/// Returns whether `pattern`, a text that is read as a regular expression, may match `value`. True for one that cannot be
+/// compiled here, such as one with look-around, so that nothing is reported.
 fn may_match(pattern: &Value, value: &Value) -> bool {
     match (pattern, value) {
         (Value::String(pattern), Value::String(value)) => {

@@ -1,7 +1,7 @@
 //! Represents an event's value as a tree of labelled regions.
 //!
-//! Each field has a node. Each list, map and text that encodes a list or a map has a further node for its structure:
-//! the keys, the number of rows, and the bytes between the fields. The nodes of an event are therefore disjoint
+//! Each field has a node. Each list, map and text that encodes a list or a map has a node, too, whose label is that of
+//! the structure: the keys, the number of rows, and the bytes between the fields. So the nodes of an event are disjoint
 //! labelled regions that together cover the whole event. The monitor labels documents; rules and redaction read them.
 
 mod build;
@@ -60,9 +60,37 @@ pub struct DocumentNode {
     is_independent: bool,
     /// The part of the label that no declaration can lower, and that parts captured from the node carry as well.
     floor: Label,
-    /// The label on which a declaration relied in an earlier round. No declaration can lower it, but captured parts do not
-    /// carry it: whether there was such a round can depend on other text.
+    /// The label on which a declaration relied in an earlier round. No declaration can lower it, but captured parts do
+    /// not carry it: whether there was such a round can depend on other text.
     relied_on: Label,
+    /// The first statements that labelled this node itself.
+    labelled_by: StatementSet,
+}
+
+/// The indices of the first `label` statements that labelled a node: at most three of them, in the order in which they
+/// did. It takes no allocation, since every node of every event has one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StatementSet {
+    /// Each index plus one; 0 is none.
+    indices: [u16; 3],
+}
+
+impl StatementSet {
+    /// Adds a statement, unless the set contains it, is full, or cannot represent its index: the set only names the
+    /// statements in explanations, so a missing one does no harm.
+    pub(crate) fn insert(&mut self, index: usize) {
+        let Some(number) = u16::try_from(index).ok().and_then(|index| index.checked_add(1)) else { return };
+        if !self.indices.contains(&number)
+            && let Some(free) = self.indices.iter_mut().find(|taken| **taken == 0)
+        {
+            *free = number;
+        }
+    }
+
+    /// Returns the indices.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        self.indices.into_iter().filter_map(|number| number.checked_sub(1)).map(usize::from)
+    }
 }
 
 /// The labelled tree of one event.
@@ -71,7 +99,7 @@ pub struct Document {
     nodes: Vec<DocumentNode>,
     /// The reason why a text was not decomposed although it resembles a list or a map.
     pub defect: Option<LocateError>,
-    /// Whether a tool returned its output both as text and as a value, and the two differ.
+    /// Whether a tool returned its output both as text and as a value (its *twins*), and the two differ.
     pub twins_differ: bool,
     /// Whether the event has too many parts to be decomposed.
     pub is_oversize: bool,
@@ -120,7 +148,7 @@ impl Document {
         })
     }
 
-    /// Returns the path from the root to a node.
+    /// Returns the path from the root to a node; empty for the root.
     pub fn path(&self, id: NodeId) -> Path {
         let up = std::iter::successors(Some(id).filter(|id| *id != 0), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|parent| *parent != 0)
@@ -130,7 +158,7 @@ impl Document {
         Path(steps)
     }
 
-    /// Returns the value of a node with its subtree.
+    /// Returns the value of a node with its subtree as JSON; null if there is no such node.
     pub fn to_value(&self, id: NodeId) -> Value {
         let Some(node) = self.nodes.get(id) else { return Value::Null };
         match &node.content {
@@ -154,6 +182,34 @@ impl Document {
         up.take(self.nodes.len()).any(|id| self.nodes.get(id).is_some_and(|node| !node.declared.is_empty()))
     }
 
+    /// Records that a `label` statement, by its index in the policy, has labelled a node.
+    pub(crate) fn mark_labelled_by(&mut self, id: NodeId, statement: usize) {
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.labelled_by.insert(statement);
+        }
+    }
+
+    /// Returns the indices of the `label` statements that gave a node its label: in each dimension, those that labelled
+    /// the nearest region around it, and those that raised one. The indices are in ascending order, each once.
+    pub(crate) fn labelled_by(&self, id: NodeId) -> Vec<usize> {
+        // The node and those around it; the root is its own parent.
+        let up = std::iter::successors(Some(id), |id| {
+            self.nodes.get(*id).map(|node| node.parent).filter(|up| up != id)
+        });
+        // `covered` are the dimensions that a nearer region has declared. A node that has statements but declares no
+        // dimension was only raised by them.
+        let (mut covered, mut statements) = (DimensionSet::NONE, Vec::new());
+        for node in up.take(self.nodes.len()).filter_map(|id| self.nodes.get(id)) {
+            if node.declared.is_empty() || !node.declared.without(covered).is_empty() {
+                statements.extend(node.labelled_by.iter());
+            }
+            covered = covered.union(node.declared);
+        }
+        statements.sort_unstable();
+        statements.dedup();
+        statements
+    }
+
     /// Returns the join of the labels of a node and its subtree.
     pub fn label_of(&self, id: NodeId) -> Label {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
@@ -161,10 +217,12 @@ impl Document {
         below.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label))
     }
 
-    /// Declares the label of a node and of all nodes of its subtree that no declaration names.
+    /// Declares the label of a node in the dimensions of `partial`: replaces the labels of the node and of its subtree
+    /// there, without the subtrees of nodes that another declaration names, and not below their floors, which no
+    /// declaration can lower.
     ///
-    /// Two declarations for the same node join. Returns whether this raised a label that another declaration has
-    /// relied on.
+    /// Two declarations for the same node join. Returns whether this raised the label of a node that an earlier
+    /// declaration has read, so that the declarations must be applied once more.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);
@@ -185,6 +243,7 @@ impl Document {
                     next = node.end;
                     continue;
                 }
+                // Nor below a label that an earlier round of declarations relied on.
                 let label = space.replace(&node.label, &part).join(&node.floor).join(&node.relied_on);
                 raised |= node.read && !label.flows_to(&node.label);
                 node.label = label;
@@ -207,6 +266,7 @@ impl Document {
         self.label_at(0)
     }
 
+    /// Returns the label of a node without its subtree.
     fn label_at(&self, id: NodeId) -> Label {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
     }
@@ -225,7 +285,8 @@ impl Document {
         self.raise(&top);
     }
 
-    /// Joins the labels of captured parts into the text that contains them.
+    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. It goes from
+    /// the last node to the first, so that a part within a part is joined before the outer one.
     pub(crate) fn join_captures(&mut self) {
         for id in (0..self.nodes.len()).rev() {
             let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, PathStep::Capture(_)))
@@ -287,8 +348,8 @@ impl Document {
         }
     }
 
-    /// Joins `floor` permanently into every label of the subtree. Returns whether this raised a label that a
-    /// declaration has relied on.
+    /// Joins `floor` permanently into every label of the subtree: no declaration lowers it. Returns whether this raised
+    /// the label of a node that a declaration has read.
     pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) -> bool {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         let mut raised = false;
@@ -337,10 +398,10 @@ impl Document {
         }
     }
 
-    /// Turns parts of scalar texts into separate regions, each a child of its scalar.
+    /// Creates a region called `name` for a part of each of some scalar texts, as a child of the scalar.
     ///
-    /// `parts` is ordered by node, with one part for each node. Returns the ids of the new nodes; the ids of later
-    /// nodes increase.
+    /// `parts` is ordered by node, with one range of bytes for each node; a part that is not within its text is skipped.
+    /// Returns the ids of the new nodes. A new node follows its parent, so the ids of all later nodes increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
         let pieces: Vec<(NodeId, DocumentNode)> =
             parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
@@ -365,7 +426,8 @@ impl Document {
         created
     }
 
-    /// Returns the region for a part of a scalar text, or `None` if there is no text.
+    /// Returns the node for a captured part of a scalar text. It has the label of the text, and its floor: the part of the
+    /// label that no declaration can lower. `None` if the node is not a text or the part is not within it.
     fn captured_part(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<DocumentNode> {
         let node = self.nodes.get(id)?;
         let NodeContent::Scalar(Value::String(text)) = &node.content else { return None };
@@ -389,11 +451,13 @@ impl Document {
             read: false,
             floor,
             relied_on: Label::BOTTOM,
+            labelled_by: StatementSet::default(),
         })
     }
 
-    /// Returns the bytes of the enclosing text that spell a part of a scalar, if the text up to its end has no
-    /// escapes.
+    /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. The scalar is spelled at `span` there,
+    /// and `decoded` is its value; `part` are bytes of the value. `None` if the scalar is spelled with escapes before the
+    /// end of the part, so that bytes of the value and of the text do not correspond.
     fn span_within(
         &self,
         id: NodeId,
@@ -401,6 +465,7 @@ impl Document {
         decoded: &str,
         part: &Range<usize>,
     ) -> Option<Range<usize>> {
+        // The root is its own parent, so the number of steps is limited, to more than the maximum depth.
         let mut above =
             std::iter::successors(Some(id), |id| self.nodes.get(*id).map(|node| node.parent)).take(200);
         let text = above.find_map(|id| self.nodes.get(id)?.text.as_ref())?;

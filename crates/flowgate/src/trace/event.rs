@@ -1,5 +1,5 @@
 //! Defines the events as a client reports them, before they are labelled: messages, calls, outputs and descriptions of
-//! tools.
+//! tools. A program builds a [`TraceEntry`] for each and passes it to the monitor.
 
 use std::fmt;
 use std::sync::Arc;
@@ -256,7 +256,8 @@ impl std::error::Error for ArgumentsError {
 }
 
 impl Call {
-    /// Creates a call from arguments in JSON text. Empty text means no arguments.
+    /// Creates a call from arguments in JSON text. Empty text means no arguments. Arguments that are not one JSON object,
+    /// or that two parsers could read differently, become the error that the call then carries in their place.
     pub fn from_json(id: impl Into<String>, tool: Tool, arguments: &str) -> Self {
         let parsed = if arguments.trim().is_empty() {
             Ok(Map::new())

@@ -3,7 +3,8 @@
 //! A tool output is often one string that encodes data: JSON, a Python literal (the `repr` of a list or a dict) or
 //! block-style YAML. [`locate`] parses such a text and returns every list, map and scalar in it together with its
 //! **span**: the byte range of the original text that spells it. A label can then be put on one field of one row, and
-//! that field can be replaced in place, with the rest of the text left unchanged byte for byte.
+//! that field can be replaced in place, with the rest of the text left unchanged byte for byte. The document of an
+//! event is built from the result.
 //!
 //! The spans of one result nest: they lie on character boundaries, children lie inside their parent, and siblings are
 //! disjoint and in order.

@@ -1,8 +1,8 @@
 //! Records the position of an event in the list of messages that it was read from, and computes the addresses of its
-//! parts, such as `messages.1.tool_calls.0.function.arguments.to`.
+//! parts, such as `messages.1.tool_calls.0.function.arguments.to`. The violations of an analysis contain the addresses.
 //!
-//! Addresses are paths, computed from the location of a part. invariant-ai, whose clients read such addresses, finds
-//! parts by object identity instead, and reports wrong locations where two parts are equal.
+//! Clients of invariant-ai read such addresses. invariant-ai finds a part by object identity, and so reports a wrong
+//! location where two parts are equal; here an address is computed from the location of the part.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -60,7 +60,8 @@ impl Origin {
         Self { message, part: OriginPart::Whole }
     }
 
-    /// Returns the address of the event.
+    /// Returns the address of the event in the list of messages that the client sent, such as `messages.1.tool_calls.0`:
+    /// the message, and the part of it that the event was read from.
     pub fn address(&self) -> String {
         let message = self.message;
         match self.part {
@@ -80,7 +81,8 @@ impl Origin {
         }
     }
 
-    /// Returns the address of the tool name of a call.
+    /// Returns the address of the tool name of a call, such as `messages.1.tool_calls.0.function.name`. Formats name the
+    /// field differently: OpenAI's calls nest it in `function`, a JSON-RPC request in `params`.
     pub fn name_address(&self) -> String {
         let event = self.address();
         match self.part {
@@ -90,14 +92,15 @@ impl Origin {
         }
     }
 
-    /// Returns where in the original messages the value at a path from the root of the event is.
+    /// Returns the address in the list of messages of the value at a path in the event.
     ///
-    /// `is_sole_block` is set if the original content was a list of one text block, which the event holds as a plain text.
+    /// `is_sole_block` is set if the original content was a list of one text block, which the event holds as a plain
+    /// text.
     pub fn part_address(&self, path: &Path, is_sole_block: bool) -> String {
         let mut address = self.address();
         let mut steps = path.0.iter();
         if let Some(PathStep::Key(first)) = steps.next() {
-            // Events have one name for each field; the formats differ in theirs.
+            // Events have one name for each field; the formats name the fields differently.
             let (before, name) = match (&**first, self.part) {
                 ("arguments", OriginPart::Call(_) | OriginPart::Bare) => (".function", "arguments"),
                 ("arguments", OriginPart::Request) => (".params", "arguments"),

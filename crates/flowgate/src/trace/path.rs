@@ -1,4 +1,5 @@
-//! Defines the path of a region in the value of an event: keys, indices and captured groups.
+//! Defines the path of a region in the value of an event: keys, indices and captured groups. Reasons and regions print
+//! paths, such as `arguments.to`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use super::{EventId, PossibleInfluence, Trace};
 
 impl Trace {
-    /// Returns whether the agent of `later` had seen `earlier` before `later` happened.
+    /// Returns whether the agent of `later` had seen `earlier` before `later` happened: an event of the same agent by its
+    /// place in the order, another one if the vector clock of `later` counts it. False if one of them does not exist.
     pub fn sees(&self, later: EventId, earlier: EventId) -> bool {
         let (Some(b), Some(a)) = (self.event(later), self.event(earlier)) else { return false };
         if a.agent == b.agent {
@@ -21,20 +22,24 @@ impl Trace {
         self.influences_in_steps(earlier, later).0
     }
 
-    /// Returns the result of [`influences`](Self::influences) and the number of events that were visited.
+    /// Returns the result of [`influences`](Self::influences) and the number of visited events, for which the caller
+    /// pays with fuel. Follows the dependencies backwards from `later`: those that its attribution names, and the calls
+    /// that wrote to a store before it was read.
     pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
-        let mut seen = std::collections::HashSet::new();
+        let mut visited = std::collections::HashSet::new();
         // The number of visited writers of each store.
         let mut written: HashMap<usize, usize> = HashMap::new();
         let mut pending = vec![later];
         let mut steps = 0;
         while let Some(id) = pending.pop() {
             steps += 1;
-            let Some(event) = self.event(id).filter(|_| seen.insert(id)) else { continue };
+            let Some(event) = self.event(id).filter(|_| visited.insert(id)) else { continue };
+            // The first `count` writers of a store had written to it before the event was read from it.
             for (store, count) in &event.read_from {
-                let known = written.entry(*store).or_default();
-                let writers = self.writers.get(*store).into_iter().flatten().take(*count).skip(*known);
-                *known = (*known).max(*count);
+                let visited_writers = written.entry(*store).or_default();
+                let writers =
+                    self.writers.get(*store).into_iter().flatten().take(*count).skip(*visited_writers);
+                *visited_writers = (*visited_writers).max(*count);
                 for writer in writers {
                     steps += 1;
                     if *writer == earlier {
@@ -48,6 +53,7 @@ impl Trace {
                 PossibleInfluence::Of(sources) if sources.contains(&earlier) => return (true, steps),
                 PossibleInfluence::Of(sources) => pending.extend(sources),
                 PossibleInfluence::View(_, sources) if sources.contains(&earlier) => return (true, steps),
+                // A model that was shown a view saw the events whose existence flows to the label of the view.
                 PossibleInfluence::View(label, sources) => {
                     let shown = |other: &EventId| {
                         self.sees(id, *other) && self.existence_label(*other).flows_to(label)
@@ -59,7 +65,17 @@ impl Trace {
                     pending.extend(sources);
                     pending.extend((0..id.0).map(EventId).filter(shown));
                 }
-                PossibleInfluence::All => {}
+                PossibleInfluence::All => {
+                    // All that a seen event had seen is seen as well, so only stores lead to events that are not.
+                    if self.writers.iter().all(Vec::is_empty) {
+                        continue;
+                    }
+                    steps += id.0;
+                    let reads =
+                        |other: &EventId| self.event(*other).is_some_and(|event| !event.read_from.is_empty());
+                    pending
+                        .extend((0..id.0).map(EventId).filter(|other| reads(other) && self.sees(id, *other)));
+                }
             }
         }
         (false, steps)
@@ -124,7 +140,67 @@ mod tests {
         TraceEntry::user(Value::Null)
     }
 
+    /// The kinds of generated events.
+    const READ: usize = 0;
+    const WRITE: usize = 1;
+
+    #[test]
+    fn a_store_that_an_earlier_event_has_read_connects_agents() {
+        let mut trace = Trace::new();
+        let writer = push(&mut trace, "write", "b", &[]);
+        trace.record_write(writer, &[0]);
+        let start = push(&mut trace, "start", "", &[]);
+        let late = push(&mut trace, "write2", "b", &[]);
+        trace.record_write(late, &[0]);
+        let read = push(&mut trace, "read", "", &[]);
+        trace.record_store_read(read, &[0]);
+        let after = push(&mut trace, "write3", "b", &[]);
+        trace.record_write(after, &[0]);
+        let call = push(&mut trace, "call", "", &[]);
+        assert!(!trace.sees(call, late));
+        for (earlier, later, expected) in
+            [(late, call, true), (late, read, true), (after, call, false), (late, start, false)]
+        {
+            assert_eq!(trace.influences(earlier, later), expected, "{earlier} => {later}");
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn influences_agree_with_reachability(
+            steps in proptest::collection::vec((0_usize..3, 0_usize..8, 0_usize..4, 0_usize..2), 1..14)
+        ) {
+            let mut trace = Trace::new();
+            let mut edges = Vec::new();
+            let mut heads: [Option<usize>; 3] = [None; 3];
+            let mut writers: [Vec<usize>; 2] = Default::default();
+            for (index, (agent, parent, kind, store)) in steps.iter().enumerate() {
+                let parent = Some(*parent).filter(|parent| *parent < index);
+                let names: Vec<String> = parent.iter().map(|parent| format!("e{parent}")).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                if heads[*agent].is_none() && parent.is_none() {
+                    edges.extend(heads.iter().flatten().map(|head| (*head, index)));
+                }
+                edges.extend(parent.map(|parent| (parent, index)));
+                edges.extend(heads[*agent].map(|head| (head, index)));
+                heads[*agent] = Some(index);
+                let id = push(&mut trace, &format!("e{index}"), ["", "b", "c"][*agent], &names);
+                if *kind == READ {
+                    edges.extend(writers[*store].iter().map(|writer| (*writer, index)));
+                    trace.record_store_read(id, &[*store]);
+                } else if *kind == WRITE {
+                    writers[*store].push(index);
+                    trace.record_write(id, &[*store]);
+                }
+            }
+            for a in 0..steps.len() {
+                for b in 0..steps.len() {
+                    let (earlier, later) = (EventId(a), EventId(b));
+                    proptest::prop_assert_eq!(trace.influences(earlier, later), reaches(&edges, a, b), "{} {}", a, b);
+                }
+            }
+        }
+
         #[test]
         fn clocks_agree_with_reachability(steps in proptest::collection::vec((0_usize..3, 0_usize..8, 0_usize..8), 1..14)) {
             let mut trace = Trace::new();

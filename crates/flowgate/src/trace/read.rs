@@ -1,8 +1,9 @@
 //! Reads recorded runs as trace entries: OpenAI and Anthropic messages, MCP logs, JSON lines of any of them, and logs
 //! of AgentDojo.
 //!
-//! A reader only converts formats; it grants nothing. Fields that it does not know are kept unchanged, and ambiguous
-//! input is an error with its location.
+//! A reader only converts formats; it assigns no labels. Fields that it does not know become `extra` fields of the
+//! entries, and ambiguous input is an error with its location. The command line, the policy API and the Python package
+//! call [`file()`], [`line()`] and [`list`].
 
 mod agentdojo;
 mod anthropic;
@@ -66,7 +67,8 @@ pub enum JsonLine {
     Part(Vec<TraceEntry>),
 }
 
-/// Reads one line of JSON, the `number`-th of its file.
+/// Reads one line of JSON, the `number`-th of its file (for error messages), which is a whole run or a part of the run
+/// that such lines of the file form together.
 ///
 /// # Errors
 /// If the line is not strict JSON, or holds nothing that could be a run or a message.
@@ -80,7 +82,8 @@ pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
     value_to_line(value).map_err(located)
 }
 
-/// Reads a whole file: one JSON document, or JSON lines.
+/// Reads a whole file: one JSON document, or JSON lines. Lines that are single messages form one run together, the
+/// last.
 ///
 /// # Errors
 /// As [`line()`], for the first line that is wrong.
@@ -108,9 +111,11 @@ pub fn file(text: &str) -> Result<Vec<RecordedRun>, ReadError> {
     Ok(runs)
 }
 
+/// The index of a message, if there are several, and the problem with it.
 type MessageProblem = (Option<usize>, String);
 
-/// Reads the value of one line: a whole run, or a part of the run that all such lines form.
+/// Converts the value of one line: a list of messages, or an object with `messages`, is a run. A list of JSON-RPC
+/// messages, or a single message, is a part of the run that all such lines form.
 fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
     match value {
         Value::Array(items) if items.first().is_some_and(|item| item.get("jsonrpc").is_some()) => {
@@ -149,6 +154,8 @@ pub fn list(items: &[Value]) -> Result<Vec<TraceEntry>, ReadError> {
     messages(items).map_err(|(message, problem)| ReadError { line: 1, message, problem })
 }
 
+/// Returns the events of a list of messages. The origin of each event contains the index of its message. An error names
+/// the index of the message that is wrong.
 fn messages(items: &[Value]) -> Result<Vec<TraceEntry>, MessageProblem> {
     let mut entries = Vec::new();
     for (index, item) in items.iter().enumerate() {
@@ -179,8 +186,9 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
     Ok(entries)
 }
 
-/// Reads the agent and the parents of the events, for which no provider's format has fields: `metadata.agent`,
-/// `metadata.id` and `metadata.parents`.
+/// Sets the agent, the name and the parents of the events of one message, for which no provider's format has fields, by
+/// `metadata.agent`, `metadata.id` and `metadata.parents`. The agent holds for all events; the parents for the first and
+/// the name for the last, since the events of a message follow each other.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
     let agent = metadata.get("agent").map(|agent| text_field(agent, "metadata.agent")).transpose()?;

@@ -1,4 +1,5 @@
-//! Defines the errors of evaluating an expression of a policy.
+//! Defines the reasons why an expression of a policy has no value. The caller of the evaluator decides what each means:
+//! a rule denies, and a statement that grants something does not hold.
 
 use std::fmt;
 

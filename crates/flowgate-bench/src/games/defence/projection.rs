@@ -1,7 +1,8 @@
 //! Transforms the text of observations as the paper's defences do (AgentSecBench, 5 and appendix B).
 //!
-//! The patterns are visible here, and a defence knows no more than a deployed one would: the tenant of the caller, the tools
-//! that the policy forbids, the usual phrases of injections and the usual form of canaries.
+//! All patterns are in this file. A defence knows no more than a deployed one would, which is the tenant
+//! of the caller, the tools that the policy forbids, the usual phrases of injections and the usual form of canaries.
+//! [`Defence::defend_text`](super::Defence::defend_text) combines the functions.
 
 use std::sync::LazyLock;
 
@@ -41,8 +42,9 @@ pub fn filter_lines(text: &str) -> String {
     })
 }
 
-/// Removes every record that is not one of the permitted tenant (provenance-aware gating). A record of several tenants is
-/// kept if the permitted one is among them: the defence of the paper works on whole records.
+/// Removes every record that is not one of the permitted tenant (*provenance-aware gating* in the paper). A record is a line that begins with
+/// its list of tenants, as the generator prints it; other lines stay. A record of several tenants stays if the permitted one is among them,
+/// because the defence of the paper works on whole records.
 pub fn keep_permitted_tenant(text: &str, permitted: &str) -> String {
     let own = format!("\"{permitted}\"");
     map_lines(text, |line| {
@@ -52,7 +54,8 @@ pub fn keep_permitted_tenant(text: &str, permitted: &str) -> String {
     })
 }
 
-/// Replaces the name of a forbidden tool and its action tokens (least-privilege tool gating).
+/// Replaces the name of a forbidden tool and its action tokens, such as `CALL_TRANSFER_FUNDS_0003` (*least-privilege tool gating* in the
+/// paper).
 pub fn remove_forbidden_capabilities(text: &str, forbidden: &str) -> String {
     let pattern = format!(
         r"\b(?:CALL_{}_[0-9]+|{})\b",
@@ -61,11 +64,12 @@ pub fn remove_forbidden_capabilities(text: &str, forbidden: &str) -> String {
     );
     match Regex::new(&pattern) {
         Ok(pattern) => pattern.replace_all(text, BLOCKED_CAPABILITY).into_owned(),
+        // The escaped name always forms a valid pattern; if it did not, nothing of the text could be trusted.
         Err(_) => BLOCKED_CAPABILITY.to_owned(),
     }
 }
 
-/// Replaces every text that looks like a canary.
+/// Replaces every text that looks like a canary. If the pattern is unusable, which no input can cause, nothing is shown.
 pub fn redact_canaries(text: &str) -> String {
     match CANARY.as_ref() {
         Some(pattern) => pattern.replace_all(text, REDACTED_CANARY).into_owned(),
@@ -78,6 +82,7 @@ pub fn wrap_in_delimiters(text: &str) -> String {
     format!("<untrusted>\n{text}\n</untrusted>")
 }
 
+/// Applies a function to each line without its line break; a line for which it returns `None` is removed with its line break.
 fn map_lines(text: &str, map: impl Fn(&str) -> Option<String>) -> String {
     let mut lines = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

@@ -11,12 +11,16 @@ use crate::output::{Console, plural};
 /// The name in the log for the operator who accepts the loss: anyone who can read the key.
 const KEY_HOLDER: &str = "who has the key";
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate audit accept-loss` for the gateway with the configuration at `path`. If the log lacks lines that
+/// the database has recorded, the gateway refuses to start; this records that an operator accepts the loss, and
+/// prints it. Returns 0, also if nothing is lost.
 pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
     let config = serve::model_routes(path)?;
     let Some(file) = config.audit.as_ref().map(|audit| audit.file.clone()) else {
-        return Err(failed(&"the configuration has no section [audit], so this gateway writes no audit log"));
+        return Err(failed(
+            &"the configuration has no section [audit], so this gateway writes no audit log; name the configuration of another gateway",
+        ));
     };
     let loss = accept_loss(config, KEY_HOLDER).map_err(|error| failed(&error))?;
     let mark = output.paint("32", "✓");

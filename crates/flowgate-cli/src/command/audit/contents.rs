@@ -1,4 +1,4 @@
-//! Opens `LOG.content`, the file in which an audit log keeps the contents of its events. The subcommands `show` and
+//! Opens `LOG.content`, the file beside an audit log with the contents of its events. The subcommands `show` and
 //! `verify` of `flowgate audit` use it.
 
 use std::ffi::OsString;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::input::{self, InputError};
 
-/// Opens the file of contents beside a log. If it does not exist, no content is stored.
+/// Opens the file of contents beside a log. Returns an empty reader if it does not exist, or the log is the standard
+/// input.
 pub(super) fn open(log: &Path) -> Result<Box<dyn BufRead>, InputError> {
     let mut name = OsString::from(log);
     name.push(".content");

@@ -11,14 +11,15 @@ use crate::output::{Console, plural};
 /// The name in the log for the operator who deletes content: anyone who can read the key.
 const KEY_HOLDER: &str = "who has the key";
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate audit forget`: deletes the contents that `whose` selects, records the deletion in the log, and prints
+/// their number. Returns 0.
 pub(super) fn run(
     file: &Path,
     whose: &ContentSelector,
     key_file: Option<&Path>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    // This command creates neither a log nor a key.
+    // Fails if the log or the key does not exist: below, both would be created.
     let key_file = key_file.map_or_else(|| file.with_extension("key"), Path::to_owned);
     for needed in [file, &key_file] {
         drop(input::open(needed)?);

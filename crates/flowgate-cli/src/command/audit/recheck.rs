@@ -16,7 +16,9 @@ use crate::progress::{INTERRUPTED, Progress};
 /// The number of differing conversations that are listed.
 const MAX_NAMED: usize = 20;
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate audit verify --config`: verifies each log also against the lines that the database has recorded,
+/// recomputes the verdicts, and prints the outcome. Returns 1 if a log is not valid, the database or the witness knows
+/// another log, or a verdict differs; [`INTERRUPTED`] after an interrupt; otherwise 0.
 pub(super) fn run(
     files: &[PathBuf],
     config: &Path,
@@ -26,12 +28,12 @@ pub(super) fn run(
     let failed = |error: &dyn std::fmt::Display| InputError(format!("{}: {error}", config.display()));
     let config = serve::model_routes(config)?;
     // Read before the logs, so that records written in the meantime are no objection.
-    let known = read_database_snapshot(&config).map_err(|error| failed(&error))?;
+    let snapshot = read_database_snapshot(&config).map_err(|error| failed(&error))?;
     let (mut logged, mut logs, mut summaries) = (LoggedVerdicts::default(), Vec::new(), Vec::new());
-    // Each log is read twice.
+    // Each log is read twice: to verify it, and to collect its verdicts.
     let progress = Progress::over_files(&[files, files].concat(), "", true, output);
     for file in files {
-        let verified = verify::verify_log(file, options, &known.anchors.logs, &progress, output)?;
+        let verified = verify::verify_log(file, options, &snapshot.anchors.logs, &progress, output)?;
         if progress.is_interrupted() {
             break;
         }
@@ -50,14 +52,15 @@ pub(super) fn run(
     if progress.finish(output) {
         return Ok(INTERRUPTED);
     }
-    let are_known = check_known_logs(&known.anchors, files, &logs, output);
-    let are_known = verify::check_witness(options, &summaries, output) && are_known;
-    let rechecked = recheck(config, known, logged).map_err(|error| failed(&error))?;
+    let has_no_objection = check_known_logs(&snapshot.anchors, files, &logs, output);
+    let has_no_objection = verify::check_witness(options, &summaries, output) && has_no_objection;
+    let rechecked = recheck(config, snapshot, logged).map_err(|error| failed(&error))?;
     print_rechecked(&rechecked, output);
-    Ok(u8::from(!rechecked.differ.is_empty() || !are_known))
+    Ok(u8::from(!rechecked.differ.is_empty() || !has_no_objection))
 }
 
-/// Returns whether the database has recorded these logs and no others.
+/// Returns whether the database has recorded these logs and no others; prints each objection. A database that has
+/// recorded no log yet is no objection.
 fn check_known_logs(
     anchors: &DatabaseLogAnchors,
     files: &[PathBuf],

@@ -1,4 +1,5 @@
-//! Runs `flowgate audit show`: lists a log line by line, with bounded memory.
+//! Runs `flowgate audit show`: lists a log record by record, without reading all of it into memory, and checks that
+//! each line follows from the previous one.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -18,7 +19,8 @@ const COLUMNS: [(&str, usize); 6] =
 /// The number of characters of a content in the table.
 const MAX_SHOWN_CHARS: usize = 2000;
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate audit show`: prints a table or, with `json`, lines of JSON; with `content`, also the contents of the
+/// records. Returns 1 at the first line that does not follow from the previous one, otherwise 0.
 pub(crate) fn run(
     file: &Path,
     conversation: Option<&str>,
@@ -52,6 +54,7 @@ pub(crate) fn run(
         if conversation.is_some_and(|id| record.text("conversation") != Some(id)) {
             continue;
         }
+        // Without `--content`, no contents were read, so all of them would seem deleted.
         let content_of_line = if content { content_of_line } else { LineContent::Nothing };
         if json {
             let content_of_line = match content_of_line {
@@ -62,6 +65,7 @@ pub(crate) fn run(
             record.object.extend(content_of_line.map(|content_of_line| ("said".to_owned(), content_of_line)));
             output.line(&escaping::json_line(&Value::Object(record.object)));
         } else if record.kind != "head" {
+            // The table omits heads, which sign the log and report no event.
             output.line(&row(&cells(&record)));
             match content_of_line {
                 LineContent::Nothing => {}
@@ -75,6 +79,8 @@ pub(crate) fn run(
     Ok(0)
 }
 
+/// Returns the cells of a record in the order of [`COLUMNS`]. Records of different kinds name equivalent fields
+/// differently.
 fn cells(record: &AuditRecord) -> [String; 6] {
     let first =
         |names: &[&str]| names.iter().find_map(|name| record.text(name)).unwrap_or_default().to_owned();

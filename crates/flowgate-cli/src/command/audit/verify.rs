@@ -1,4 +1,5 @@
-//! Runs `flowgate audit verify`: checks that a log was not changed.
+//! Runs `flowgate audit verify`: checks that no line of a log was changed, removed or inserted, by its hash chain, its
+//! signed heads and facts that are known from elsewhere.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -25,26 +26,28 @@ pub(super) struct VerifyOptions<'a> {
     pub(super) signed: bool,
 }
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate audit verify` without a database: verifies each log and prints the results. Returns 1 if there is an
+/// objection to one of them, [`INTERRUPTED`] after an interrupt, otherwise 0.
 pub(super) fn run(
     files: &[PathBuf],
     options: &VerifyOptions<'_>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
     let progress = Progress::over_files(files, "", true, output);
-    let (mut are_whole, mut logs) = (true, Vec::new());
+    let (mut are_valid, mut logs) = (true, Vec::new());
     for file in files {
         let log = verify_log(file, options, &[], &progress, output)?;
-        are_whole &= log.is_some();
+        are_valid &= log.is_some();
         logs.extend(log);
     }
     if progress.finish(output) {
         return Ok(INTERRUPTED);
     }
-    Ok(u8::from(!(check_witness(options, &logs, output) && are_whole)))
+    Ok(u8::from(!(check_witness(options, &logs, output) && are_valid)))
 }
 
-/// Checks logs against the witness, if there is one.
+/// Checks logs against the heads that a witness received, if the command line names them, and prints objections.
+/// Returns true if there is none.
 pub(super) fn check_witness(options: &VerifyOptions<'_>, logs: &[LogSummary], output: &mut Console) -> bool {
     options.witness.is_none_or(|(file, witness)| witness::check_heads(file, witness, logs, output))
 }
@@ -156,7 +159,7 @@ fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut 
     }
 }
 
-/// Parses a key that is given as digits, or as a file.
+/// Parses a public key that is given as hexadecimal digits, or as the path of a file that contains them.
 fn public_key(given: &str) -> Result<AuditPublicKey, InputError> {
     if let Some(key) = AuditPublicKey::parse(&given.to_ascii_lowercase()) {
         return Ok(key);

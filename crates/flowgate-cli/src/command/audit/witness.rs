@@ -17,7 +17,8 @@ pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
     WitnessRecord::read(input::open(path)?).map_err(failed)
 }
 
-/// Prints the heads of a witness that are in none of these logs; returns whether there is no objection.
+/// Prints invalid lines of a witness's file, losses that an operator has accepted, and logs with the same key that the
+/// witness knows and that are not among `logs`. Returns false if there is an invalid line or such a log.
 pub(super) fn check_heads(
     path: &Path,
     witness: &WitnessRecord,
@@ -25,8 +26,8 @@ pub(super) fn check_heads(
     output: &mut Console,
 ) -> bool {
     let (mark, name) = (output.paint("31", "✗"), path.display());
-    for (line, forged) in witness.rejected_lines().iter().take(MAX_NAMED) {
-        output.line(&format!("{mark} {name}: line {line}: {forged}"));
+    for (line, problem) in witness.rejected_lines().iter().take(MAX_NAMED) {
+        output.line(&format!("{mark} {name}: line {line}: {problem}"));
     }
     if witness.rejected_lines().len() > MAX_NAMED {
         output.line(&format!(
@@ -36,8 +37,7 @@ pub(super) fn check_heads(
     }
     if witness.partial_lines() > 0 {
         output.note(
-            "a line of the witness is incomplete, and is complete in a later line: the writer was stopped \
-            while it wrote",
+            "a line of the witness is incomplete, but a later line repeats it in full: the writer was stopped while it wrote, and nothing is lost",
         );
     }
     let mut keys = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn check_heads(
             keys.push(log.key);
         }
     }
-    let mut is_whole = witness.rejected_lines().is_empty();
+    let mut has_no_objection = witness.rejected_lines().is_empty();
     for key in keys {
         for (log, since, time) in witness.accepted_losses(key) {
             let line = since.saturating_add(1);
@@ -56,7 +56,7 @@ pub(super) fn check_heads(
             ));
         }
         for (log, head) in witness.signed_by(key).filter(|(log, _)| logs.iter().all(|one| one.id != *log)) {
-            is_whole = false;
+            has_no_objection = false;
             let line = head.seq.saturating_add(1);
             output.line(&format!(
                 "{mark} {name}: the witness has received another log with the same key, {log}, up to line \
@@ -65,5 +65,5 @@ pub(super) fn check_heads(
             ));
         }
     }
-    is_whole
+    has_no_objection
 }

@@ -36,10 +36,12 @@ pub(crate) struct DetectorBenchOptions<'a> {
 struct DetectorResult {
     /// A score from 0 to 1, or the number of findings.
     score: f64,
+    /// The kinds of the findings.
     kinds: Vec<String>,
 }
 
 impl DetectorResult {
+    /// Returns the result of a detector that lists findings, by their kinds: its score is their number.
     fn count(kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let kinds: Vec<String> = kinds.into_iter().map(Into::into).collect();
         Self { score: kinds.len() as f64, kinds }
@@ -59,20 +61,21 @@ impl DetectorResult {
     }
 }
 
+/// A detector of this measurement.
 struct Detector {
     name: &'static str,
     /// Whether its score is a number of findings; otherwise it is between 0 and 1.
     counts: bool,
-    look: fn(&str) -> DetectorResult,
+    detect: fn(&str) -> DetectorResult,
 }
 
 const DETECTORS: [Detector; 6] = [
-    Detector { name: "injection", counts: false, look: injection },
-    Detector { name: "hidden", counts: true, look: hidden },
-    Detector { name: "moderation", counts: false, look: moderation },
-    Detector { name: "pii", counts: true, look: |text| count_kinds(detect::personal_data(text)) },
-    Detector { name: "secrets", counts: true, look: |text| count_kinds(detect::secrets(text)) },
-    Detector { name: "link", counts: true, look: leaking_links },
+    Detector { name: "injection", counts: false, detect: injection },
+    Detector { name: "hidden", counts: true, detect: hidden },
+    Detector { name: "moderation", counts: false, detect: moderation },
+    Detector { name: "pii", counts: true, detect: |text| count_kinds(detect::personal_data(text)) },
+    Detector { name: "secrets", counts: true, detect: |text| count_kinds(detect::secrets(text)) },
+    Detector { name: "link", counts: true, detect: leaking_links },
 ];
 
 fn count_kinds(findings: impl IntoIterator<Item = detect::Finding>) -> DetectorResult {
@@ -96,6 +99,7 @@ fn moderation(text: &str) -> DetectorResult {
     DetectorResult { score, kinds: scores.into_iter().map(|(category, _)| category).collect() }
 }
 
+/// Detects links and images whose URL looks like data exfiltration, each URL once.
 fn leaking_links(text: &str) -> DetectorResult {
     let found = markup::parse(text);
     let mut urls: Vec<&str> = found.links.iter().chain(&found.images).map(|link| link.url.as_str()).collect();
@@ -106,13 +110,19 @@ fn leaking_links(text: &str) -> DetectorResult {
     )
 }
 
-/// Examines one row with a detector. A row in several pieces is examined piece by piece, as in the sheet.
+/// Examines the feedback of one row with a detector. An attack may be split into several texts, which are examined
+/// separately, as the agent reads them. Numbers of findings are added up; of scores between 0 and 1, the highest
+/// counts.
 fn examine(detector: &Detector, row: &FeedbackRow) -> DetectorResult {
-    row.feedback.iter().map(|text| (detector.look)(text)).fold(DetectorResult::default(), |mut all, one| {
-        all.score = if detector.counts { all.score + one.score } else { all.score.max(one.score) };
-        all.kinds.extend(one.kinds);
-        all
-    })
+    row.feedback.iter().map(|text| (detector.detect)(text)).fold(
+        DetectorResult::default(),
+        |mut total, result| {
+            total.score =
+                if detector.counts { total.score + result.score } else { total.score.max(result.score) };
+            total.kinds.extend(result.kinds);
+            total
+        },
+    )
 }
 
 /// Returns all ways to request a preview: explicitly, by default, and with values that a lenient messenger accepts.
@@ -131,6 +141,9 @@ struct PreviewVerdicts {
 }
 
 impl PreviewVerdicts {
+    /// Judges the run in which the agent sends `text` to a messenger, once without a link preview and once for
+    /// each way to request one. For a preview, the messenger fetches each link, so the author of the link
+    /// receives the data in it. The mildest verdict counts, because an attacker chooses the way.
     fn of(policy: &Arc<Policy>, scene: &FeedbackScenario<'_>, text: &str) -> Result<Self, InputError> {
         let plain = judge(policy, &scene.run(text, Some(&json!(false)))?)?.outcome();
         let judgements = previews().map(|preview| judge(policy, &scene.run(text, preview.as_ref())?));
@@ -143,6 +156,9 @@ impl PreviewVerdicts {
 }
 
 /// Returns the monitor's judgement of the last call of a run.
+///
+/// # Errors
+/// If an event was rejected, or the last event is not a judged call; this is a defect.
 fn judge(policy: &Arc<Policy>, run: &RecordedRun) -> Result<Judgement, InputError> {
     let mut replayed = replay(policy, &EverythingMethod, run);
     match (replayed.calls.pop(), replayed.refused.as_slice()) {
@@ -160,11 +176,13 @@ struct JudgedRow<'a> {
     honest: PreviewVerdicts,
     /// The verdicts on the message of an agent that obeys.
     injected: Option<PreviewVerdicts>,
-    /// Whether that message has a link that looks like data exfiltration.
+    /// Whether the injected message has more links that look like data exfiltration than the honest one.
     is_link_found: bool,
 }
 
 impl<'a> JudgedRow<'a> {
+    /// Examines a row with all detectors, and judges the runs in which the agent reads it in a sheet with the honest
+    /// ones of `rows`.
     fn new(policy: &Arc<Policy>, row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Result<Self, InputError> {
         let scene = FeedbackScenario::new(row, rows);
         let injected = scene.injected_summary();
@@ -197,6 +215,9 @@ impl<'a> JudgedRow<'a> {
         if self.row.is_attack() { "attack" } else { "honest" }
     }
 
+    /// Returns the row of the table: the name, the kind, the score of each detector (with `!` if a rule would match),
+    /// the flow rule's verdict on the injected message with a link preview (`-` for an honest row), and its verdict on
+    /// the honest message without a preview.
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.row.name.clone(), self.kind().to_owned()];
         cells.extend(DETECTORS.iter().zip(&self.detected).map(|(detector, detected)| {
@@ -209,6 +230,7 @@ impl<'a> JudgedRow<'a> {
         cells
     }
 
+    /// Returns the row as a JSON value for one line of the output.
     fn json(&self) -> Value {
         let detectors = DETECTORS.iter().zip(&self.detected).map(|(detector, detected)| {
             let score = (detected.score * 100.0).round() / 100.0;
@@ -280,6 +302,7 @@ struct DetectorFigures {
 }
 
 impl DetectorFigures {
+    /// Computes the figures from the judged rows.
     fn of(judged: &[JudgedRow<'_>]) -> Self {
         let rows = |is_attack: bool| judged.iter().filter(move |judged| judged.row.is_attack() == is_attack);
         let proportions = |name, is_flagged: &dyn Fn(&JudgedRow<'_>) -> bool| {
@@ -308,16 +331,18 @@ impl DetectorFigures {
                 verdicts.plain == Outcome::Permit
             }),
             links_found: Proportion::of(rows(true), |judged| judged.is_link_found),
+            // Each message is judged once without a preview and once for each way to request one.
             runs: messages * (previews().len() + 1),
         }
     }
 
     /// Returns whether the rule denied every injected message and permitted every honest one.
-    fn is_rule_perfect(&self) -> bool {
+    fn has_no_rule_error(&self) -> bool {
         let is_whole = |share: Proportion| share.all > 0 && share.found == share.all;
         is_whole(self.stopped) && is_whole(self.passed)
     }
 
+    /// Returns the figures as a JSON value for the last line of the output; `policy` is the name of the policy's file.
     fn json(&self, policy: &str) -> Value {
         let detectors = self.detectors.iter().map(|(name, caught, flagged)| {
             (
@@ -335,12 +360,14 @@ impl DetectorFigures {
             "honest_messages_with_preview_permitted": self.passed_with_preview.json(),
             "injected_messages_without_preview_permitted": self.injected_without_preview.json(),
             "leaking_links_found_in_injected_messages": self.links_found.json(),
-            "rule_holds": self.is_rule_perfect(),
+            "rule_holds": self.has_no_rule_error(),
         })
     }
 }
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate bench detectors`: judges each row of customer feedback by the detectors and by the policy's flow
+/// rule, and prints both. Returns 0 if the rule denied every injected message and permitted every honest one, 1 if
+/// not, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &DetectorBenchOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let (policy, name) = match options.policy {
         Some(path) => (load_policy(path, output)?, path.display().to_string()),
@@ -371,13 +398,15 @@ pub(crate) fn run(options: &DetectorBenchOptions<'_>, output: &mut Console) -> R
         }
         TableFormat::Text => print_text(options, &name, &judged, &figures, output),
     }
-    Ok(match figures.is_rule_perfect() {
+    Ok(match figures.has_no_rule_error() {
         _ if is_interrupted => INTERRUPTED,
         true => 0,
         false => 1,
     })
 }
 
+/// Prints the flow rule, a table of all rows, a table of the figures, and sentences about them; with the option
+/// `content`, also the texts of the rows. `name` is the name of the policy's file.
 fn print_text(
     options: &DetectorBenchOptions<'_>,
     name: &str,
@@ -514,7 +543,7 @@ mod tests {
         let holds = |source: &str| {
             let figures =
                 DetectorFigures::of(&JudgedRow::all(&policy(source), &rows, &Progress::hidden()).unwrap());
-            (figures.stopped.found, figures.passed.found, figures.is_rule_perfect())
+            (figures.stopped.found, figures.passed.found, figures.has_no_rule_error())
         };
         let attacks = rows.iter().filter(|row| row.is_attack()).count();
         assert_eq!(holds(POLICY), (attacks, rows.len(), true));

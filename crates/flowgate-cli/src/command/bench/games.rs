@@ -5,34 +5,42 @@
 
 use std::time::{Duration, Instant};
 
+use flowgate_bench::cost::{CountedModel, RequestCounter};
 use flowgate_bench::games::adaptive::{AttackSearch, search};
 use flowgate_bench::games::figures::DefenceFigures;
-use flowgate_bench::games::report::{csv, figure_rows, search_table, tables};
-use flowgate_bench::games::{Defence, Execution, GameSuite, Runner, manifest};
+use flowgate_bench::games::report::{comparison_rows, csv, figure_rows, page, search_table, tables};
+use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, manifest};
+use flowgate_guard::conversation::Method;
 use flowgate_lm::ChatModel;
 use serde_json::{Map, Value, json};
 
+use super::model::{ask_ahead, model, print_cost};
 use crate::args::{GamesArgs, GamesFormat};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs the command; returns the exit code.
+/// Runs `flowgate bench games`: executes the suite under each defence, searches for attacks if the options ask for it,
+/// and prints the figures. Returns 1 if a violation took effect under a label defence, otherwise 0; [`INTERRUPTED`]
+/// after an interrupt.
 pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, InputError> {
-    let remote = remote_model(options)?;
+    let counter = RequestCounter::default();
     let double = options.double();
+    let counted = CountedModel { model: &double, counter: &counter };
+    let remote = if options.model.dry_run { None } else { model(&options.model)? };
     let begun = Instant::now();
     let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
-    let model: &dyn ChatModel = remote.as_deref().unwrap_or(&double);
-    // A double is deterministic and takes no time: its output is the same each time.
-    let runner = Runner::new(model, remote.is_some().then_some(clock));
+    let model: &dyn ChatModel = match &remote {
+        Some(model) => &**model,
+        None => &counted,
+    };
+    // A double is deterministic and takes no time: its output is the same each time. The time of an answer from a file says nothing.
+    let measures_time = remote.is_some() && options.model.answers.is_none();
+    let runner = Runner::new(model, measures_time.then_some(clock));
     let runner = runner.map_err(|error| InputError(error.to_string()))?;
     let defences = if options.defences.is_empty() { Defence::standard() } else { options.defences.clone() };
-    if let Some(defence) = defences.iter().find(|defence| remote.is_none() && defence.needs_tool_choice()) {
-        return Err(InputError(format!(
-            "--defence {}: a double chooses no tools; name a model with `--model` and `--url`, or leave the defence out",
-            defence.name()
-        )));
+    if remote.is_none() && defences.iter().any(|defence| defence.needs_tool_choice()) {
+        return Err(needs_model());
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
     let suite = GameSuite::generate_variant(options.seed, instances, options.variant);
@@ -40,6 +48,16 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
     // An execution is a step, and so is a query of a search, whether it is needed or not.
     let progress = Progress::over_steps(steps * defences.len(), "step", output);
+    ask_ahead(options.model.jobs, suite.pairs().len() * defences.len(), &progress, &|unit| {
+        let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
+        let (pair, defence) = (suite.pairs().get(unit / defences.len()), defences.get(unit % defences.len()));
+        let (Some(pair), Some(defence)) = (pair, defence) else { return Ok(()) };
+        let runner = Runner::new(model, None).map_err(failed)?;
+        for side in Side::ALL {
+            runner.run(pair.side(side), side, *defence).map_err(failed)?;
+        }
+        Ok(())
+    })?;
     let mut results = GameResults::default();
     for defence in &defences {
         let step = &mut || {
@@ -47,24 +65,30 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
             progress.is_interrupted()
         };
         let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
-        let Some(found) = suite.run_defence(&runner, *defence, step).map_err(failed)? else { break };
+        let Some(executions) = suite.run_defence(&runner, *defence, step).map_err(failed)? else { break };
         let leakage = match &remote {
             Some(_) => Vec::new(),
+            // The enumeration is for doubles alone, and costs a model nothing.
+            None if options.model.dry_run => Vec::new(),
             None => suite.enumerate_leakage(&runner, *defence).map_err(failed)?,
         };
-        results.figures.push(DefenceFigures::of(*defence, &found, leakage));
-        results.executions.extend(found);
+        results.figures.push(DefenceFigures::of(*defence, &executions, leakage));
+        results.executions.extend(executions);
         if queries > 0 {
-            let Some(found) = search(&suite, &runner, *defence, queries, step).map_err(failed)? else {
+            let Some(searches) = search(&suite, &runner, *defence, queries, step).map_err(failed)? else {
                 break;
             };
-            // A search that succeeds early leaves out the rest of its queries.
-            let made: usize = found.iter().map(|search| search.queries).sum();
-            (made..suite.pairs().len() * queries).for_each(|_| progress.step());
-            results.searches.extend(found);
+            // A search that succeeds early leaves out the rest of its queries, which the progress counts as well.
+            let used_queries: usize = searches.iter().map(|search| search.queries).sum();
+            (used_queries..suite.pairs().len() * queries).for_each(|_| progress.step());
+            results.searches.extend(searches);
         }
     }
     let is_interrupted = progress.finish(output);
+    if options.model.dry_run {
+        print_cost(&counter, ANSWER_TOKENS, output);
+        return Ok(if is_interrupted { INTERRUPTED } else { 0 });
+    }
     let manifest = manifest(&suite, &defences, model);
     print(options, &manifest, &results, is_interrupted, output);
     Ok(match results.has_effect_under_labels() {
@@ -74,7 +98,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     })
 }
 
-/// What the defences that are complete have given.
+/// The results of the defences whose executions are complete.
 #[derive(Default)]
 struct GameResults {
     executions: Vec<Execution>,
@@ -83,6 +107,7 @@ struct GameResults {
 }
 
 impl GameResults {
+    /// Returns whether a violation took effect under a label defence, in the executions or in a search.
     fn has_effect_under_labels(&self) -> bool {
         let is_labelled = |defence: Defence| matches!(defence, Defence::Labels(_));
         let mut executions = self.executions.iter();
@@ -91,6 +116,7 @@ impl GameResults {
     }
 }
 
+/// Prints the results in the format of the options. `is_interrupted` says that defences are missing.
 fn print(
     options: &GamesArgs,
     manifest: &Value,
@@ -100,6 +126,7 @@ fn print(
 ) {
     let GameResults { executions, figures, searches } = results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    // The figures without a defence, with which each row compares those of its defence.
     let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
     let rows = || -> Vec<Map<String, Value>> {
         figures.iter().flat_map(|figures| figure_rows(figures, undefended, model)).collect()
@@ -115,6 +142,7 @@ fn print(
             }
             text.lines().for_each(|line| output.line(line));
         }
+        GamesFormat::Html => output.write_bytes(page(figures, manifest).as_bytes()),
         GamesFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
         GamesFormat::Json => {
             let searches: Vec<Value> = searches.iter().map(|search| search.to_json(model)).collect();
@@ -133,6 +161,8 @@ fn print(
             }
             searches.iter().for_each(|search| output.line(&search.to_json(model).to_string()));
             rows().into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
+            let compared = comparison_rows(executions, options.seed);
+            compared.iter().for_each(|row| output.line(&row.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "executions": executions.len()}).to_string());
             }
@@ -140,27 +170,11 @@ fn print(
     }
 }
 
-/// Returns the model on a server, if the command line names one.
-#[cfg(feature = "run")]
-fn remote_model(options: &GamesArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
-    use flowgate_lm::RemoteModel;
-    use flowgate_lm::wire::Api;
-    let (Some(model), Some(url)) = (&options.model, &options.url) else { return Ok(None) };
-    let remote = RemoteModel::new(Api::ChatCompletions, url, model);
-    let remote = remote.map_err(|error| InputError(format!("--url {url}: {error}")))?;
-    let remote = match &options.key_from {
-        Some(variable) => {
-            let key = crate::command::run::key(variable)?;
-            remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?
-        }
-        None => remote,
-    };
-    Ok(Some(Box::new(remote)))
-}
-
-/// Returns no model: a program without the feature `run` has no HTTP client.
-#[cfg(not(feature = "run"))]
-#[expect(clippy::unnecessary_wraps, reason = "the function with the feature `run` can fail")]
-fn remote_model(_: &GamesArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
-    Ok(None)
+/// The error for a defence in which a model chooses tools.
+pub(super) fn needs_model() -> InputError {
+    let name = Defence::Labels(Method::ToolFilter).name();
+    let advice = "name a model with `--model` and `--url`, or leave the defence out";
+    InputError(format!(
+        "--defence {name}: in this defence, a model chooses tools, which a double cannot do; {advice}"
+    ))
 }

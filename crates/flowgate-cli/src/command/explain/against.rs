@@ -19,14 +19,17 @@ use crate::progress::Progress;
 /// The effect of one suggestion on a corpus.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct CorpusEffect {
-    /// Runs without an attack, those of them that need a question now, and those that the suggestion frees from it.
+    /// Runs without an attack.
     useful: usize,
+    /// Useful runs that need a question under the present policy.
     questioned: usize,
+    /// Useful runs that need a question under the present policy and none with the suggestion.
     freed: usize,
-    /// Runs with an attack, those of them in which the suggestion permits further calls of the attack, and those in which
-    /// all of the attack's calls then pass.
+    /// Runs with an attack.
     attacks: usize,
+    /// Attacks of which the suggestion permits a further call.
     passing: usize,
+    /// Passing attacks of which all calls are permitted with the suggestion.
     passing_whole: usize,
     /// Runs with an attack that called, or may have called, the explained tool.
     on_tool: usize,
@@ -45,8 +48,8 @@ impl CorpusEffect {
         self.on_tool > 0
     }
 
-    /// Adds one run: `now` as the policy judges it, `then` as the changed policy does. `tool` is that of the explained
-    /// call.
+    /// Adds one run to the figures: `now` is its replay under the policy, `then` that under the changed policy. `tool`
+    /// is the tool of the explained call.
     fn add(&mut self, run: &RecordedRun, tool: &Tool, now: &ReplayedRun, then: &ReplayedRun) {
         if RunMarks::of(run).attack.is_none() {
             let needs_question = !is_question_free(now);
@@ -55,6 +58,8 @@ impl CorpusEffect {
             self.freed += usize::from(needs_question && is_question_free(then));
             return;
         }
+        // From here on, the run has an attack. If it does not say which calls the attack asked for, each
+        // counts as one.
         let attack = AttackCalls::of(now);
         self.attacks += 1;
         self.unmarked += usize::from(!attack.are_known);
@@ -69,7 +74,8 @@ impl CorpusEffect {
         self.passing_whole += usize::from(passes && attack.harm(then) == AttackHarm::Passed);
     }
 
-    /// Returns the effect in words.
+    /// Returns the effect of a change as lines of the output: how many useful runs it frees of questions, and how many
+    /// attacks it lets pass.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
             "over {}: frees {} of the {} that need a question; lets {} of {} pass{}",
@@ -93,7 +99,7 @@ impl CorpusEffect {
     }
 }
 
-/// What suggestions are measured over.
+/// A measurement of suggestions over corpora of recorded runs.
 pub(super) struct Measurement<'a> {
     pub(super) explained: &'a Explained<'a>,
     pub(super) corpora: &'a [PathBuf],
@@ -105,9 +111,13 @@ pub(super) struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// Replays the runs of the corpora under the policy and under each changed policy, and returns the effect of each.
-    /// Runs of another suite than that of the explained run are left out. Runs that cannot be read are added to
-    /// `errors`.
+    /// Replays the runs of the corpora under the policy and under each changed policy, and returns the effect
+    /// of each, in the order of `changed`. Leaves out runs of another suite than that of the explained run, and
+    /// runs of an injection alone, in which the user asks for what attacks ask for elsewhere. Runs that cannot
+    /// be read are added to `errors`.
+    ///
+    /// # Errors
+    /// If a corpus cannot be read, or has no run to replay.
     pub(super) fn measure(
         &self,
         changed: &[Arc<Policy>],

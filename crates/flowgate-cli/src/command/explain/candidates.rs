@@ -31,11 +31,13 @@ pub(super) struct Candidate {
     pub(super) harm: Harm,
     /// The parts of the call that it concerns.
     pub(super) parts: Vec<String>,
-    /// Why it is suggested only if recorded attacks on the tool show that none passes.
+    /// The reason why it is suggested only with evidence (recorded attacks on the tool, of which none passes); `None`
+    /// if it needs none.
     pub(super) needs_evidence: Option<String>,
 }
 
-/// What exceeds in one reason, by kind of dimension: the elements that are carried and those that may be.
+/// The dimensions in which a label exceeds the requirement of one reason, by their kind: pairs of the element that is
+/// carried and the greatest that is allowed.
 struct Excess {
     integrity: Vec<(String, String)>,
     secrecy: Vec<(String, String)>,
@@ -58,7 +60,7 @@ fn allowed(pairs: &[(String, String)]) -> String {
     pairs.iter().map(|(_, allowed)| allowed.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The candidates, and the forms that were considered.
+/// The candidates for a call, and the fields for which a label was refused.
 pub(super) struct Candidates {
     pub(super) all: Vec<Candidate>,
     /// Fields that a label would have to trust although they hold prose.
@@ -66,6 +68,7 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
+    /// Adds a statement that concerns a part of the call; for a known statement, only adds the part.
     fn add(&mut self, form: &'static str, harm: Harm, part: &str, statement: String) {
         match self.all.iter_mut().find(|known| known.statement == statement) {
             Some(known) => known.parts.push(part.to_owned()),
@@ -78,9 +81,9 @@ impl Candidates {
 
     /// Records that a statement is suggested only with evidence.
     fn require_evidence(&mut self, statement: &str, why: String) {
-        let found = self.all.iter_mut().find(|candidate| candidate.statement == statement);
-        if let Some(found) = found.filter(|found| found.needs_evidence.is_none()) {
-            found.needs_evidence = Some(why);
+        let candidate = self.all.iter_mut().find(|candidate| candidate.statement == statement);
+        if let Some(candidate) = candidate.filter(|candidate| candidate.needs_evidence.is_none()) {
+            candidate.needs_evidence = Some(why);
         }
     }
 
@@ -91,29 +94,33 @@ impl Candidates {
     }
 }
 
-/// Returns the statements that are tried for a call.
+/// Collects the statements that, added to the policy, could permit a call. For each reason against the call, they concern
+/// the argument, each region that the reason names, or the tool. `all` is sorted by harm, the least first; `refused` has
+/// the fields whose label is not proposed, because they hold prose.
 pub(super) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
-    let mut found = Candidates { all: Vec::new(), refused: Vec::new() };
+    let mut candidates = Candidates { all: Vec::new(), refused: Vec::new() };
     for reason in &call.judgement.reasons {
+        // The statements below concern parts of a call, so none answers a reason without a part, such as a
+        // matched rule.
         let Some(part) = reason.part.as_deref() else { continue };
         let excess = Excess::of(reason);
         let argument = part.strip_prefix("arguments").map(|name| name.trim_start_matches('.'));
         if let Some(argument) = argument.filter(|name| is_word(name)) {
-            for_argument(&mut found, call, run, argument, part, &excess);
+            add_for_argument(&mut candidates, call, run, argument, part, &excess);
         }
         for (region, _) in &reason.regions {
-            for_region(&mut found, call, run, argument, part, region, &excess);
+            add_for_region(&mut candidates, call, run, argument, part, region, &excess);
         }
-        for_tool(&mut found, call, run, reason, part, &excess);
+        add_for_tool(&mut candidates, call, run, reason, part, &excess);
     }
-    found.all.sort_by_key(|candidate| candidate.harm.rank);
-    found
+    candidates.all.sort_by_key(|candidate| candidate.harm.rank);
+    candidates
 }
 
 /// Adds the statements about one argument, for the dimensions in which its label exceeds the requirement: `endorse` and
 /// `payload` for integrity, `consent` for confidentiality.
-fn for_argument(
-    found: &mut Candidates,
+fn add_for_argument(
+    candidates: &mut Candidates,
     call: &JudgedCall,
     run: &ReplayedRun,
     argument: &str,
@@ -136,18 +143,20 @@ fn for_argument(
             ("is_integer", HarmRank::Number, "number"),
             ("is_number", HarmRank::Number, "number"),
         ];
+        // A number that selects an object or is a sum of money decides too much, even if its form is
+        // checked.
         let is_usable =
             |kind: &str| !matches!(kind, "is_integer" | "is_number") || !harm::is_decisive(argument);
         for (kind, rank, value) in kinds.into_iter().filter(|(kind, ..)| is_usable(kind)) {
             let gain = format!("the choice of the {value} in `{argument}`, and nothing else");
             let statement = on_call(format!("endorse {path} as {elements}"), Some(format!("{kind}({path})")));
-            found.add("typed `endorse`", Harm::new(rank, gain), part, statement);
+            candidates.add("typed `endorse`", Harm::new(rank, gain), part, statement);
         }
         let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
         let role = run.monitor.policy().argument_role(&call.tool, argument);
         if !is_destination(call, run, argument) && (is_text || role == Some(ArgumentRole::Content)) {
             let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
-            found.add(
+            candidates.add(
                 "`payload` of a text",
                 Harm::new(HarmRank::Words, gain),
                 part,
@@ -161,13 +170,16 @@ fn for_argument(
             "nothing while the whole call is trusted; the recipient of `{argument}` receives {elements} data"
         );
         let statement = on_call(format!("consent {elements} for {path}"), None);
-        found.add("`consent`", Harm::new(HarmRank::TrustedRequest, gain), part, statement);
+        candidates.add("`consent`", Harm::new(HarmRank::TrustedRequest, gain), part, statement);
     }
 }
 
-/// Adds the statements that label a region of the trace.
-fn for_region(
-    found: &mut Candidates,
+/// Adds the `label` statements that would lower the label of a region, where that label is a reason why the judged call was not
+/// permitted. For a message whose role is in [`ROLES`], it labels all messages of the role; for a tool's answer, the field
+/// and the whole answer. `excess` has the labels above the requirement and the ones that would do, `argument` is the argument that
+/// the reason concerns (`None`: the decision to call), `part` its name in reasons. The gain says what an attacker wins by the statement.
+fn add_for_region(
+    candidates: &mut Candidates,
     call: &JudgedCall,
     run: &ReplayedRun,
     argument: Option<&str>,
@@ -186,7 +198,7 @@ fn for_region(
                     allowed(pairs),
                     message.role
                 );
-                found.add("`label` of messages", Harm::new(HarmRank::Role, gain), part, statement);
+                candidates.add("`label` of messages", Harm::new(HarmRank::Role, gain), part, statement);
             }
         }
         EventBody::Output(_) => {
@@ -198,16 +210,18 @@ fn for_region(
             // A label of the field that the reason names, or of the whole answer.
             let whole = Path(region.path.0.iter().take(1).cloned().collect());
             for path in [&region.path, &whole] {
-                label_field(found, call, run, argument, part, (tool, path), excess);
+                label_field(candidates, call, run, argument, part, (tool, path), excess);
             }
         }
         _ => {}
     }
 }
 
-/// Adds the statements that label a field of a tool's answers, in every row.
+/// Adds the statements that label the field at `path` in the answers of `tool`, in every row of a list. Refuses to
+/// trust a field that holds prose, and requires evidence if the field may direct the agent: if it influenced the
+/// decision to call (`argument` is `None`), or if the call takes a decisive argument from it.
 fn label_field(
-    found: &mut Candidates,
+    candidates: &mut Candidates,
     call: &JudgedCall,
     run: &ReplayedRun,
     argument: Option<&str>,
@@ -224,16 +238,18 @@ fn label_field(
         let texts = texts_at(run, tool, path);
         let is_prose = |text: &Value| text.as_str().is_some_and(harm::is_prose);
         if texts.iter().any(is_prose) {
-            found.refuse(format!("{name}: it holds prose, in which a stranger can write an instruction"));
+            candidates.refuse(format!(
+                "{name}: the field holds prose, in which a stranger can write an instruction"
+            ));
         } else {
             let gain = format!("the direction of every call that uses {name}, for a party that can set it");
             let harm = Harm::new(HarmRank::Field, gain);
             let statement = statement(&allowed(&excess.integrity));
-            found.add("`label` of a field", harm, part, statement.clone());
+            candidates.add("`label` of a field", harm, part, statement.clone());
             // One run does not show that the field never holds an instruction.
             if argument.is_none() {
                 let why = format!("`label` of {name}: the party that can set it may have asked for the call");
-                found.require_evidence(&statement, why);
+                candidates.require_evidence(&statement, why);
             }
             let decisive = argument
                 .filter(|argument| is_destination(call, run, argument) || harm::is_decisive(argument));
@@ -243,7 +259,7 @@ fn label_field(
                     .any(|value| texts.iter().any(|text| origin::contains(text, value)))
             {
                 let why = format!("`label` of {name}: the party that can set it chooses `{argument}`");
-                found.require_evidence(&statement, why);
+                candidates.require_evidence(&statement, why);
             }
         }
     }
@@ -251,13 +267,14 @@ fn label_field(
         let elements = allowed(&excess.secrecy);
         let gain = format!("{name}, for a party to which a tool may send {elements} data");
         let harm = Harm::new(HarmRank::FieldLeak, gain);
-        found.add("`label` of a field", harm, part, statement(&elements));
+        candidates.add("`label` of a field", harm, part, statement(&elements));
     }
 }
 
-/// Adds the statements about all calls of the tool.
-fn for_tool(
-    found: &mut Candidates,
+/// Adds the `require` statement for all calls of the tool that would permit the label of `reason`. For integrity, only
+/// if no requirement exists and the tool only reads.
+fn add_for_tool(
+    candidates: &mut Candidates,
     call: &JudgedCall,
     run: &ReplayedRun,
     reason: &Reason,
@@ -274,13 +291,13 @@ fn for_tool(
     let elements = reason.label.join(", ");
     if excess.integrity.is_empty() {
         let gain = format!("{elements} data in any argument, for every receiver of calls of {}", call.tool);
-        found.add("`require`", Harm::new(HarmRank::ToolLeak, gain), part, require(&elements));
+        candidates.add("`require`", Harm::new(HarmRank::ToolLeak, gain), part, require(&elements));
     } else if is_harmless {
         let gain = format!(
             "a call of {} with any arguments, for every author of a text that the model reads: only for a tool that changes and sends nothing",
             call.tool
         );
-        found.add("`require`", Harm::new(HarmRank::ToolCall, gain), part, require(&elements));
+        candidates.add("`require`", Harm::new(HarmRank::ToolCall, gain), part, require(&elements));
     }
 }
 
@@ -290,8 +307,8 @@ fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool 
     role.is_some_and(|role| role.gain().is_some())
 }
 
-/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`. A
-/// capture of a text has no such target.
+/// Returns the target of a `label` statement for a path, in every row of a list, such as `out.content[*].note`;
+/// `None` for a capture of a text, which has no such target.
 fn target(path: &Path) -> Option<String> {
     let mut target = "out".to_owned();
     for step in &path.0 {
@@ -307,7 +324,8 @@ fn target(path: &Path) -> Option<String> {
     Some(target)
 }
 
-/// Returns the scalars that a label with this target covers, in all answers of the tool.
+/// Returns the scalars that a `label` statement for this path covers, in all answers of the tool. A step that the
+/// language cannot name, such as an index or a key that is not a word, covers all items.
 fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
     let trace = run.monitor.trace();
     let step_matches = |step: &PathStep, found: &PathStep| match step {

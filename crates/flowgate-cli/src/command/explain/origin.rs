@@ -1,5 +1,6 @@
-//! Finds where the value of an argument comes from: the region of the trace in which it occurs first, or none; and the
-//! `endorse` statements that name the argument and did not apply. `tree` prints the result below the argument.
+//! Finds where the value of an argument comes from: the region of the trace in which it occurs first, if there is one.
+//! Also finds the `endorse` statements that name the argument and did not apply. `tree` prints the result below the
+//! argument.
 
 use flowgate::monitor::CallDependency;
 use flowgate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep};
@@ -11,11 +12,14 @@ use crate::report;
 
 /// The number of texts of one argument that are looked for.
 const MAX_TEXTS: usize = 5;
-/// A shorter text is not looked for within other texts: it occurs by chance.
+/// The least length of a text that is searched for within other texts, in characters: a shorter one occurs there by
+/// chance.
 const SHORTEST: usize = 3;
 
-/// Returns what is known about the value of an argument against which there is a reason.
-pub(super) fn lines(
+/// Explains an argument that a reason of the verdict names: one line states where its value occurs first, and one line for
+/// each `endorse` statement about the argument states that it did not apply. `traced` is the same call with the
+/// attribution of the influence method `provenance`; `policy` is the name of the policy's file.
+pub(super) fn origin_lines(
     call: &JudgedCall,
     run: &ReplayedRun,
     traced: Option<&JudgedCall>,
@@ -37,8 +41,10 @@ pub(super) fn lines(
     lines
 }
 
-/// Returns where the value occurs first, spelled as in the call. If it occurs nowhere so spelled, the method
-/// `provenance` (`traced`) may have found it in another spelling.
+/// Returns the line about where the value occurs first, spelled as in the call. If it occurs nowhere in this
+/// spelling, the line names the region in which the method `provenance` (`traced`) found it in another spelling, or
+/// says that it occurs nowhere. Returns `None` for a call that is not in the trace, or if the method reports
+/// neither.
 fn value_line(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -66,6 +72,8 @@ fn value_line(
     match traced?.attribution.argument(argument) {
         CallDependency::Regions(regions) => {
             let (event, node) = regions.first()?;
+            // A short text is not searched for within other texts, so the spelling there may be the
+            // same.
             let is_short = texts.iter().any(|text| text.chars().count() < SHORTEST);
             let spelling = if is_short { "" } else { "in another spelling " };
             Some(format!("its value occurs {spelling}in {}", place(*event, *node, run)))
@@ -86,7 +94,8 @@ fn place(event: EventId, node: NodeId, run: &ReplayedRun) -> String {
     format!("{} in the {source}{}", region.path, if is_message { " message" } else { "" })
 }
 
-/// Returns the texts and numbers of an argument, the value itself first.
+/// Returns the texts and numbers in the value of an argument, in order, at most [`MAX_TEXTS`]; for a scalar, its value
+/// alone.
 pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> Vec<String> {
     let Some(document) = call.event.and_then(|event| run.monitor.trace().event(event)).map(|e| &e.document)
     else {
@@ -105,9 +114,10 @@ pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &st
     scalars.filter(|text| !text.is_empty()).take(MAX_TEXTS).collect()
 }
 
-/// Returns the smallest regions before an event that contain a text, in order.
+/// Returns the scalars of the events before `before` that contain a text, in order. Captures are left out: each
+/// repeats a part of a scalar.
 fn occurrences(run: &ReplayedRun, text: &str, before: EventId) -> Vec<(EventId, NodeId)> {
-    let mut found = Vec::new();
+    let mut places = Vec::new();
     for (index, event) in run.monitor.trace().events().iter().enumerate().take(before.0) {
         let document = &event.document;
         for (id, node) in document.nodes().iter().enumerate() {
@@ -115,14 +125,15 @@ fn occurrences(run: &ReplayedRun, text: &str, before: EventId) -> Vec<(EventId, 
             if let (NodeContent::Scalar(value), false) = (&node.content, is_captured)
                 && contains(value, text)
             {
-                found.push((EventId(index), id));
+                places.push((EventId(index), id));
             }
         }
     }
-    found
+    places
 }
 
-/// Returns whether a scalar is, or contains, a text that is not part of a longer word or number there.
+/// Returns whether a scalar is equal to `text`, or contains it as whole words. A number, or a text shorter than
+/// [`SHORTEST`], which occurs in other texts by chance, has to be equal.
 pub(super) fn contains(value: &Value, text: &str) -> bool {
     let whole = match value {
         Value::String(whole) => whole.trim(),

@@ -18,17 +18,18 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::Progress;
 
-/// One change, with its effect on the corpora if any are given.
+/// One change of the policy: statements to add, with their effect on the corpora if any are given.
 struct Suggestion<'c> {
     statements: Vec<&'c Candidate>,
     effect: Option<CorpusEffect>,
 }
 
-/// The forms that are tried, where they fit the call.
+/// The forms of statements that are tried if they fit the call.
 const FORMS: &str = "typed `endorse` of an argument, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
 
-/// Prints the changes that would permit the call with this index: first those that let no recorded attack pass, then
-/// those that do, as not recommended. Without a corpus, changes that need evidence are only mentioned.
+/// Prints the changes that would permit the call with this index: first those that let no recorded attack pass, then,
+/// as not recommended, those that do. Changes that need evidence are only mentioned if there is no corpus with attacks
+/// on the tool. If a reason against the call cannot be removed by a statement, prints only advice about it.
 pub(super) fn print(
     index: usize,
     run: &ReplayedRun,
@@ -50,11 +51,12 @@ pub(super) fn print(
         output.line(&format!("  {advice}"));
         return Ok(());
     }
-    let mut found = candidates(call, run);
+    let mut candidates_of_call = candidates(call, run);
     let mut held_back: Vec<String> = Vec::new();
     if explained.corpora.is_empty() {
-        held_back.extend(found.all.iter().filter_map(|candidate| candidate.needs_evidence.clone()));
-        found.all.retain(|candidate| candidate.needs_evidence.is_none());
+        held_back
+            .extend(candidates_of_call.all.iter().filter_map(|candidate| candidate.needs_evidence.clone()));
+        candidates_of_call.all.retain(|candidate| candidate.needs_evidence.is_none());
     }
     let mut parts: Vec<String> =
         call.judgement.reasons.iter().filter_map(|reason| reason.part.clone()).collect();
@@ -64,13 +66,15 @@ pub(super) fn print(
     run_up_to_call.entries.truncate(call.entry + 1);
     let Explained { policy, predicates, method, corpora } = *explained;
     let trial = Trial { policy, predicates, method, run_up_to_call: &run_up_to_call, index };
-    let (sets, is_complete) = trial.smallest_sets(&found.all, &parts);
+    let (sets, is_complete) = trial.smallest_sets(&candidates_of_call.all, &parts);
     let mut suggestions: Vec<Suggestion<'_>> =
         sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();
     if !explained.corpora.is_empty() && !suggestions.is_empty() {
         let changed: Vec<Arc<Policy>> = suggestions
             .iter()
-            .filter_map(|one| with_statements(policy, one.statements.iter().map(|s| s.statement.as_str())))
+            .filter_map(|suggestion| {
+                with_statements(policy, suggestion.statements.iter().map(|s| s.statement.as_str()))
+            })
             .map(Arc::new)
             .collect();
         let measurement = Measurement {
@@ -81,23 +85,23 @@ pub(super) fn print(
             progress,
         };
         let effects = measurement.measure(&changed, errors)?;
-        suggestions.iter_mut().zip(effects).for_each(|(one, effect)| one.effect = Some(effect));
+        suggestions.iter_mut().zip(effects).for_each(|(suggestion, effect)| suggestion.effect = Some(effect));
     }
     let (harmful, others): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) = suggestions
         .into_iter()
-        .partition(|one| one.effect.as_ref().is_some_and(CorpusEffect::lets_attack_pass));
-    // Where no attack on the tool is recorded, a corpus proves nothing about the tool.
+        .partition(|suggestion| suggestion.effect.as_ref().is_some_and(CorpusEffect::lets_attack_pass));
+    // A corpus without an attack on the tool is no evidence about the tool.
     let (harmless, unproven): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) =
-        others.into_iter().partition(|one| one.missing_evidence().is_none());
+        others.into_iter().partition(|suggestion| suggestion.missing_evidence().is_none());
     held_back.extend(unproven.iter().filter_map(Suggestion::missing_evidence));
     if harmless.is_empty() {
         print_none(&harmful, is_complete, output);
-        for refused in &found.refused {
+        for refused in &candidates_of_call.refused {
             output.line(&format!("  Not tried: `label` of {}", escaping::line(refused)));
         }
     } else {
         output.line(
-            "  Changes of the policy that would permit it, the least harmful first, if one is what you want:",
+            "  If this call should be permitted, any one of these changes of the policy permits it (the least harmful first):",
         );
     }
     if explained.corpora.is_empty() && !harmless.is_empty() {
@@ -127,7 +131,8 @@ impl Suggestion<'_> {
     }
 }
 
-/// Says that nothing is suggested, and what was tried.
+/// Prints that nothing is suggested, why, and which forms of statements were tried. `harmful` are the changes that
+/// would permit the call and let a recorded attack do more; `is_complete` says that all combinations were tried.
 fn print_none(harmful: &[Suggestion<'_>], is_complete: bool, output: &mut Console) {
     output.line(match (harmful, is_complete) {
         ([_, ..], _) => {
@@ -141,6 +146,8 @@ fn print_none(harmful: &[Suggestion<'_>], is_complete: bool, output: &mut Consol
     output.line(&format!("  Tried, where they fit the call: {FORMS}."));
 }
 
+/// Prints a suggestion: each statement with what an attacker gains by it, and the effect on the corpora. `mark`
+/// precedes the first line.
 fn print_suggestion(mark: &str, suggestion: &Suggestion<'_>, output: &mut Console) {
     for (index, candidate) in suggestion.statements.iter().enumerate() {
         let mark = if index == 0 { mark } else { "  " };

@@ -16,8 +16,8 @@ pub(super) struct TreeStyle<'a> {
     pub(super) content: bool,
 }
 
-/// Prints the call, its parts with their labels, and below each part the reasons against it. `traced` is the same run
-/// with the calls attributed by their values.
+/// Prints the call with its verdict, its parts with their labels, below each part the reasons against it, and at the
+/// end the reasons that concern no part. `traced` is the same call as the method `provenance` attributes it.
 pub(super) fn print(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -30,38 +30,43 @@ pub(super) fn print(
     let title = output.paint("1", &title);
     output.line(&format!("{} {title}", mark.trim_end()));
     let parts = parts(call, run);
-    let general: Vec<&Reason> =
+    let reasons_without_part: Vec<&Reason> =
         call.judgement.reasons.iter().filter(|reason| reason.part.is_none()).collect();
-    let count = parts.len() + general.len();
+    let count = parts.len() + reasons_without_part.len();
     for (index, (part, label)) in parts.iter().enumerate() {
-        let last = index + 1 == count;
+        let is_last = index + 1 == count;
         let against: Vec<&Reason> =
             call.judgement.reasons.iter().filter(|reason| reason.part.as_deref() == Some(part)).collect();
         let sign = if against.is_empty() { output.paint("32", "✓") } else { output.paint("33", "✗") };
-        output.line(&format!("{} {sign} {}: {label}", if last { "└─" } else { "├─" }, escaping::line(part)));
-        let indent = if last { "     " } else { "│    " };
+        output.line(&format!(
+            "{} {sign} {}: {label}",
+            if is_last { "└─" } else { "├─" },
+            escaping::line(part)
+        ));
+        let indent = if is_last { "     " } else { "│    " };
         for reason in &against {
             print_reason(reason, run, style, indent, output);
         }
         if let (false, Some(argument)) = (against.is_empty(), part.strip_prefix("arguments")) {
             let argument = argument.trim_start_matches('.');
-            for line in origin::lines(call, run, traced, argument, style.policy) {
+            for line in origin::origin_lines(call, run, traced, argument, style.policy) {
                 output.line(&format!("{indent}{}", escaping::line(&line)));
             }
         }
     }
-    for (index, reason) in general.iter().enumerate() {
-        let last = parts.len() + index + 1 == count;
+    for (index, reason) in reasons_without_part.iter().enumerate() {
+        let is_last = parts.len() + index + 1 == count;
         output.line(&format!(
             "{} {} {}",
-            if last { "└─" } else { "├─" },
+            if is_last { "└─" } else { "├─" },
             output.paint("31", "✗"),
             reason.kind.name()
         ));
-        print_reason(reason, run, style, if last { "     " } else { "│    " }, output);
+        print_reason(reason, run, style, if is_last { "     " } else { "│    " }, output);
     }
 }
 
+/// Prints a reason and, below it, why the regions that it names have their labels, each cause once.
 fn print_reason(
     reason: &Reason,
     run: &ReplayedRun,
@@ -83,15 +88,16 @@ fn print_reason(
 /// Returns why a region has its label: the model wrote it, a statement labels it, or no statement does.
 fn why_labelled(event: EventId, region: &Region, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
-    let Some(found) = trace.event(event) else { return String::new() };
-    let node = (0..found.document.nodes().len()).find(|node| found.document.path(*node) == region.path);
-    let declared = node.is_some_and(|node| found.document.is_declared(node));
-    let call = found.call.and_then(|call| trace.event(call));
-    match &found.body {
+    let Some(event_of_region) = trace.event(event) else { return String::new() };
+    let node = (0..event_of_region.document.nodes().len())
+        .find(|node| event_of_region.document.path(*node) == region.path);
+    let is_declared = node.is_some_and(|node| event_of_region.document.is_declared(node));
+    let call = event_of_region.call.and_then(|call| trace.event(call));
+    match &event_of_region.body {
         EventBody::Message(message) if message.role == "assistant" => {
             "the model wrote it, so it carries the labels of everything that the model had read".to_owned()
         }
-        _ if declared => {
+        _ if is_declared => {
             "a statement labels it; the labels of the call and of its store are joined to that".to_owned()
         }
         EventBody::Output(_) => match call.and_then(|call| call.tool()) {
@@ -107,7 +113,8 @@ fn why_labelled(event: EventId, region: &Region, run: &ReplayedRun) -> String {
     }
 }
 
-/// Returns the decision and the arguments of a call with their labels in words.
+/// Returns the names of the parts of a call (the decision and each argument) with their labels in words; nothing
+/// for a call that is not in the trace.
 fn parts(call: &JudgedCall, run: &ReplayedRun) -> Vec<(String, String)> {
     let Some(event) = call.event.and_then(|id| run.monitor.trace().event(id)) else { return Vec::new() };
     let document = &event.document;

@@ -18,10 +18,10 @@ const MAX_TRIALS: usize = 200;
 const MAX_STATEMENTS: usize = 5;
 /// The most sets that are suggested for one call.
 const MAX_SUGGESTIONS: usize = 5;
-/// The number of sets that are looked at, tried or not.
+/// The number of sets that are considered, whether or not they are tried.
 const MAX_SETS: usize = 100_000;
 
-/// Everything that a trial repeats.
+/// The call for which statements are tried, and what each trial replays.
 pub(super) struct Trial<'a> {
     pub(super) policy: &'a Policy,
     pub(super) predicates: &'a Predicates,
@@ -43,19 +43,19 @@ impl Trial<'_> {
         if changed.warnings().len() > self.policy.warnings().len() {
             return false;
         }
-        let again = replay_with(&Arc::new(changed), self.predicates, self.method, self.run_up_to_call);
-        again.calls.get(self.index).is_some_and(|call| call.outcome == Outcome::Permit)
+        let replayed = replay_with(&Arc::new(changed), self.predicates, self.method, self.run_up_to_call);
+        replayed.calls.get(self.index).is_some_and(|call| call.outcome == Outcome::Permit)
     }
 
-    /// Returns the smallest sets of statements that permit the call, the least harmful first, and whether all sets were
-    /// tried that could. `parts` are the parts of the call against which there is a reason.
+    /// Returns the smallest sets of statements that permit the call, the least harmful first, and false if a limit on work
+    /// ended the search early. `parts` are the parts of the call against which there is a reason.
     pub(super) fn smallest_sets<'c>(
         &self,
         candidates: &'c [Candidate],
         parts: &[String],
     ) -> (Vec<Vec<&'c Candidate>>, bool) {
         let mut search =
-            SetSearch { trial: self, candidates, parts, trials: 0, looked_at: 0, found: Vec::new() };
+            SetSearch { trial: self, candidates, parts, trials: 0, sets_considered: 0, found: Vec::new() };
         let is_complete = search.run();
         let found = search.found;
         let mut sets: Vec<Vec<&Candidate>> =
@@ -69,24 +69,28 @@ impl Trial<'_> {
 struct SetSearch<'s, 'c> {
     trial: &'s Trial<'s>,
     candidates: &'c [Candidate],
+    /// The parts of the call against which there is a reason.
     parts: &'s [String],
+    /// The number of sets that were tried.
     trials: usize,
-    looked_at: usize,
+    sets_considered: usize,
+    /// The smallest sets that permit the call, as indices into `candidates`.
     found: Vec<Vec<usize>>,
 }
 
 impl SetSearch<'_, '_> {
-    /// Searches sets of one statement first, then of two, and so on. Each set is extended only by later candidates, so
-    /// that no set occurs twice; a set that permits the call is reduced and not extended. Returns whether the search is
-    /// complete.
+    /// Searches for the smallest sets of candidate statements that permit the call when they are added to the policy: sets of
+    /// one first, then of two, up to [`MAX_STATEMENTS`]. Each set is extended only by later candidates, so that no set occurs
+    /// twice; a set that permits the call is reduced to its necessary statements and not extended. Stops when
+    /// [`MAX_SUGGESTIONS`] sets are found. Returns false only if a limit on work ended the search.
     fn run(&mut self) -> bool {
         let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
         for _ in 0..MAX_STATEMENTS {
             let mut larger_sets = Vec::new();
             for set in &sets {
                 for index in set.last().map_or(0, |last| last + 1)..self.candidates.len() {
-                    self.looked_at += 1;
-                    if self.looked_at > MAX_SETS || self.trials >= MAX_TRIALS {
+                    self.sets_considered += 1;
+                    if self.sets_considered > MAX_SETS || self.trials >= MAX_TRIALS {
                         return false;
                     }
                     let larger: Vec<usize> = set.iter().copied().chain([index]).collect();
@@ -111,6 +115,7 @@ impl SetSearch<'_, '_> {
         true
     }
 
+    /// Returns whether a set contains one of the found sets, so that it is not a smallest one.
     fn contains_found(&self, set: &[usize]) -> bool {
         self.found.iter().any(|smaller| smaller.iter().all(|one| set.contains(one)))
     }
@@ -131,8 +136,10 @@ impl SetSearch<'_, '_> {
         self.trial.permits(&statements)
     }
 
-    /// Leaves out the statements without which the call is permitted as well, the most harmful first.
+    /// Removes the statements without which the call is permitted as well from a set that permits the call, the most
+    /// harmful first.
     fn without_unneeded(&mut self, mut set: Vec<usize>) -> Vec<usize> {
+        // Candidates are sorted by harm, so the last index is the most harmful statement.
         for at in (0..set.len()).rev() {
             let mut smaller = set.clone();
             smaller.remove(at);

@@ -1,5 +1,5 @@
-//! Formats the answer of `flowgate hook` to Claude Code: JSON on the standard output, or nothing if Claude Code's own
-//! permissions decide.
+//! Defines the answers of `flowgate hook`, and formats them for Claude Code: JSON on the standard output, or nothing if
+//! Claude Code's own permissions decide. [`super::harness`] formats them for other agents.
 
 use flowgate::monitor::{Judgement, Outcome, Reason};
 use serde_json::{Map, Value, json};
@@ -11,18 +11,18 @@ use crate::escaping;
 const REASON: usize = 1_000;
 /// The replacement of a withheld text.
 const WITHHELD: &str = "[withheld by flowgate]";
-/// Words that determine the shape of an output for Claude Code. They are kept; otherwise it would keep the original
-/// output.
+/// Words that determine the shape of an output for Claude Code. They are not replaced: Claude Code rejects a
+/// replacement of another shape, and uses the original output.
 const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create", "update", "resource"];
 
-/// An answer.
+/// An answer to a coding agent.
 #[derive(Debug)]
 pub(super) enum HookAnswer {
-    /// A call was judged.
+    /// The outcome for a call, and the reason.
     Call(Outcome, String),
     /// There is no objection.
     Nothing,
-    /// An output or a prompt is blocked for this reason.
+    /// An output or a prompt is blocked for this reason; an output, with its replacement.
     Stop(HookEvent, String, Option<Value>),
 }
 
@@ -30,29 +30,39 @@ impl HookAnswer {
     /// Returns the answer for a verdict.
     pub(super) fn from_judgement(judgement: &Judgement) -> Self {
         let outcome = judgement.outcome();
-        let says = match outcome {
+        let reason = match outcome {
             Outcome::Permit => "the policy permits this call".to_owned(),
             Outcome::Confirm => format!("the policy asks: {}", describe_reasons(&judgement.reasons)),
             Outcome::Deny => format!("the policy denies this call: {}", describe_reasons(&judgement.reasons)),
         };
-        Self::Call(outcome, says)
+        Self::Call(outcome, reason)
     }
 
-    /// Returns the answer for rules' findings on an output or a prompt.
+    /// Returns the answer for an output or a prompt: it is blocked if there are objections.
     pub(super) fn from_objections(event: HookEvent, objections: Option<String>) -> Self {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }
 
     /// Returns a refusal, because the judgement failed.
     pub(super) fn from_failure(event: HookEvent, why: &str) -> Self {
-        let says = format!("Flowgate could not judge this event and therefore refuses it: {why}");
+        let reason = format!("Flowgate could not judge this event and therefore refuses it: {why}");
         match event {
-            HookEvent::PreToolUse => Self::Call(Outcome::Deny, says),
-            HookEvent::PostToolUse | HookEvent::UserPromptSubmit => Self::Stop(event, says, None),
+            HookEvent::PreToolUse => Self::Call(Outcome::Deny, reason),
+            HookEvent::PostToolUse | HookEvent::UserPromptSubmit => Self::Stop(event, reason, None),
         }
     }
 
-    /// Adds the replacement of a blocked output.
+    /// Turns a question into a denial, because nobody can be asked for the reason `why`.
+    pub(super) fn deny_question(self, why: &str) -> Self {
+        match self {
+            Self::Call(Outcome::Confirm, asked) => {
+                Self::Call(Outcome::Deny, format!("{asked}; {why}, so the call is denied"))
+            }
+            other => other,
+        }
+    }
+
+    /// Adds the replacement for a blocked output, which has the shape of `response` without its content.
     pub(super) fn with_replacement(self, response: Option<&Value>) -> Self {
         match self {
             Self::Stop(event, why, _) => Self::Stop(event, why, response.map(|value| withhold(value, ""))),
@@ -60,20 +70,20 @@ impl HookAnswer {
         }
     }
 
-    /// Returns the line to print, if there is one.
+    /// Returns the line to print; `None` if Claude Code's own permissions decide. `allow` says that a permitted call is
+    /// allowed explicitly.
     pub(super) fn print(&self, allow: bool) -> Option<String> {
-        let reason = |why: &str| format!("flowgate: {}", escaping::excerpt(why, REASON));
         let line = match self {
             // Without a decision, Claude Code's own permissions apply.
             Self::Call(Outcome::Permit, _) if !allow => return None,
             Self::Nothing => return None,
-            Self::Call(outcome, says) => json!({"hookSpecificOutput": {
+            Self::Call(outcome, why) => json!({"hookSpecificOutput": {
                 "hookEventName": "PreToolUse",
                 "permissionDecision": decision(*outcome),
-                "permissionDecisionReason": reason(says),
+                "permissionDecisionReason": reason_text(why),
             }}),
             Self::Stop(HookEvent::PostToolUse, why, shown) => {
-                let mut line = json!({"decision": "block", "reason": reason(why)});
+                let mut line = json!({"decision": "block", "reason": reason_text(why)});
                 if let (Some(map), Some(shown)) = (line.as_object_mut(), shown) {
                     // `decision` alone would only add the reason to what the model is shown. Older versions know
                     // the first name, and only for tools of MCP servers.
@@ -88,19 +98,26 @@ impl HookAnswer {
                 }
                 line
             }
-            Self::Stop(_, why, _) => json!({"decision": "block", "reason": reason(why)}),
+            Self::Stop(_, why, _) => json!({"decision": "block", "reason": reason_text(why)}),
         };
         Some(line.to_string())
     }
 }
 
-pub(super) fn describe_reasons(reasons: &[Reason]) -> String {
-    let mut said: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
-    said.dedup();
-    said.join("; ")
+/// Returns a reason as the agent receives it: one line of bounded length that names its author.
+pub(super) fn reason_text(why: &str) -> String {
+    format!("flowgate: {}", escaping::excerpt(why, REASON))
 }
 
-/// Returns an output as the model sees it, for rules: text, or blocks of text.
+/// Joins the messages of reasons into one line.
+pub(super) fn describe_reasons(reasons: &[Reason]) -> String {
+    let mut messages: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
+    messages.dedup();
+    messages.join("; ")
+}
+
+/// Converts an output to the form in which rules examine it: a text, or blocks of text. Of another value, each key,
+/// string and number becomes a block.
 pub(super) fn content(response: Value) -> Value {
     let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
     match response {
@@ -130,7 +147,9 @@ fn collect(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// Returns a value of the same shape without content: Claude Code rejects a replacement of another shape.
+/// Returns a value of the same shape without content: Claude Code rejects a replacement of another shape. `key` is
+/// the name of the field that has the value; a word of [`SHAPES`] in a field `type` stays, because it determines
+/// the shape. Of a list, one item stays.
 fn withhold(value: &Value, key: &str) -> Value {
     match value {
         Value::String(word) if key == "type" && SHAPES.contains(&word.as_str()) => value.clone(),
@@ -140,8 +159,8 @@ fn withhold(value: &Value, key: &str) -> Value {
         Value::Null => Value::Null,
         Value::Array(items) => items.iter().take(1).map(|item| withhold(item, key)).collect(),
         Value::Object(fields) => {
-            let kept = fields.iter().map(|(name, value)| (name.clone(), withhold(value, name)));
-            Value::Object(kept.collect::<Map<_, _>>())
+            let withheld_fields = fields.iter().map(|(name, value)| (name.clone(), withhold(value, name)));
+            Value::Object(withheld_fields.collect::<Map<_, _>>())
         }
     }
 }

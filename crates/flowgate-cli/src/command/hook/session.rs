@@ -1,5 +1,5 @@
-//! Replays a transcript of Claude Code in a monitor, so that the next event is judged with the labels of all earlier
-//! ones.
+//! Replays a transcript of Claude Code in a monitor, so that the event of the hook is judged with the labels of all
+//! earlier events; and adds an output or a prompt to the monitor. [`super::judge`] calls it.
 
 use std::collections::HashSet;
 
@@ -12,9 +12,10 @@ use super::HookEvent;
 use super::answer::describe_reasons;
 use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 
-/// Replays a transcript in a monitor, except the call or the answer that is judged.
+/// Replays a transcript in a monitor, without the pending call or output, which the caller adds, and without refused
+/// calls, which had no effect. Text that must have been read and is missing in the transcript becomes an event labelled
+/// top.
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &PendingEvent) {
-    // A refused call has had no effect. The judged call or answer is left out; the caller adds it.
     let refused: HashSet<&str> = transcript.refused().collect();
     let unanswered_calls = transcript.unanswered_calls(pending);
     for step in transcript.entries() {
@@ -35,6 +36,7 @@ pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &P
             // The call did not run; the message about it has the labels of everything that the verdict may have
             // depended on.
             TranscriptEvent::Refused { says, .. } => push(monitor, message_entry("assistant", says.clone())),
+            // The transcript has the entries of this sub-agent.
             TranscriptEvent::SubAgentStarted(agent) if transcript.has_agent(agent) => {}
             TranscriptEvent::SubAgentStarted(_) | TranscriptEvent::Unknown => push_unknown(monitor),
         }
@@ -45,25 +47,26 @@ fn message_entry(role: &str, content: Value) -> TraceEntry {
     TraceEntry::from(Message::new(role, content))
 }
 
-/// Notes that the model read something that is not in the transcript; its label is top.
-fn push_unknown(monitor: &mut Monitor) {
+/// Adds an event labelled top, because the model read something that is not in the transcript.
+pub(super) fn push_unknown(monitor: &mut Monitor) {
     let top = monitor.policy().space().top();
     let entry = message_entry("assistant", Value::String(String::new()));
-    // If the trace is full, the call is refused as well.
+    // Fails if the trace is full: the pending call is then denied for the same reason.
     let _ = monitor.push_generated(entry, top);
 }
 
 fn push(monitor: &mut Monitor, entry: TraceEntry) {
-    // A full session refuses the call as well.
+    // Fails if the trace is full: the pending call is then denied for the same reason.
     let _ = monitor.push(entry);
 }
 
-/// Returns whether there is a call with this id.
+/// Returns whether the monitor's trace has a call with this id.
 pub(super) fn has_call(monitor: &Monitor, id: &str) -> bool {
     monitor.trace().calls_with_id(id).next().is_some()
 }
 
-/// Adds an output or a prompt to the trace. Returns why it is withheld from the model; `None` if it may be shown.
+/// Adds an output or a prompt to the trace. Returns why it is withheld from the model: a rule denies or asks, or its
+/// label exceeds the clearance of `model`; `None` if it may be shown.
 pub(super) fn objections(monitor: &mut Monitor, entry: TraceEntry) -> Result<Option<String>, String> {
     let (event, findings) = monitor.push(entry).map_err(|error| error.to_string())?;
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
@@ -71,12 +74,16 @@ pub(super) fn objections(monitor: &mut Monitor, entry: TraceEntry) -> Result<Opt
         |reason: &flowgate::monitor::Reason| kinds.contains(&reason.kind) && reason.action != Action::Log;
     let reasons: Vec<_> = findings.into_iter().map(|found| found.reason).filter(objects).collect();
     if !reasons.is_empty() {
-        return Ok(Some(format!("the policy withholds this: {}", describe_reasons(&reasons))));
+        return Ok(Some(format!(
+            "the policy withholds this text from the model: {}",
+            describe_reasons(&reasons)
+        )));
     }
     let label = monitor.trace().event(event).map(|event| event.label);
     let is_cleared = monitor
         .clearance("model")
         .is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)));
-    Ok((!is_cleared)
-        .then(|| "the policy withholds this: its label exceeds the clearance of `model`".to_owned()))
+    Ok((!is_cleared).then(|| {
+        "the policy withholds this text from the model: its label exceeds the clearance of `model`".to_owned()
+    }))
 }

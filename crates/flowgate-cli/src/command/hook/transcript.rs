@@ -50,21 +50,22 @@ pub(super) struct TranscriptEntry {
     pub(super) happened: TranscriptEvent,
 }
 
-/// The kinds of entries.
+/// The content of an entry.
 #[derive(Debug)]
 pub(super) enum TranscriptEvent {
-    /// An event.
+    /// A message, a call or an output.
     Event(Box<TraceEntry>),
     /// A call did not run, and this message explains it: from a hook, the client or the user.
     Refused { call_id: String, says: Value },
-    /// A sub-agent, whose transcript is required, because what it read counts.
+    /// A sub-agent was started, whose transcript is required, because what it read counts as read by all agents.
     SubAgentStarted(String),
     /// Text that is not in the transcript.
     Unknown,
 }
 
 impl Transcript {
-    /// Reads a transcript and those of its sub-agents. At the first prompt there may be no file yet.
+    /// Reads a transcript and those of its sub-agents, at most `limit` bytes, and merges their entries by time. With
+    /// `may_be_new`, a file that does not exist is an empty transcript: that of a session at its first prompt.
     pub(super) fn read(path: &Path, limit: u64, may_be_new: bool) -> Result<Self, String> {
         if may_be_new && !path.exists() {
             return Ok(Self::default());
@@ -74,19 +75,20 @@ impl Transcript {
         for path in sub_agent_files(path)? {
             files.push(read_lines(&path, &mut bytes_left, limit)?);
         }
-        let known: HashSet<&str> =
+        let entry_ids: HashSet<&str> =
             files.iter().flatten().filter_map(|entry| text_field(entry, "uuid")).collect();
         let mut steps = Vec::new();
         for entries in &files {
-            let (mut time, mut seen) = (String::new(), HashSet::new());
+            let (mut time, mut ids_of_file) = (String::new(), HashSet::new());
             for entry in entries {
                 // A resumed session repeats entries.
-                if text_field(entry, "uuid").is_some_and(|uuid| !seen.insert(uuid)) {
+                if text_field(entry, "uuid").is_some_and(|uuid| !ids_of_file.insert(uuid)) {
                     continue;
                 }
-                // The order within a file is kept, even if its times are not in order.
+                // Entries of one file remain in order, even if their times do not: each has at least the time of the
+                // one before.
                 time = text_field(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
-                for happened in read_entry(entry, &known)? {
+                for happened in read_entry(entry, &entry_ids)? {
                     let agent = is_sub_agents(entry)
                         .then(|| text_field(entry, "agentId").unwrap_or("(sub-agent)").to_owned());
                     let id = entry.get("message").and_then(|message| message.get("id"));
@@ -108,7 +110,8 @@ impl Transcript {
         self.steps.iter().any(|step| step.agent.as_deref() == Some(agent))
     }
 
-    /// Returns whether the transcript contains the entry that is judged.
+    /// Returns whether the transcript is complete enough to judge `pending`: it contains the pending call, unless a
+    /// prompt is judged, and entries of each sub-agent that was started.
     pub(super) fn has_pending(&self, pending: &PendingEvent) -> bool {
         let has_begun = |step: &TranscriptEntry| match &step.happened {
             TranscriptEvent::SubAgentStarted(agent) => self.has_agent(agent),
@@ -118,10 +121,12 @@ impl Transcript {
             && self.steps.iter().all(has_begun)
     }
 
+    /// Returns whether the transcript has a call with this id.
     fn has_call(&self, id: &str) -> bool {
         self.calls().any(|(_, known)| known == id)
     }
 
+    /// Returns the calls of the transcript with their ids.
     fn calls(&self) -> impl Iterator<Item = (&TranscriptEntry, &str)> {
         self.steps.iter().filter_map(|step| match &step.happened {
             TranscriptEvent::Event(entry) => match &entry.body {
@@ -182,7 +187,7 @@ fn is_sub_agents(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
-/// Returns the transcripts of the sub-agents, in a folder with the transcript's name.
+/// Returns the files of the sub-agents' transcripts, which are in a folder with the transcript's name.
 fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
     let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), describe_io_error(error));
@@ -237,35 +242,36 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
 /// Returns the events that an entry of the transcript contains. `known` are the ids of all entries: an entry that
 /// continues an unknown one begins with [`TranscriptEvent::Unknown`].
 fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<TranscriptEvent>, String> {
-    let mut all = Vec::new();
+    let mut events = Vec::new();
     let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
     let is_boundary = text_field(entry, "subtype") == Some("compact_boundary");
     // The entry continues one that is missing here, or a summary of such entries, so the label is top.
     if parent.map_or(is_boundary || (is_set(entry, "isCompactSummary")), |parent| !known.contains(parent)) {
-        all.push(TranscriptEvent::Unknown);
+        events.push(TranscriptEvent::Unknown);
     }
     match text_field(entry, "type").unwrap_or_default() {
-        "user" | "assistant" => all.extend(messages(entry)?),
+        "user" | "assistant" => events.extend(messages(entry)?),
         "attachment" => {
             let what = entry.get("attachment").cloned().unwrap_or_default();
             let kind = what.get("type").and_then(Value::as_str).unwrap_or("unknown");
             // The text for the model is in `rendered`, if this version writes it.
             let shown = entry.get("rendered").unwrap_or(&what);
-            all.push(message_event(&format!("attachment/{kind}"), &Value::String(shown.to_string()))?);
+            events.push(message_event(&format!("attachment/{kind}"), &Value::String(shown.to_string()))?);
         }
         "system" if text_field(entry, "subtype") == Some("local_command") => {
-            all.push(message_event("client", entry.get("content").unwrap_or(&Value::Null))?);
+            events.push(message_event("client", entry.get("content").unwrap_or(&Value::Null))?);
         }
         kind if SKIPPED_KINDS.contains(&kind) => {}
         // An unknown kind of entry among the messages.
         _ if entry.contains_key("uuid") && entry.contains_key("message") => {
-            all.push(TranscriptEvent::Unknown)
+            events.push(TranscriptEvent::Unknown)
         }
         _ => {}
     }
-    Ok(all)
+    Ok(events)
 }
 
+/// Returns a message of this role and content as an event.
 fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String> {
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
     events
@@ -275,7 +281,7 @@ fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String>
         .ok_or_else(|| "a message of the transcript has no content".to_owned())
 }
 
-/// Returns the events of a message.
+/// Returns the events of an entry that contains a message: its text, calls and outputs, and the start of a sub-agent.
 fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
     let message = message.ok_or("an entry of the transcript has no object `message`")?;
@@ -285,7 +291,7 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
     let was_refused = is_set(entry, "toolDenialKind")
         || entry.get("permissionDecision").and_then(|said| said.get("decision")) == Some(&json!("reject"));
-    let each = |mut event: TraceEntry| match event.body {
+    let to_transcript_event = |mut event: TraceEntry| match event.body {
         EventBody::Call(ref mut call) => {
             // A tool whose server is ambiguous matches no statement.
             call.tool = unambiguous_tool(&call.tool.name).unwrap_or_else(|| Tool::local(&call.tool.name));
@@ -296,12 +302,14 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
         }
         _ => TranscriptEvent::Event(Box::new(event)),
     };
-    let began = entry.get("toolUseResult").and_then(|result| result.get("agentId")).and_then(Value::as_str);
-    let began = began.map(|agent| TranscriptEvent::SubAgentStarted(agent.to_owned()));
-    Ok(events.into_iter().map(each).chain(began).collect())
+    let started_agent =
+        entry.get("toolUseResult").and_then(|result| result.get("agentId")).and_then(Value::as_str);
+    let started_agent = started_agent.map(|agent| TranscriptEvent::SubAgentStarted(agent.to_owned()));
+    Ok(events.into_iter().map(to_transcript_event).chain(started_agent).collect())
 }
 
-/// Returns the role of a message. Only text that a person typed has the role `user`.
+/// Returns the role of a message, for the policy. Only text that a person typed has the role `user`; text that Claude
+/// Code or a sub-agent added in the user's name has another one, such as `client` or `meta/TAG`.
 fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     let texts: Option<Vec<&str>> = match content {
         Value::String(text) => Some(vec![text]),
@@ -339,8 +347,8 @@ fn leading_tag(text: &str) -> Option<&str> {
     (is_tag_name && !rest.contains("<system-reminder>")).then_some(tag)
 }
 
-/// Returns the tool with this name in Claude Code; `None` if the name does not identify the server, or if the server has
-/// the name of Flowgate itself.
+/// Returns the tool with this name in Claude Code or Codex, which call the tool of a server `mcp__SERVER__TOOL`.
+/// Returns `None` if the name does not identify the server, or if the server has the name of Flowgate itself.
 pub(super) fn unambiguous_tool(name: &str) -> Option<Tool> {
     let Some(rest) = name.strip_prefix("mcp__") else { return Some(Tool::local(name)) };
     let (server, tool) = rest.split_once("__")?;

@@ -16,23 +16,25 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running server.
 pub(super) struct ServerProcess {
-    /// Its output, line by line; the end comes after all lines.
+    /// Its output, line by line; the channel ends after the last line.
     pub(super) lines: Receiver<Vec<u8>>,
-    /// Its input.
+    /// The queue of lines to its input.
     pub(super) input: Option<LineQueue>,
     process: Box<dyn ChildWrapper>,
 }
 
 impl ServerProcess {
-    /// Starts the server. It inherits the environment and the standard error.
+    /// Starts the server and the tasks that write its input and read its output. It inherits the environment and the
+    /// standard error. Lines longer than `largest` bytes are cut.
     pub(super) fn start(command: &[OsString], largest: usize) -> Result<Self, String> {
         let (program, arguments) = command
             .split_first()
             .ok_or("the command line names no server; write the server's command after `--`")?;
-        let shown = crate::escaping::line(&program.to_string_lossy());
+        let program_name = crate::escaping::line(&program.to_string_lossy());
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut command = CommandWrap::from(command);
+        // A process group of its own, so that the processes that the server starts can be ended with it.
         #[cfg(unix)]
         command.wrap(process_wrap::tokio::ProcessGroup::leader());
         let mut process = command.spawn().map_err(|error| {
@@ -41,21 +43,21 @@ impl ServerProcess {
                 std::io::ErrorKind::PermissionDenied => "the file is not executable".to_owned(),
                 _ => error.to_string(),
             };
-            format!("the server's command `{shown}` cannot be started: {why}; try to run it by hand")
+            format!("the server's command `{program_name}` cannot be started: {why}; try to run it by hand")
         })?;
         let (to, from) = (process.stdin().take(), process.stdout().take());
         let (Some(to), Some(from)) = (to, from) else {
             return Err(format!(
-                "the server's command `{shown}` was started without standard input and output; this is a \
+                "the server's command `{program_name}` was started without standard input and output; this is a \
                 defect of Flowgate"
             ));
         };
-        let (input, waiting) = queue();
-        tokio::spawn(write_lines(to, waiting));
+        let (input, queued_lines) = queue();
+        tokio::spawn(write_lines(to, queued_lines));
         Ok(Self { lines: read_lines(from, largest), input: Some(input), process })
     }
 
-    /// Ends the server and its children.
+    /// Ends the server: closes its input, waits for its end for [`EXIT_TIMEOUT`], and kills it and its children.
     pub(super) async fn terminate(mut self) {
         drop(self.input.take());
         let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;
@@ -65,7 +67,7 @@ impl ServerProcess {
     }
 }
 
-/// Waits for a signal that ends the program.
+/// Waits for a signal that ends the program: Ctrl-C or, on Unix, SIGTERM.
 pub(super) async fn stop_signal() {
     #[cfg(unix)]
     {
@@ -81,6 +83,7 @@ pub(super) async fn stop_signal() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
+/// Writes queued lines to the server's input, until the queue ends or the server does not read any more.
 async fn write_lines(mut input: ChildStdin, mut lines: LineQueueReceiver) {
     while let Some(line) = lines.next().await {
         if input.write_all(line.as_bytes()).await.is_err() || input.flush().await.is_err() {
@@ -90,6 +93,8 @@ async fn write_lines(mut input: ChildStdin, mut lines: LineQueueReceiver) {
     }
 }
 
+/// Starts a task that reads lines of at most `largest` bytes into the returned channel until the end of the output.
+/// The channel has room for 16 lines; a server that writes faster has to wait.
 fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
@@ -103,7 +108,8 @@ fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> 
     receiver
 }
 
-/// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
+/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns one byte more than
+/// `largest`, so that the receiver notices it, and skips the rest.
 async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut is_end) = (Vec::new(), true);
     loop {

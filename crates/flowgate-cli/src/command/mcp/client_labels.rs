@@ -1,8 +1,8 @@
-//! Keeps the labels of everything that a client has received from all of its servers in the file of `--session`, which
-//! the proxies of these servers share. `flowgate mcp` reads and writes it.
+//! Stores the labels of everything that a client has received from all of its servers in the file of `--session`, which
+//! the proxies of these servers (`flowgate mcp`, one process each) share.
 //!
-//! A page that one server fetched may ask for a mail that another server sends. So each proxy reads the file before
-//! it judges, and writes to it before it sends an answer.
+//! A page that one server fetched may ask for a mail that another server sends. So each proxy reads the file before it
+//! judges, and writes to it before it sends an answer.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::input::{InputError, describe_io_error};
 use crate::private_files;
 
-/// The file.
+/// The file of labels, with a lock file beside it.
 pub(super) struct ClientLabelFile {
     path: PathBuf,
     lock: File,
 }
 
 impl ClientLabelFile {
-    /// Opens the file, or creates it.
+    /// Opens or creates the lock file beside `path`. The file of labels is created by the first exchange.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let lock = private_files::lock_beside(path);
         let lock =
@@ -29,7 +29,8 @@ impl ClientLabelFile {
         Ok(Self { path: path.to_owned(), lock })
     }
 
-    /// Exchanges labels with the file: those from other proxies go to the monitor, and its own go to the file.
+    /// Exchanges labels with the file under its lock: joins the labels that other proxies stored into the monitor, and
+    /// the labels of the monitor into the file.
     pub(super) fn exchange(&self, monitor: &mut Monitor) -> Result<(), String> {
         self.lock.lock().map_err(|error| self.file_error(&describe_io_error(&error)))?;
         let exchanged = self.exchange_locked(monitor);
@@ -37,35 +38,38 @@ impl ClientLabelFile {
         exchanged
     }
 
-    /// Joins the labels of the file into the client's label, by an event that carries them, and writes the result back.
-    /// The caller holds the lock on the file.
+    /// Joins the labels of the file into the label of what the client has received, by an event that carries them, and
+    /// writes the result back if it differs. The caller holds the lock on the file.
     fn exchange_locked(&self, monitor: &mut Monitor) -> Result<(), String> {
         let stored = match std::fs::read_to_string(&self.path) {
             Ok(text) => {
                 let read: Value =
                     serde_json::from_str(&text).map_err(|error| self.file_error(&error.to_string()))?;
-                Some(read.get("seen").filter(|seen| seen.is_object()).cloned())
+                Some(read.get("seen").filter(|client_label| client_label.is_object()).cloned())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(self.file_error(&describe_io_error(&error))),
         };
         let content = Value::String("text from other servers of this client".to_owned());
         let entry = TraceEntry::assistant(content);
+        // The entry is only pushed below; at its place, `context` is the label of everything that the client
+        // has received so far.
         let place = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
-        let mut seen = place.context;
+        let mut client_label = place.context;
         if let Some(stored) = &stored {
             let stored = stored
                 .as_ref()
                 .ok_or_else(|| self.file_error("the file has no object `seen` with labels"))?;
             let others = monitor.from_names(stored);
-            if !others.flows_to(&seen) {
-                seen = seen.join(&others);
-                monitor.push_generated(entry, seen).map_err(|error| error.to_string())?;
+            // Labels that raise nothing need no event.
+            if !others.flows_to(&client_label) {
+                client_label = client_label.join(&others);
+                monitor.push_generated(entry, client_label).map_err(|error| error.to_string())?;
             }
         }
-        let now = monitor.to_names(&seen);
-        if stored.flatten().as_ref() != Some(&now) {
-            let text = format!("{:#}\n", json!({"seen": now}));
+        let label_names = monitor.to_names(&client_label);
+        if stored.flatten().as_ref() != Some(&label_names) {
+            let text = format!("{:#}\n", json!({"seen": label_names}));
             private_files::replace(&self.path, &text)
                 .map_err(|error| self.file_error(&describe_io_error(&error)))?;
         }

@@ -15,20 +15,22 @@ const MAX_QUEUED_BYTES: usize = 64 << 20;
 /// The number of lines that may wait to be processed.
 const QUEUE_CAPACITY: usize = 16;
 
-/// Lines that another thread writes.
+/// The sending end of a queue of lines that another thread or task writes.
 pub(super) struct LineQueue {
     sender: UnboundedSender<String>,
+    /// The number of bytes that were sent and are not written yet.
     queued_bytes: Arc<AtomicUsize>,
+    /// The thread that writes, if it is one.
     writer: Option<JoinHandle<()>>,
 }
 
-/// The other end of a queue.
+/// The receiving end of a queue of lines.
 pub(super) struct LineQueueReceiver {
     receiver: mpsc::UnboundedReceiver<String>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
-/// Creates a queue and its other end.
+/// Creates a queue: its sending and its receiving end.
 pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let queued_bytes = Arc::new(AtomicUsize::new(0));
@@ -39,7 +41,8 @@ pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
 }
 
 impl LineQueue {
-    /// Queues a line; returns whether there was room. A closed reader is detected elsewhere.
+    /// Queues a line, and returns whether the queue has at most [`MAX_QUEUED_BYTES`]; the caller ends the session if
+    /// not. A receiver that has ended is no error here: the end of its side is noticed by reading.
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');
         let length = line.len();
@@ -48,11 +51,11 @@ impl LineQueue {
         waited.saturating_add(length) <= MAX_QUEUED_BYTES
     }
 
-    /// Closes the queue; waiting lines are written if the reader takes them.
+    /// Closes the queue, and waits up to a second until the waiting lines are written. A side that does not read is not
+    /// waited for any longer.
     pub(super) fn close(self) {
         let Self { sender, queued_bytes, writer } = self;
         drop(sender);
-        // A side that does not read is not waited for.
         for _ in 0..100 {
             if queued_bytes.load(Ordering::Acquire) == 0
                 || writer.as_ref().is_none_or(JoinHandle::is_finished)
@@ -75,7 +78,7 @@ impl LineQueueReceiver {
     }
 }
 
-/// Writes to the standard output.
+/// Starts a thread that writes lines to the standard output, and returns the queue to it.
 pub(super) fn standard_output() -> LineQueue {
     let (mut queue, mut lines) = queue();
     queue.writer = Some(std::thread::spawn(move || {
@@ -90,7 +93,8 @@ pub(super) fn standard_output() -> LineQueue {
     queue
 }
 
-/// Reads the standard input.
+/// Starts a thread that reads lines from the standard input into the returned channel. Lines longer than `largest`
+/// bytes are cut.
 pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
     std::thread::spawn(move || {
@@ -104,7 +108,8 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
+/// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns one byte more than
+/// `largest`, so that the receiver notices it, and skips the rest.
 pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
     let (mut line, mut is_end) = (Vec::new(), true);
     loop {

@@ -1,5 +1,5 @@
-//! Counts, for the runs of one suite under one method, what attacks could do, and how often a useful task needs a
-//! question. The worker threads of `flowgate replay` count, and `table` prints the sums.
+//! Counts, over the runs of one suite under one method, the calls of attacks that are permitted, and the benign tasks and
+//! calls about which a person is asked. The worker threads of `flowgate replay` count each run, and `table` prints the sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl ReplayMethod {
         }
     }
 
-    /// Returns the JSON field that contains its name.
+    /// Returns the name of the JSON field that contains the method's name.
     fn kind(self) -> &'static str {
         match self {
             Self::Influence(_) => "influence",
@@ -52,15 +52,22 @@ pub(super) struct SuiteFigures {
     pub(super) calls: usize,
     pub(super) attacks: AttackFigures,
     by_attack: BTreeMap<String, AttackFigures>,
+    /// Runs without an attack, which are useful tasks.
     pub(super) benign_tasks: usize,
     pub(super) benign_without_question: usize,
+    /// Questions in useful tasks.
     pub(super) questions: usize,
-    /// Calls of acting tools in useful runs, and those of them that need a question.
+    /// Calls of acting tools in useful tasks.
     pub(super) benign_calls: usize,
+    /// Calls of acting tools in useful tasks that need a question.
     pub(super) benign_calls_asked: usize,
+    /// Denied calls that no attack asked for.
     denied: usize,
+    /// Matches of rules, and events that the monitor refused.
     findings: usize,
+    /// Permitted calls of acting tools that an attack asked for.
     pub(super) permitted: CallList,
+    /// Calls in useful tasks that are not permitted without a question.
     pub(super) asked: CallList,
 }
 
@@ -85,22 +92,24 @@ pub(super) struct AttackFigures {
     pub(super) permitted: usize,
     pub(super) asked: usize,
     denied: usize,
-    /// Runs by what the verdicts let the attack do.
+    /// Runs of which no call of the attack is permitted; this and the next four are the [`AttackHarm`] of each run.
     pub(super) stopped: usize,
     pub(super) partly_passed: usize,
     pub(super) passed: usize,
     pub(super) without_call: usize,
     pub(super) unknown: usize,
-    /// Runs that say whether the attack succeeded; those in which it did and still would; of these, those without a call of
-    /// an acting tool; and those in which it did and it is not known whether it still would.
+    /// Runs that say whether the attack succeeded when they were recorded.
     pub(super) with_outcome: usize,
+    /// Runs in which the attack succeeded, and would succeed under the policy.
     pub(super) succeeded: usize,
+    /// Runs counted in `succeeded` whose attack asked for no call of an acting tool.
     pub(super) succeeded_without_call: usize,
+    /// Runs in which the attack succeeded, and it is not known whether it would under the policy.
     pub(super) succeeded_unknown: usize,
 }
 
 impl AttackFigures {
-    /// Returns the figures of one run.
+    /// Returns the figures of one run with an attack, which `succeeded` when the run was recorded, if that is known.
     fn of(run: &ReplayedRun, succeeded: Option<bool>) -> Self {
         let attack = AttackCalls::of(run);
         let harm = attack.harm(run);
@@ -125,7 +134,7 @@ impl AttackFigures {
         }
         figures.with_outcome = usize::from(succeeded.is_some());
         if succeeded == Some(true) {
-            // It succeeded in the log, and every call that it needed would have been permitted without a question.
+            // The attack succeeded when it was recorded. It still would if every call that it needs is permitted.
             match harm {
                 AttackHarm::Passed => figures.succeeded = 1,
                 AttackHarm::NoCall => (figures.succeeded, figures.succeeded_without_call) = (1, 1),
@@ -137,6 +146,7 @@ impl AttackFigures {
         figures
     }
 
+    /// Adds the figures of other runs.
     fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.unmarked += other.unmarked;
@@ -160,7 +170,7 @@ impl AttackFigures {
         self.runs > 0 && self.unmarked == self.runs
     }
 
-    /// Adds the fields to a JSON object, with `null` for what is not known.
+    /// Adds the figures of attacks to a JSON object, with `null` for those that no run has data about.
     fn put(&self, object: &mut Map<String, Value>) {
         let of_calls = |count: usize| if self.are_calls_unknown() { Value::Null } else { count.into() };
         let of_outcome = |count: usize| if self.with_outcome == 0 { Value::Null } else { count.into() };
@@ -184,6 +194,7 @@ impl AttackFigures {
 }
 
 impl SuiteFigures {
+    /// Adds the figures of other runs.
     pub(super) fn add(&mut self, other: Self) {
         self.runs += other.runs;
         self.calls += other.calls;
@@ -206,14 +217,15 @@ impl SuiteFigures {
         }
     }
 
-    /// Judges one run, counts its calls, and passes its trace to `occurs`. Only calls of acting tools count as benign
-    /// or permitted ones; `access` is what a guarded conversation let the model see for each call.
+    /// Replays one run by a method, and returns its figures. Passes the replayed trace to `occurs`, which collects the
+    /// names in it. Only calls of acting tools count as benign or permitted calls.
     pub(super) fn of(
         policy: &Arc<Policy>,
         method: ReplayMethod,
         run: &RecordedRun,
         occurs: impl FnOnce(&Trace),
     ) -> Self {
+        // `access` says for each call how a model in a guarded conversation would obtain what the call needs.
         let (replayed, access) = match method {
             ReplayMethod::Influence(method) => (replay(policy, method, run), None),
             ReplayMethod::Guarded(method) => {
@@ -325,7 +337,8 @@ fn describe(access: CallAccess) -> &'static str {
     }
 }
 
-/// Returns the regions that each argument comes from by the influence method, or why they do not matter.
+/// Returns why an injected call is permitted, for each argument: the sources of the regions that the influence method
+/// attributes it to, or that it is endorsed or payload.
 fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(document) = call.event.and_then(|event| trace.event(event)).map(|event| &event.document) else {
@@ -347,6 +360,8 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
                 sources.dedup();
                 format!("from the {}", sources.join(" and the "))
             }
+            // The argument depends on everything, and the call is permitted: it is endorsed, or a
+            // payload with its own label.
             _ if is_trusted => "endorsed".to_owned(),
             _ => "payload".to_owned(),
         };

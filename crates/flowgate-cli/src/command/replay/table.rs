@@ -11,8 +11,9 @@ use crate::output::{Console, plural};
 /// A list of calls that an option asks for.
 struct CallListing {
     is_wanted: bool,
-    /// The type of its JSON lines, and its title in text.
+    /// The type of its JSON lines.
     kind: &'static str,
+    /// Its title in text.
     title: &'static str,
     of: fn(&SuiteFigures) -> &CallList,
 }
@@ -35,7 +36,7 @@ fn listings(options: &ReplayOptions<'_>) -> [CallListing; 2] {
     ]
 }
 
-/// Prints one JSON object a line.
+/// Prints the figures of each suite and method, and the listed calls, as one JSON object for each line.
 pub(super) fn print_json(
     sums: &FiguresBySuite,
     methods: &[ReplayMethod],
@@ -61,7 +62,8 @@ pub(super) fn print_json(
     }
 }
 
-/// Prints a table, and the lists below it.
+/// Prints a table with a row for each suite and method and, if there are several suites, sums over all of them. Below
+/// it prints notes and the lists of calls that the options ask for.
 pub(super) fn print_text(
     sums: &FiguresBySuite,
     methods: &[ReplayMethod],
@@ -120,8 +122,8 @@ pub(super) fn print_text(
     }
 }
 
-/// Returns one row of the table. The cells about attacks are empty of numbers where the runs do not say which calls an
-/// attack asked for.
+/// Returns one row of the table. Cells about attacks say `not known` if no run says which calls its attack asked for,
+/// or whether it succeeded.
 fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> Vec<String> {
     let mut row = vec![escaping::line(suite), method.to_owned(), figures.runs.to_string()];
     if has_attacks {
@@ -153,7 +155,8 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
     row
 }
 
-/// Prints what the columns about attacks leave out.
+/// Prints notes about attacks that the columns do not show: those without a call of an acting tool, and those whose
+/// calls are not known.
 fn notes(method: &str, attacks: &AttackFigures, output: &mut Console) {
     if attacks.without_call > 0 {
         output.line(&format!(

@@ -1,5 +1,5 @@
-//! Draws the line of a chat that shows what is going on ("the model writes") and for how long. A thread redraws it
-//! until the [`ActivityLine`] is dropped.
+//! Draws the line of a chat in the terminal that shows the running activity ("the model writes") and its duration. A
+//! thread redraws it until the [`ActivityLine`] is dropped. `terminal` begins one for each activity.
 
 use std::io::{Write as _, stderr};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -1,5 +1,5 @@
-//! Asks the person at the terminal whether a call may run. The conversation of `flowgate run` calls it through the
-//! trait of approvers.
+//! Asks the person at the terminal whether a call may run. The agent of `flowgate run` calls it through the trait
+//! [`Approver`].
 //!
 //! The question shows the call exactly, character by character, and nothing in it can change the text around it.
 //! Without a terminal, the answer is no.
@@ -38,7 +38,7 @@ pub(super) struct TerminalApprover {
     /// The agent that wants to call: `The model`.
     pub(super) caller: String,
     pub(super) sources: EventSources,
-    /// The last decision, if it is also for equal calls that follow, and how many.
+    /// The last decision, if it also covers equal calls that follow.
     pub(super) repeated: Option<RepeatedDecision>,
 }
 
@@ -61,11 +61,15 @@ impl RepeatedDecision {
 }
 
 impl Approver for TerminalApprover {
+    /// Returns the person's decision, or the last one if it covers this call as well: a question about several
+    /// equal calls of one message is asked once, and its answer is for all of them.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         let decision = match self.repeated.as_mut().and_then(|repeated| repeated.for_next_call(ask)) {
             Some(decision) => decision,
             None => {
                 let decision = self.ask_person(ask);
+                // A grant for the conversation covers equal calls anyway, and an expired question is
+                // asked again.
                 let is_for_others = matches!(decision, Decision::Allow | Decision::Refuse) && ask.times > 1;
                 self.repeated = is_for_others.then(|| RepeatedDecision {
                     question: ask.clone(),
@@ -80,7 +84,8 @@ impl Approver for TerminalApprover {
 }
 
 impl TerminalApprover {
-    /// Asks the person at the terminal, and waits for the answer.
+    /// Asks the person at the terminal, and waits for the answer until the question expires. Refuses without asking if
+    /// the turn was cancelled or there is no terminal.
     fn ask_person(&mut self, ask: &ApprovalRequest) -> Decision {
         let tool = escaping::line(&ask.tool.to_string());
         if self.shell.is_cancelled() {
@@ -93,11 +98,12 @@ impl TerminalApprover {
             self.shell.print(&self.question(ask, false));
             return Decision::Refuse;
         }
+        // Lines that were typed before the question do not answer it.
         self.shell.discard_lines();
         self.shell.print(&self.question(ask, true));
         let until = Instant::now().checked_add(ask.expires).unwrap_or_else(Instant::now);
         loop {
-            let choices = match (ask.is_grantable, ask.changeable.as_slice()) {
+            let choices = match (ask.is_grantable(), ask.changeable.as_slice()) {
                 (false, _) => "once? [y/N/?]".to_owned(),
                 (true, []) => "once, or in this conversation? [y/c/N/?]".to_owned(),
                 (true, names) => {
@@ -109,7 +115,7 @@ impl TerminalApprover {
             match self.shell.wait_for_answer(&prompt, until) {
                 LineInput::Line(line) => match line.trim() {
                     "y" | "Y" | "yes" | "Yes" | "YES" => return Decision::Allow,
-                    "c" | "C" if ask.is_grantable => return Decision::AllowForConversation,
+                    "c" | "C" if ask.is_grantable() => return Decision::AllowForConversation,
                     "?" => self.shell.print(HELP),
                     _ => return Decision::Refuse,
                 },
@@ -124,7 +130,8 @@ impl TerminalApprover {
         }
     }
 
-    /// Returns the text of the question. It contains content, which is for the person who decides and not for logs.
+    /// Returns the text of the question. With `content`, it shows the arguments and excerpts of the trace, for the
+    /// person who decides; without a person, it must not contain them.
     fn question(&self, ask: &ApprovalRequest, content: bool) -> String {
         let mut text = String::new();
         let title = self
@@ -186,26 +193,26 @@ impl TerminalApprover {
         }
     }
 
-    /// Returns what the text at `place` may do, by its label: an untrusted text may have led the model to the call, and
-    /// a confidential one would be passed on by it.
+    /// Describes by its label how the text at `place` concerns the call: an untrusted text may have led the model to
+    /// the call, and the call would pass on a confidential one.
     fn effect(&self, excerpt: &Excerpt, place: &str) -> String {
         let space = self.policy.space();
         let trust = space.dimensions().iter().filter(|dimension| dimension.purpose == Purpose::Integrity);
         let names: Vec<&str> = trust.map(|dimension| dimension.name.as_str()).collect();
-        let (distrust, secrets): (Vec<&String>, Vec<&String>) = excerpt
+        let (untrusted, confidential): (Vec<&String>, Vec<&String>) = excerpt
             .label
             .iter()
             .partition(|word| names.iter().any(|name| space.element(name, word).is_some()));
         let listed = |words: &[&String]| {
             escaping::line(&words.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(", "))
         };
-        match (distrust.is_empty(), secrets.is_empty()) {
-            (false, true) => format!("may be led to it by {place} ({})", listed(&distrust)),
-            (true, false) => format!("would pass on {place} ({})", listed(&secrets)),
+        match (untrusted.is_empty(), confidential.is_empty()) {
+            (false, true) => format!("may be led to it by {place} ({})", listed(&untrusted)),
+            (true, false) => format!("would pass on {place} ({})", listed(&confidential)),
             (false, false) => format!(
                 "may be led to it by {place} ({}), and would pass it on ({})",
-                listed(&distrust),
-                listed(&secrets)
+                listed(&untrusted),
+                listed(&confidential)
             ),
             (true, true) => format!("depends on {place}"),
         }

@@ -1,4 +1,5 @@
-//! Wraps a model so that Ctrl-C cancels the wait for its answer.
+//! Wraps a model so that Ctrl-C cancels the wait for its answer, and the terminal shows that it works. `run` wraps
+//! every model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,10 +10,10 @@ use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 
 use super::terminal::ChatTerminal;
 
-/// The interval at which Ctrl-C is looked for.
+/// The interval at which the model checks whether Ctrl-C was pressed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A model that Ctrl-C stops before its first token, too.
+/// A model whose requests Ctrl-C stops, also before the first token.
 pub(super) struct CancellableModel {
     pub(super) model: Arc<dyn ChatModel>,
     pub(super) shell: Arc<ChatTerminal>,
@@ -43,6 +44,8 @@ impl ChatModel for CancellableModel {
         self.model.name()
     }
 
+    /// Asks the model while the terminal shows the step. If Ctrl-C cancels the turn, returns
+    /// [`Error::Cancelled`] without waiting for the answer.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -40,7 +40,8 @@ pub(super) struct TerminalChat<'a> {
 }
 
 impl TerminalChat<'_> {
-    /// Runs one turn; returns the exit code: 0 if the turn is complete and no reply was withheld.
+    /// Runs one turn on the person's message, and prints its replies. Returns the exit code: 0 if the turn is complete
+    /// and no reply was withheld, otherwise 1.
     pub(super) fn run_turn(&mut self, text: &str, output: &mut Console) -> u8 {
         let begun = Instant::now();
         self.shell.begin_turn();
@@ -57,7 +58,7 @@ impl TerminalChat<'_> {
         let ended = block_on(agent.run_turn(&mut self.conversation, text.into()));
         self.shell.end_turn();
         self.watch.process_new_events(&self.conversation);
-        // The labels of stores also cover what could have been written and was not.
+        // A call that did not write could have: the labels of the stores that it names cover that as well.
         if let Err(problem) = self.watch.save_store_labels(&mut self.conversation) {
             self.shell.error(&problem);
         }
@@ -65,7 +66,7 @@ impl TerminalChat<'_> {
             Ok(turn) => (turn, None),
             Err(TurnError::Model(Error::Cancelled)) => (
                 self.take_unfinished_turn(),
-                Some("the turn was stopped; calls that ran before have run".to_owned()),
+                Some("the turn was stopped; calls that had run before cannot be undone".to_owned()),
             ),
             Err(TurnError::Model(error)) => {
                 (self.take_unfinished_turn(), Some(escaping::line(&error.to_string())))
@@ -89,7 +90,8 @@ impl TerminalChat<'_> {
         }
     }
 
-    /// Prints the replies and remarks of a turn; returns the exit code.
+    /// Prints the replies of a turn, and notes about what was withheld, removed or left undone. Returns 0 if there was
+    /// nothing withheld or undone, otherwise 1.
     fn print_turn(&self, turn: &Turn, output: &mut Console) -> u8 {
         let mut code = 0;
         for reply in &turn.replies {
@@ -118,8 +120,8 @@ impl TerminalChat<'_> {
             }
             Some(TurnEnd::Clearance) => {
                 self.shell.error(
-                    "the next step needs text that exceeds the clearance of `model`, so it is not sent to \
-                    the model server",
+                    "the next step needs text above the clearance that the policy gives `model`, so nothing was sent to \
+                    the model server; ask without that text, or let the policy clear `model` for it",
                 );
                 code = 1;
             }
@@ -131,7 +133,8 @@ impl TerminalChat<'_> {
         code
     }
 
-    /// Runs turns until the person ends the chat; returns the exit code.
+    /// Reads lines of the person, and runs each as a command or as a turn, until the chat ends. Returns the
+    /// exit code of the last turn, or 0 without a turn.
     pub(super) fn run(&mut self, output: &mut Console) -> u8 {
         if self.shell.has_person() {
             self.shell.print("Write a message; /help lists the commands.");
@@ -139,6 +142,7 @@ impl TerminalChat<'_> {
         let mut code = 0;
         while let LineInput::Line(line) = self.shell.next_message() {
             let text = line.trim();
+            // A command is a slash with lowercase letters alone, so a message may begin with a path.
             let word = text
                 .strip_prefix('/')
                 .filter(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase()));
@@ -162,7 +166,8 @@ impl TerminalChat<'_> {
         code
     }
 
-    /// Returns the bound of the next step: it is shown what flows to this label.
+    /// Returns the bound of the next step: the step is shown what flows to this label. If the method shows everything,
+    /// joins the label of all events so far.
     fn next_label(&self) -> Label {
         let base = *self.conversation.base_label();
         if !self.method.shows_everything() {
@@ -177,6 +182,7 @@ impl TerminalChat<'_> {
         if words.is_empty() { "no labels".to_owned() } else { words }
     }
 
+    /// Runs `/labels`: prints the bound of the next step, and the source and the label of each event.
     fn print_labels(&self) {
         let monitor = self.conversation.monitor();
         self.shell.print(&format!("at most   {} for the next step", self.describe_label(&self.next_label())));
@@ -192,6 +198,7 @@ impl TerminalChat<'_> {
         }
     }
 
+    /// Runs `/tools`: prints each tool with its description, its label, and whether the next step offers it.
     fn print_tools(&self) {
         let (monitor, next) = (self.conversation.monitor(), self.next_label());
         for event in monitor.trace().events() {
@@ -209,6 +216,7 @@ impl TerminalChat<'_> {
         }
     }
 
+    /// Runs `/view`: prints the messages and the tools that the next step is shown.
     fn print_view(&self) {
         let view = self.conversation.view_at(self.next_label());
         self.shell.print(&format!(
@@ -240,15 +248,16 @@ impl TerminalChat<'_> {
         self.shell.print(&format!("tools: {}", escaping::line(&tools.join(", "))));
     }
 
-    /// Prints the answer to the last call that did not run. The person may see all of it.
+    /// Runs `/why`: prints the last call that did not run and the answer to it, without hiding anything from the
+    /// person.
     fn print_last_refusal(&self) {
-        let all = self.conversation.view_at(self.policy.space().top()).request;
-        let calls = all.messages.iter().flat_map(|message| match message {
+        let whole_chat = self.conversation.view_at(self.policy.space().top()).request;
+        let calls = whole_chat.messages.iter().flat_map(|message| match message {
             Message::Assistant { calls, .. } => calls.as_slice(),
             _ => &[],
         });
         let calls: Vec<_> = calls.collect();
-        let refusal = all.messages.iter().rev().find_map(|message| match message {
+        let refusal = whole_chat.messages.iter().rev().find_map(|message| match message {
             Message::Tool { call_id, content, is_error: Some(true) } => {
                 let refusal: serde_json::Value = serde_json::from_str(&parts_text(content)).ok()?;
                 refusal.get("refused")?;
@@ -258,7 +267,7 @@ impl TerminalChat<'_> {
             _ => None,
         });
         match refusal {
-            None => self.shell.print("Every call so far has run."),
+            None => self.shell.print("No call has been refused so far."),
             Some((name, arguments, refusal)) => {
                 self.shell.print(&escaping::line(&format!("{name} {arguments}")));
                 self.shell.print(&escaping::json(&refusal));
@@ -267,6 +276,7 @@ impl TerminalChat<'_> {
     }
 }
 
+/// Returns the text of a message's parts; an image is named by its address or type.
 fn parts_text(parts: &[Part]) -> String {
     let part = |part: &Part| match part {
         Part::Text(text) => text.clone(),

@@ -1,9 +1,9 @@
-//! Runs the agents to which a chat delegates tasks. For its model they are tools, `agents/NAME` with the argument
-//! `task`.
+//! Runs the agents to which a chat delegates tasks. For the model of the chat they are tools, `agents/NAME` with the
+//! argument `task`.
 //!
-//! Each task is a separate conversation, with the same policy, the same stores and the same person who decides. Its
-//! text has at least the call's label; its answer has the labels of everything that the agent read to write it,
-//! joined with the policy's label for the tool.
+//! Each task runs in a separate conversation, with the same policy, the same stores and the same person who decides.
+//! The text of the task has at least the call's label; the answer has the labels of everything that the agent read to
+//! write it, joined with the policy's label for the tool.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,12 +42,13 @@ pub(super) struct AgentSpec {
     servers: Option<Vec<String>>,
 }
 
-/// Reads the `agents` of the file that names the servers.
+/// Reads the member `agents` of the configuration, whose servers have these names; none if it has no such member.
 ///
 /// # Errors
-/// Returns an error message with advice.
+/// If an entry is malformed, or a server has the reserved name; the message has advice.
 pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpec>, String> {
-    let value = json::parse(text, Numbers::Any).map_err(|error| format!("it is not valid JSON: {error}"))?;
+    let value =
+        json::parse(text, Numbers::Any).map_err(|error| format!("the file is not valid JSON: {error}"))?;
     let Some(agents) = value.get("agents") else { return Ok(Vec::new()) };
     let agents = agents.as_object().ok_or_else(|| format!("`agents` is not an object; {FORM}"))?;
     if servers.iter().any(|server| server == SERVER) {
@@ -59,7 +60,8 @@ pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpe
     agents.iter().map(|(name, entry)| read_agent(name, entry, servers)).collect()
 }
 
-/// Reads the entry of the agent `name` in the file of servers. `servers` are the names of the servers in the file.
+/// Reads the entry of the agent `name`. `servers` are the names of the servers in the same file; an entry without
+/// `servers` lets the agent use all of them.
 fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec, String> {
     let at = |problem: String| format!("the agent `{}`: {problem}", escaping::excerpt(name, 40));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -78,7 +80,7 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
         at(format!("it has no `description`, from which the model learns what the agent is for; {FORM}"))
     })?;
     let wrong = || at("its `servers` is not a list of names; write [\"one\", \"two\"]".to_owned());
-    let named = match entry.get("servers") {
+    let server_names = match entry.get("servers") {
         None | Some(Value::Null) => None,
         Some(Value::Array(items)) => {
             let names = items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong));
@@ -86,10 +88,15 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
         }
         Some(_) => return Err(wrong()),
     };
-    if let Some(unknown) = named.iter().flatten().find(|name| !servers.contains(name)) {
+    if let Some(unknown) = server_names.iter().flatten().find(|name| !servers.contains(name)) {
         return Err(at(format!("there is no server `{}` in `mcpServers`", escaping::excerpt(unknown, 40))));
     }
-    Ok(AgentSpec { name: name.to_owned(), description, instructions: text("instructions")?, servers: named })
+    Ok(AgentSpec {
+        name: name.to_owned(),
+        description,
+        instructions: text("instructions")?,
+        servers: server_names,
+    })
 }
 
 impl AgentSpec {
@@ -112,7 +119,8 @@ impl AgentSpec {
         }
     }
 
-    /// Returns those of the offered tools that the delegated agent may call.
+    /// Returns those of the offered tools that the delegated agent may call: all if its entry names no servers,
+    /// otherwise the tools of these servers.
     pub(super) fn allowed_tools(&self, offered: &[OfferedTool]) -> Vec<OfferedTool> {
         let may = |tool: &Tool| match (&self.servers, &tool.server) {
             (None, _) => true,
@@ -123,12 +131,13 @@ impl AgentSpec {
     }
 }
 
-/// Everything that an agent's conversation needs.
+/// The parts of the chat that the conversation of each agent shares or is created from.
 #[derive(Clone)]
 pub(super) struct DelegationContext {
     pub(super) policy: Arc<Policy>,
     /// The name of the policy's file.
     pub(super) name: Arc<str>,
+    /// Creates an empty monitor of the policy.
     pub(super) monitor: Arc<dyn Fn() -> Monitor + Send + Sync>,
     pub(super) method: Method,
     pub(super) model: Arc<dyn ChatModel>,
@@ -140,7 +149,9 @@ pub(super) struct DelegationContext {
 }
 
 impl DelegationContext {
-    /// Runs the task of a call.
+    /// Runs the task that a call delegates to the agent `member`, and returns the answer to the call. The
+    /// answer is an error if the argument `task` is not a text, or if the conversation of the agent cannot
+    /// begin.
     pub(super) fn run_task(
         &self,
         member: &AgentSpec,
@@ -156,7 +167,8 @@ impl DelegationContext {
             .unwrap_or_else(|problem| ToolAnswer::error(format!("the agent could not start: {problem}")))
     }
 
-    /// Runs `task` in a new conversation with the agent `member`, which may use the tools `offered`. Returns its reply.
+    /// Runs `task` in a new conversation with the agent `member`, which may use the tools `offered`, and returns the
+    /// agent's reply with its labels. The conversation recalls the labels of stores first, and saves them at the end.
     fn run_conversation(
         &self,
         member: &AgentSpec,
@@ -165,8 +177,8 @@ impl DelegationContext {
         task: &str,
     ) -> Result<ToolAnswer, String> {
         let mut monitor = (self.monitor)();
-        let carried = self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let known = self.shared.stores().recall(&mut monitor).map_err(|error| error.to_string())?;
+        let task_label = self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let stores_version = self.shared.stores().recall(&mut monitor).map_err(|error| error.to_string())?;
         let mut key = [0_u8; 32];
         getrandom::fill(&mut key).map_err(|error| error.to_string())?;
         let settings = ConversationSettings::new(self.method, DigestKey::new(key));
@@ -183,18 +195,18 @@ impl DelegationContext {
             self.shared.clone(),
             Arc::clone(&sources),
         );
-        watch.stores_version = known;
+        watch.stores_version = stores_version;
         watch.agent_name = Some(member.name.clone());
-        let patient = |model: &Arc<dyn ChatModel>, what| CancellableModel {
+        let cancellable = |model: &Arc<dyn ChatModel>, what| CancellableModel {
             model: Arc::clone(model),
             shell: Arc::clone(&self.shell),
             what,
             steps: None,
         };
-        let mut writer = patient(&self.model, "the agent's model writes");
+        let mut writer = cancellable(&self.model, "the agent's model writes");
         writer.steps = Some(AtomicUsize::new(0));
-        let screener = patient(&self.small, "the model screens");
-        let filler = patient(&self.small, "the model fills a slot");
+        let screener = cancellable(&self.small, "the model screens");
+        let filler = cancellable(&self.small, "the model fills a slot");
         let mut person = TerminalApprover {
             shell: Arc::clone(&self.shell),
             policy: Arc::clone(&self.policy),
@@ -213,9 +225,9 @@ impl DelegationContext {
             clock: &|| begun.elapsed(),
             observer: &mut watch,
         };
-        let ended = block_on(agent.run_task(&mut conversation, task.into(), &carried));
+        let ended = block_on(agent.run_task(&mut conversation, task.into(), &task_label));
         watch.process_new_events(&conversation);
-        // The labels of stores also cover what it could have written and did not.
+        // A call that did not write could have: the labels of the stores that it names cover that as well.
         watch.save_store_labels(&mut conversation)?;
         Ok(match ended {
             Ok(turn) => {
@@ -227,11 +239,12 @@ impl DelegationContext {
     }
 }
 
-/// Returns an agent's answer to the call that delegated the task.
+/// Returns the agent's replies as the answer to the call that delegated the task, with the label of the replies; an
+/// error if the turn ended early or a reply was withheld.
 fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
-    let is_whole = turn.ended.is_none() && turn.replies.iter().all(|reply| reply.withheld.is_empty());
+    let is_complete = turn.ended.is_none() && turn.replies.iter().all(|reply| reply.withheld.is_empty());
     let texts: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
-    if !is_whole {
+    if !is_complete {
         return unfinished_answer(conversation, &texts.join("\n"));
     }
     ToolAnswer { carries: Some(conversation.reply_label_names()), ..ToolAnswer::text(texts.join("\n")) }
@@ -240,9 +253,9 @@ fn delegate_answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
 /// Returns an error with the label top: the failure of a task can depend on anything that the agent read.
 fn unfinished_answer(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
-    let everything = monitor.to_names(&monitor.policy().space().top());
+    let top = monitor.to_names(&monitor.policy().space().top());
     let text = format!("the agent did not finish: {text}");
-    ToolAnswer { carries: Some(everything), ..ToolAnswer::error(text.trim_end_matches([' ', ':'])) }
+    ToolAnswer { carries: Some(top), ..ToolAnswer::error(text.trim_end_matches([' ', ':'])) }
 }
 
 #[cfg(test)]

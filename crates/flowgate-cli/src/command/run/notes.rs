@@ -16,7 +16,9 @@ pub(super) struct PolicyNotes<'a> {
 }
 
 impl PolicyNotes<'_> {
-    /// Lists the tools that are not offered because of the label of their description.
+    /// Prints, for each server, the tools that the lowest steps (those at the base label of the conversation)
+    /// do not offer because of the labels of their descriptions, and the statement that would offer them.
+    /// Prints nothing under the method that shows everything.
     pub(super) fn report_hidden_tools(&self, conversation: &Conversation, shell: &ChatTerminal) {
         if self.method == Method::Everything {
             return;
@@ -50,7 +52,9 @@ impl PolicyNotes<'_> {
         }
     }
 
-    /// Returns the statement to add if a message of this role is hidden from the lowest steps.
+    /// Returns the statement that would show messages of this role to the lowest steps, those at the base label
+    /// of the conversation; `None` if the policy does not hide this message from them. `scratch` is an empty
+    /// monitor, in which this is tried out.
     pub(super) fn suggest_statement(
         &self,
         mut scratch: Monitor,
@@ -70,8 +74,9 @@ impl PolicyNotes<'_> {
         Some(self.statement(conversation, "label message as LABEL if:", &condition))
     }
 
-    /// Returns a statement that gives the label of the lowest steps, or the lowest label if that one cannot be
-    /// written as a statement.
+    /// Returns a statement with this head and these conditions that labels something so that the lowest steps
+    /// are shown it: with the label of these steps, the base label of the conversation, or with the bottom of
+    /// every dimension if the policy does not accept that label in a statement.
     fn statement(&self, conversation: &Conversation, head: &str, conditions: &str) -> String {
         let words = conversation.monitor().describe(conversation.base_label()).join(", ");
         let bottoms: Vec<String> = self

@@ -1,6 +1,6 @@
-//! Observes a chat: prints a line for each step with `--labels`, writes new events to the file of `--trace`, and
-//! describes where each event comes from, for the questions to the person. Before a tool runs it saves the labels of
-//! stores, and after it, it reads those that other sessions wrote.
+//! Observes a chat for `flowgate run`: prints a line for each step with `--labels`, writes new events to the file of
+//! `--trace`, and describes where each event comes from, for the questions to the person. Before a tool runs, saves the
+//! labels of stores; after the tool has run, reads the labels that other sessions wrote.
 
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,11 +31,12 @@ pub(super) struct ChatObserver {
     pub(super) trace: Option<TraceFile>,
     pub(super) shared: SharedChatState,
     pub(super) sources: EventSources,
-    /// The version of the stores that the conversation knows.
+    /// The version of the stored labels that the conversation has.
     pub(super) stores_version: u64,
     /// The agent of these steps, if it is not the chat's.
     pub(super) agent_name: Option<String>,
     step: Option<CurrentStep>,
+    /// The number of events that were processed.
     events: usize,
 }
 
@@ -60,11 +61,15 @@ impl SharedChatState {
 /// The current step of the model.
 struct CurrentStep {
     label: Label,
+    /// The number of hidden regions in its view.
     hidden: usize,
+    /// The completion, once there is one.
     done: Option<Completion>,
 }
 
 impl ChatObserver {
+    /// Creates an observer of a conversation without events. With `labels`, it prints a line for each step;
+    /// `trace` is the file to which it writes events.
     pub(super) fn new(
         shell: Arc<ChatTerminal>,
         labels: bool,
@@ -119,7 +124,7 @@ impl ChatObserver {
         }
     }
 
-    /// Stores the current labels of stores.
+    /// Saves the labels that the conversation has for stores, for other sessions.
     pub(super) fn save_store_labels(&mut self, conversation: &mut Conversation) -> Result<(), String> {
         self.shared.stores().save_labels(conversation, &mut self.stores_version)
     }
@@ -140,6 +145,8 @@ impl ChatObserver {
 }
 
 impl Observer for ChatObserver {
+    /// Saves the labels of stores that the call can write, and shares the label of the call with the agent that may run
+    /// it. An error prevents the call.
     fn before_run<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,
@@ -181,14 +188,16 @@ impl Observer for ChatObserver {
     }
 }
 
+/// Returns the line about the work of a turn: messages, slots, tokens, looks, questions and calls, and what its lowest
+/// steps reveal.
 fn usage_summary(spent: &TurnUsage) -> String {
-    let most = if spent.bits == 0 {
+    let leakage = if spent.bits == 0 {
         "the lowest steps reveal nothing hidden".to_owned()
     } else {
         format!("the lowest steps reveal at most {} of hidden text", plural(spent.bits, "bit"))
     };
     format!(
-        "turn: {}, {} filled, {} + {} tokens; {}; {}, {} allowed; {} ran, {} refused; {most}",
+        "turn: {}, {} filled, {} + {} tokens; {}; {}, {} allowed; {} ran, {} refused; {leakage}",
         plural(spent.messages, "message"),
         plural(spent.fills, "slot"),
         spent.tokens.input,

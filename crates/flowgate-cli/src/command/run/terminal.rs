@@ -1,4 +1,5 @@
-//! Owns the terminal of a chat: its output, its input and Ctrl-C.
+//! Owns the terminal of a chat: its output beside the replies, its input and Ctrl-C. All parts of `flowgate run` print
+//! and ask through it.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,9 +23,13 @@ pub(crate) struct ChatTerminal {
     /// Whether the input is a terminal, which gets a prompt.
     has_prompt: bool,
     has_progress: bool,
+    /// Whether a turn runs, which Ctrl-C cancels.
     in_turn: AtomicBool,
+    /// How often Ctrl-C was pressed in this turn, or since the last message.
     interrupts: AtomicUsize,
-    waiting: Mutex<Option<ActivityLine>>,
+    /// The line of the running activity.
+    activity: Mutex<Option<ActivityLine>>,
+    /// The lines of the input, once a thread reads them.
     lines: Mutex<Option<Receiver<String>>>,
 }
 
@@ -52,7 +57,7 @@ impl ChatTerminal {
             has_progress: output && progress != ProgressMode::Never,
             in_turn: AtomicBool::new(false),
             interrupts: AtomicUsize::new(0),
-            waiting: Mutex::new(None),
+            activity: Mutex::new(None),
             lines: Mutex::new(None),
         }
     }
@@ -77,9 +82,9 @@ impl ChatTerminal {
 
     /// Prints text that has been escaped.
     pub(crate) fn print(&self, text: &str) {
-        let waiting = lock(&self.waiting);
+        let activity = lock(&self.activity);
         // The progress line is drawn again below the text.
-        let clear = waiting.as_ref().map_or("", ActivityLine::clear);
+        let clear = activity.as_ref().map_or("", ActivityLine::clear);
         // In one write, so that the thread that draws the line cannot write in between.
         let _ = lock(&self.err).write_all(format!("{clear}{text}\n").as_bytes());
     }
@@ -108,7 +113,7 @@ impl ChatTerminal {
     /// Shows an activity and its time until the result is dropped.
     pub(crate) fn show_activity(&self, what: String) -> ActivityGuard<'_> {
         if self.has_progress {
-            *lock(&self.waiting) = Some(ActivityLine::begin(what));
+            *lock(&self.activity) = Some(ActivityLine::begin(what));
         }
         ActivityGuard(self)
     }
@@ -142,14 +147,14 @@ impl ChatTerminal {
         }
     }
 
-    /// Waits for the next message of the user.
+    /// Waits for the next line of the user, with a prompt on a terminal. Forgets earlier presses of Ctrl-C.
     pub(crate) fn next_message(&self) -> LineInput {
         if self.has_prompt {
             self.prompt(&self.paint("1;32", "› "));
         }
-        let heard = self.wait_for_line(None);
+        let input = self.wait_for_line(None);
         self.interrupts.store(0, Ordering::Relaxed);
-        heard
+        input
     }
 
     /// Waits for the answer to a question. The caller discards earlier lines with [`Self::discard_lines`], so that no
@@ -166,8 +171,9 @@ impl ChatTerminal {
         }
     }
 
-    /// Waits for a line of the person, until `until` at most. A thread reads the lines, so that Ctrl-C can end the
-    /// wait.
+    /// Waits for a line of the person, until `until` at most. Returns [`LineInput::End`] at the end of the
+    /// input, [`LineInput::Stopped`] if Ctrl-C cancels the turn, and [`LineInput::Late`] after `until`. A
+    /// thread reads the lines, so that the wait can end without one.
     fn wait_for_line(&self, until: Option<Instant>) -> LineInput {
         let mut lines = lock(&self.lines);
         let lines = lines.get_or_insert_with(read_lines);
@@ -207,6 +213,6 @@ pub(crate) struct ActivityGuard<'a>(&'a ChatTerminal);
 
 impl Drop for ActivityGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.0.waiting).take();
+        lock(&self.0.activity).take();
     }
 }

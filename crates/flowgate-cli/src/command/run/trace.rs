@@ -16,6 +16,7 @@ use crate::private_files;
 /// The trace file of a session.
 pub(super) struct TraceFile {
     file: File,
+    /// The number of events that were written or left out.
     written: usize,
 }
 
@@ -24,7 +25,8 @@ impl TraceFile {
         Ok(Self { file: private_files::create(path)?, written: 0 })
     }
 
-    /// Writes the events since the last call, up to a call that may still be cancelled.
+    /// Writes the events since the last call of this function, except calls that did not run. Stops before a tool call
+    /// whose outcome is still open.
     pub(super) fn write_new_events(&mut self, monitor: &Monitor) -> io::Result<()> {
         let events = monitor.trace().events();
         let mut lines = String::new();

@@ -22,19 +22,27 @@ use crate::random;
 use crate::visibility::ReportedItems;
 
 impl Conversations {
-    /// Opens a conversation, of which the first `turns` turns are in memory, and acquires its lease.
+    /// Opens a conversation in the database, of which the first `turns` turns are in memory already and need not be
+    /// read, and acquires its lease, by which other gateways recognise that it is in use.
+    ///
+    /// # Errors
+    /// If the database fails, or another gateway has the lease.
     pub(super) async fn open(
         &self,
         client: &ClientState,
         handle: &ConversationHandle,
         turns: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
+        // Stored only if the conversation is created now; an existing one has its key.
         let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
         let name = (client.spec.name.as_str(), handle.name());
         self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
     }
 
     /// Replays a conversation from its stored inputs; if the replay diverges, deletes and recreates it without turns.
+    ///
+    /// # Errors
+    /// If the database fails, or the conversation is damaged such that it cannot be recreated.
     pub(super) async fn load(
         &self,
         client: &ClientState,
@@ -48,6 +56,7 @@ impl Conversations {
         };
         let is_new = opened.turns == 0;
         if let Some(session) = replay_stored(client, &opened)? {
+            // Not each new conversation looks for surplus ones, because the query is slow.
             if is_new && client.count_new_conversation() {
                 self.make_room(client, handle.name()).await?;
             }
@@ -68,8 +77,8 @@ pub(super) fn turn_count(opened: &OpenedConversation) -> i64 {
     i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
 }
 
-/// Replays the turns in `opened` on a conversation that contains the earlier turns. Returns `false` if the replay
-/// diverges.
+/// Replays the turns in `opened` on a conversation that contains the earlier turns. Returns `false` if the conversation
+/// is not in memory, or if the replay diverges.
 pub(super) fn replay_missing(
     client: &ClientState,
     session: Option<&mut ConversationState>,
@@ -92,13 +101,17 @@ pub(super) fn replay_missing(
     true
 }
 
-/// Replays all turns of a conversation under the key of its digests, and returns the verdicts.
+/// Replays all stored turns of a conversation from its beginning, and returns the verdicts on its calls. `digest_key`
+/// is the key of the digests of the conversation. [`crate::recheck`] calls it.
+///
+/// # Errors
+/// If the replay diverges; the message names the turn.
 pub(in crate::chat) fn replay(
     client: &ClientState,
-    key: &str,
+    digest_key: &str,
     turns: &[String],
 ) -> Result<Vec<CallVerdict>, RequestError> {
-    let mut session = empty_state(client, 0, key)?;
+    let mut session = empty_state(client, 0, digest_key)?;
     let mut judged = Vec::new();
     for (number, row) in turns.iter().enumerate() {
         let verdicts = session.replay_stored_turn(client, row);
@@ -133,12 +146,15 @@ fn new_conversation(
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
+    // From now on, inputs are recorded, so that each turn can be stored.
     conversation.journal_mut().start();
     Ok(conversation)
 }
 
-/// Creates the state of a conversation that has no turns yet. `id` is its number in the database, and `key` the key of
-/// its digests in hexadecimal.
+/// Creates the state of a conversation that has no turns yet. `id` is its number in the database, and `key` the key
+/// of its digests in hexadecimal.
+///
+/// # Errors If the key is damaged, or the conversation cannot be created.
 fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
     let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged(
         "a row of the table `conversations` has no key of 32 bytes in hexadecimal",

@@ -22,8 +22,13 @@ use crate::log::LogEvent;
 use crate::random;
 
 impl Conversations {
-    /// Stores the inputs of a turn, and the state that changes with them. Until this succeeds, the caller may send only
-    /// the text that the guard released early.
+    /// Stores the inputs of a turn, and the state that changes with them, and releases the lease of the conversation.
+    /// Until this succeeds, the caller may send only the text that the guard released early. A turn that was
+    /// abandoned, or that cannot be stored, is dropped with its conversation, which the next request loads from the
+    /// database.
+    ///
+    /// # Errors
+    /// If the turn could not be stored. The caller must then send no more of it.
     pub(crate) async fn persist(
         &self,
         client: &ClientState,
@@ -44,6 +49,7 @@ impl Conversations {
         // A rejected request has no inputs, so there is no turn to store.
         let is_empty = !session.has_unpersisted_inputs();
         if is_empty && session.used_approvals.is_empty() && session.void_approvals.is_empty() {
+            // The conversation in memory equals the stored one, so it may stay in memory.
             locked.is_unsettled = false;
             return Ok(self.store.release_lease(&client.spec.name, handle.name()).await?);
         }
@@ -89,9 +95,12 @@ impl Conversations {
     }
 
     /// Stores the new inputs of a turn and, if they changed, its approvals, the labels of the tenant's stores and the
-    /// texts in `learned`, which the client was shown. Afterwards updates the counters of `session`. `next_text` is the
-    /// number of the client's first stored text that this gateway has not loaded. Returns the texts that other gateways
-    /// have stored since then, and the new value of `next_text`.
+    /// texts in `learned`, which the client was shown. Afterwards updates the counters of `session`. `next_text` is
+    /// the number of the client's first stored text that this gateway has not loaded. Returns the texts that other
+    /// gateways have stored since then, and the new value of `next_text`.
+    ///
+    /// # Errors
+    /// If the database fails, or another turn of the conversation was stored in the meantime.
     async fn persist_turn(
         &self,
         client: &ClientState,
@@ -122,6 +131,8 @@ impl Conversations {
             name: name.to_owned(),
             conversation: session.id,
             is_stale,
+            // The numbers before this turn: if another gateway has stored a turn since, the database rejects this
+            // one.
             turns: session.turns,
             bytes: session.bytes,
             inputs,
@@ -148,8 +159,11 @@ impl Conversations {
         Ok(shown.unwrap_or_else(|| (Vec::new(), next_text)))
     }
 
-    /// Returns whether a turn leaves the labels of its tenant's stores unchanged. Without a query: if the cache does
-    /// not know that the database has the tenant's record, the result is `false`.
+    /// Returns whether a turn leaves the labels of its tenant's stores unchanged. Reads only the cache, not the
+    /// database, so `false` can also mean that the tenant's record is not cached.
+    ///
+    /// # Errors
+    /// If the record of the labels cannot be read.
     fn leaves_external_state(
         &self,
         client: &ClientState,
@@ -171,9 +185,12 @@ impl Conversations {
         Ok(session.settled == change_count)
     }
 
-    /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations of
-    /// the tenant have written since. Also returns the new record of the labels of its tenant's stores, if the turn
-    /// changes that record.
+    /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations
+    /// of the tenant have written since. Also returns the new record of the labels of its tenant's stores, if the
+    /// turn changes that record.
+    ///
+    /// # Errors
+    /// If the database fails, the record of the labels cannot be read, or the system has no random bytes.
     async fn begin_turn(
         &self,
         client: &ClientState,
@@ -202,12 +219,15 @@ impl Conversations {
     }
 }
 
-/// Returns the texts that a client was shown in a turn, if there are any. `next_text` is the number of the first stored
-/// text that this gateway has not loaded.
+/// Returns the texts that a client was shown in a turn, in the form in which the database stores them; `None` if
+/// there are none, and no source has forgotten any. `next_text` is the number of the first stored text that this
+/// gateway has not loaded.
 fn new_shown_texts(client: &str, next_text: i64, learned: &history::LearnedTexts) -> Option<NewShownTexts> {
     if learned.texts.is_empty() && learned.full.is_empty() {
         return None;
     }
+    // Sources whose share of the memory is full, with the size down to which the database forgets their oldest texts
+    // too.
     let full = learned.full.iter();
     let full = full.map(|(source, most)| (source.clone(), i64::try_from(*most).unwrap_or(i64::MAX)));
     Some(NewShownTexts {

@@ -44,20 +44,21 @@ impl StoredTurn {
 }
 
 impl ConversationState {
-    /// Hands an input to the state proxy of a server. Returns the resulting actions, and the verdicts.
+    /// Passes an input to the MCP proxy of a server, and appends it to the inputs to store, after the chat's inputs
+    /// so far. Returns the resulting actions, and the verdicts on calls.
     pub(crate) fn handle_proxy_event(
         &mut self,
         client: &ClientSettings,
-        put: ServerProxyEvent,
+        event: ServerProxyEvent,
     ) -> (Vec<ProxyAction>, Vec<CallVerdict>) {
         let chat = self.conversation.journal_mut().take();
         if !chat.is_empty() {
             self.unpersisted.push(StoredInput::Chat(chat));
         }
-        let out = self.proxies.handle_event(&mut self.conversation, client, &put);
-        let judged = self.proxies.take_judgements(&put.server);
-        self.unpersisted.push(StoredInput::Server(put));
-        (out, judged)
+        let actions = self.proxies.handle_event(&mut self.conversation, client, &event);
+        let verdicts = self.proxies.take_judgements(&event.server);
+        self.unpersisted.push(StoredInput::Server(event));
+        (actions, verdicts)
     }
 
     /// Returns the actions for a server's message that changes no state and is therefore not stored; `None` if the
@@ -92,7 +93,8 @@ impl ConversationState {
         self.has_unpersisted_inputs() || !self.used_approvals.is_empty()
     }
 
-    /// Takes the inputs since the last call, in their stored form.
+    /// Takes the inputs since the last call, in their stored form, which [`StoredTurn::read`] parses: a plain list if
+    /// the turn has chat inputs only, as most turns do, otherwise a [`StoredTurn`].
     pub(super) fn take_stored_turn(&mut self) -> serde_json::Result<String> {
         let (chat, answers) = (self.conversation.journal_mut().take(), self.answers.take_answers());
         if self.unpersisted.is_empty() && answers.is_empty() {
@@ -105,14 +107,15 @@ impl ConversationState {
         serde_json::to_string(&StoredTurn { steps, answers })
     }
 
-    /// Replays one stored row. Returns its verdicts, or `None` if the replay diverges.
+    /// Replays one stored turn: its inputs from chats and from MCP servers, in their order, with the recorded answers
+    /// of predicates. Returns the verdicts, or `None` if the row is damaged or the replay diverges.
     pub(in crate::chat) fn replay_stored_turn(
         &mut self,
         client: &ClientState,
         row: &str,
     ) -> Option<Vec<CallVerdict>> {
         let mut profile = client.replay_profile();
-        let mut judged = Vec::new();
+        let mut verdicts = Vec::new();
         let StoredTurn { steps, answers } = StoredTurn::read(row).ok()?;
         self.answers.begin_replay(answers);
         for step in steps {
@@ -122,13 +125,13 @@ impl ConversationState {
             };
             if let Some(event) = server_event {
                 self.proxies.handle_event(&mut self.conversation, &client.spec, &event);
-                judged.extend(self.proxies.take_judgements(&event.server));
+                verdicts.extend(self.proxies.take_judgements(&event.server));
             }
             // Texts that MCP servers showed to the client are added to the client's history.
-            judged.extend(self.conversation.replay(&mut profile, &mut self.history, &inputs).ok()?);
+            verdicts.extend(self.conversation.replay(&mut profile, &mut self.history, &inputs).ok()?);
         }
         // Calls that ran are discarded, because they were recorded when they first ran.
         self.conversation.drain_taken_calls();
-        Some(judged)
+        Some(verdicts)
     }
 }

@@ -1,5 +1,5 @@
-//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless it
-//! exists or too many are open.
+//! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless the
+//! same question exists or a limit on questions is reached.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::{
 use crate::database::error::DatabaseError;
 use crate::database::transaction::DynTransaction;
 
-/// A question to ask, as its operation owns it.
+/// An owned copy of a [`NewQuestion`], which the operation on the database takes with it.
 pub(super) struct QuestionToAsk {
     pub(super) id: String,
     client: String,
@@ -42,7 +42,8 @@ impl QuestionToAsk {
         }
     }
 
-    /// Returns the same question, if it has not expired and its approval is not used.
+    /// Finds a question with the same content that was asked since the same message of the model, has not expired, and
+    /// whose approval this turn does not use: a repeated request must not ask people twice. `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -61,13 +62,14 @@ impl QuestionToAsk {
         Ok(None)
     }
 
-    /// Returns the bound that does not allow another question.
+    /// Returns which limit on questions is reached: of the conversation, of the client, or of an hour; `None` if there
+    /// is room for this one.
     pub(super) async fn find_full(
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
-        // Servers that offer tools use up no room for questions about calls, and no conversation uses up that of
-        // the others.
+        // Questions about offered tools are counted apart, so that they take no room from questions about calls. The
+        // limit on one conversation leaves room for the client's other conversations.
         let is_offer = self.turn == TURN_OF_TOOL_OFFER;
         let (turn_condition, place_limit) =
             if is_offer { ("= ?3", MAX_OFFERED) } else { ("> ?3", self.most.of_conversation) };
@@ -77,10 +79,10 @@ impl QuestionToAsk {
         );
         let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
         let rows = tx.query(&sql, &values).await?;
-        let open = rows
+        let counts = rows
             .first()
             .ok_or(DatabaseError::Damaged("the count of open questions in `questions` returned no row"))?;
-        let (open_of_client, open_here) = (open.integer(0)?, open.integer(1)?);
+        let (open_of_client, open_here) = (counts.integer(0)?, counts.integer(1)?);
         Ok(match open_here >= place_limit {
             true => Some(AskOutcome::FullConversation),
             false if !is_offer && open_of_client >= self.most.of_client => Some(AskOutcome::FullClient),
@@ -91,10 +93,11 @@ impl QuestionToAsk {
         })
     }
 
-    /// Returns how many questions the conversation has asked within the last hour. Leaves out those of a future that a
-    /// clock showed before it was corrected.
+    /// Returns how many questions about calls the conversation has asked people within the last hour. Leaves out
+    /// questions that a lasting grant answered, and questions with a time more than a minute in the future, which were
+    /// stored before the clock was set back.
     async fn asked_in_an_hour(&self, tx: &mut DynTransaction<'_>) -> Result<i64, DatabaseError> {
-        let sql = "SELECT COUNT(*) FROM questions WHERE client = ?1 AND name = ?2 AND turn > ?3 \
+        let sql = "SELECT COUNT(*) FROM questions WHERE client = ?1 AND name = ?2 AND turn > ?3 AND lasting_grant = '' \
                    AND asked > {now} - 3600000 AND asked <= {now} + 60000";
         let values = [(&self.client).into(), (&self.name).into(), TURN_OF_TOOL_OFFER.into()];
         let rows = tx.query(sql, &values).await?;
@@ -102,8 +105,9 @@ impl QuestionToAsk {
         row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?.integer(0)
     }
 
-    /// Voids the open and allowed questions that differ from this one only in the state (the labels of stores) that
-    /// they are about, which has changed since. Returns those that had been allowed.
+    /// Voids the open and allowed questions that differ from this one only in the external state that they are about:
+    /// it has changed since they were asked. Returns the ids of those that had been allowed. `change` is the number
+    /// under which event streams report the questions.
     pub(super) async fn void_changed(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -129,7 +133,7 @@ impl QuestionToAsk {
         Ok(void)
     }
 
-    /// Stores the question as open, in this change of the questions.
+    /// Inserts the question as open, with the number of this change.
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
         let Self { id, client, name, tenant, digest, content, expires_after, turn, .. } = self;
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
@@ -150,11 +154,11 @@ impl QuestionToAsk {
     }
 }
 
-/// Returns the content of a question, without the state that it is about.
+/// Parses the content of a question, and removes the external state that the question is about.
 fn without_state(content: &str) -> Option<Value> {
     let mut content: Value = serde_json::from_str(content).ok()?;
-    if let Some(Value::Object(own)) = content.get_mut(HIDDEN_MEMBER) {
-        own.remove("state");
+    if let Some(Value::Object(hidden)) = content.get_mut(HIDDEN_MEMBER) {
+        hidden.remove("state");
     }
     Some(content)
 }

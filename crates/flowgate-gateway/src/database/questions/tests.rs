@@ -123,7 +123,7 @@ async fn follow(steps: &[QuestionStep], place: &DatabaseAddress) {
                     Ok(())
                 };
                 let decision = if allow { PersonDecision::Allow } else { PersonDecision::Deny };
-                let decided = store.decide((&q.id, &digest), decision, "ann", record).await.unwrap();
+                let decided = store.decide((&q.id, &digest), decision, "ann", None, record).await.unwrap();
                 let may = is_right && q.is(&[QuestionState::Open]);
                 assert_eq!((decided.is_ok(), recorded), (may, may), "{number}");
                 if may {
@@ -209,7 +209,7 @@ async fn a_yes_is_for_one_question() {
     let (one, other) =
         (r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#, r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#);
     assert_eq!(ask("1", one, &[]).await, new("1", &[]));
-    assert!(store.decide(("1", "d"), PersonDecision::Allow, "ann", || Ok(())).await.unwrap().is_ok());
+    assert!(store.decide(("1", "d"), PersonDecision::Allow, "ann", None, || Ok(())).await.unwrap().is_ok());
     assert_eq!(ask("2", one, &[]).await, (AskOutcome::Known("1".to_owned()), None));
     // With other reasons, and for the second of two equal calls of one turn, it is another question.
     assert_eq!(ask("3", other, &[]).await, new("3", &[]));
@@ -246,9 +246,9 @@ async fn the_questions_of_an_hour_are_counted() {
     };
     let new = |id: &str| AskOutcome::New(id.to_owned());
     assert_eq!(ask("1", "n", TURN_OUTSIDE_CHAT).await, new("1"));
-    assert!(store.decide(("1", "1"), PersonDecision::Deny, "ann", || Ok(())).await.unwrap().is_ok());
+    assert!(store.decide(("1", "1"), PersonDecision::Deny, "ann", None, || Ok(())).await.unwrap().is_ok());
     assert_eq!(ask("2", "n", 3).await, new("2"));
-    assert!(store.decide(("2", "2"), PersonDecision::Allow, "ann", || Ok(())).await.unwrap().is_ok());
+    assert!(store.decide(("2", "2"), PersonDecision::Allow, "ann", None, || Ok(())).await.unwrap().is_ok());
     assert_eq!(ask("3", "n", 3).await, AskOutcome::TooManyAnHour);
     assert_eq!(ask("2", "n", 3).await, AskOutcome::Known("2".to_owned()), "it is no new question");
     assert_eq!(ask("4", "other", 3).await, new("4"));

@@ -1,5 +1,6 @@
-//! Runs a second thread that keeps the write-ahead log of SQLite short, so that the thread that writes does not have
-//! to. `thread` starts it and counts the writes.
+//! Runs a second thread that checkpoints the write-ahead log of SQLite (moves its pages into the database file), so
+//! that the thread that writes does not have to wait for this. `sqlite` starts it for a file, and `thread` counts the
+//! writes.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -11,13 +12,13 @@ use rusqlite::Connection;
 use super::connection::DatabasePlace;
 use crate::database::error::DatabaseError;
 
-/// The number of writes after which a thread beside them checkpoints the write-ahead log: a checkpoint waits for the
-/// disk, and a large one would delay writes too. Only if that makes no progress, a write
-/// checkpoints.
+/// The number of writes after which the thread checkpoints the write-ahead log: a checkpoint waits for the disk, and a
+/// large one would delay writes too. Only if the thread makes no progress, a write checkpoints by itself.
 const BETWEEN_CHECKPOINTS: u32 = 128;
 
-/// The number of pages at which the write-ahead log restarts. The write that restarts it waits for the disk, and so do
-/// others. The log is kept short enough to stay in memory: a page that is partly overwritten is read first.
+/// The number of pages at which the write-ahead log may restart from its beginning. The write that restarts it waits
+/// for the disk, and later writes wait for that one, so the log restarts seldom. It stays short enough to be in memory,
+/// because a page that is partly overwritten is read first.
 const LONG_LOG: i64 = 4096;
 
 /// The time without a request for a checkpoint after which the write-ahead log may restart at any time.
@@ -33,7 +34,9 @@ pub(super) struct CheckpointThread {
 }
 
 impl CheckpointThread {
-    /// Starts the thread, which runs a checkpoint when one is requested, and ends when this value is dropped.
+    /// Starts the thread, which runs a checkpoint when one is requested, and ends when this value is dropped. Between
+    /// checkpoints, a read transaction prevents the restart of the log, which makes writes wait for the disk, until the
+    /// log is long, or no checkpoint was requested for [`CHECKPOINT_IDLE_TIME`].
     pub(super) fn begin(path: &Path) -> Result<Self, DatabaseError> {
         let (connection, mut reader) = (connect(path)?, WalReader::new(path)?);
         let (request_sender, requests) = sync_channel::<()>(1);
@@ -42,7 +45,7 @@ impl CheckpointThread {
             loop {
                 match requests.recv_timeout(CHECKPOINT_IDLE_TIME) {
                     Ok(()) => {}
-                    // Writes of other connections checkpoint themselves, and must not wait for the reader.
+                    // Idle: other programs that write checkpoint by themselves, which the reader must not prevent.
                     Err(RecvTimeoutError::Timeout) => {
                         reader.renew_read_transaction(false);
                         continue;
@@ -80,7 +83,7 @@ impl CheckpointThread {
 
     fn request_checkpoint(&self) {
         if let Some(asked) = &self.asked {
-            // The queue is full: a checkpoint is requested already.
+            // Fails if the queue is full: a checkpoint is requested already.
             let _ = asked.try_send(());
         }
     }
@@ -132,7 +135,7 @@ mod tests {
 
     /// The log does not restart while turns arrive, and may restart when they do not.
     #[tokio::test]
-    async fn nobody_keeps_the_log_from_beginning_anew_for_long() {
+    async fn the_log_restarts_soon_despite_readers() {
         let places = TestDatabases::new("log");
         let [_, place] = places.addresses();
         let store = Database::open(&place).await.unwrap();

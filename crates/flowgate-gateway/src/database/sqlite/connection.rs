@@ -23,7 +23,7 @@ const PRAGMAS: [&str; 6] = [
     "PRAGMA foreign_keys = ON",
     // For other programs, such as one that makes a backup: this gateway has one writer.
     "PRAGMA busy_timeout = 10000",
-    // In pages: 128 MiB. The thread beside the writes checkpoints earlier, but the write-ahead log restarts only while
+    // In pages: 128 MiB. The thread of `checkpoints` checkpoints earlier, but the write-ahead log restarts only while
     // no connection writes.
     "PRAGMA wal_autocheckpoint = 32768",
     // A log that grew beyond this is truncated when it restarts; the truncating connection waits for the disk.
@@ -31,7 +31,7 @@ const PRAGMAS: [&str; 6] = [
 ];
 /// The settings of a connection that only reads.
 const READ_PRAGMAS: [&str; 1] = ["PRAGMA busy_timeout = 10000"];
-/// The number of statements that a connection keeps prepared: more than there are.
+/// The number of prepared statements that a connection caches: more than the gateway has.
 const STATEMENTS: usize = 128;
 /// The time of the database in milliseconds.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
@@ -49,6 +49,7 @@ pub(super) enum DatabasePlace {
 impl DatabasePlace {
     /// Opens the connection and applies the settings of [`PRAGMAS`], or of [`READ_PRAGMAS`] if it only reads.
     pub(super) fn connect(&self) -> Result<Connection, DatabaseError> {
+        // Each connection is used by one thread, so SQLite needs no mutex.
         let write = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = match self {
@@ -80,7 +81,8 @@ impl SqliteConnection {
         Ok(Self { place, connection })
     }
 
-    /// Runs an operation. A transaction is committed only if `is_abandoned` is false at its end.
+    /// Runs an operation, and rolls back a transaction that failed. A transaction is committed only if `is_abandoned`,
+    /// which says whether the caller has stopped waiting, returns false at its end.
     pub(super) fn run(
         &mut self,
         access: Access,
@@ -89,12 +91,13 @@ impl SqliteConnection {
     ) -> Result<(), DatabaseError> {
         self.end_transaction()?;
         let result = self.run_once(access, operation, is_abandoned);
-        // If this fails, the next operation tries again.
+        // If the rollback fails, the next operation tries again.
         let _ = self.end_transaction();
         result
     }
 
-    /// Runs an operation as [`Self::run`] does, but leaves a failed transaction open.
+    /// Runs an operation once, in a transaction if `access` requires one, and then the actions that it wants after the
+    /// commit. Leaves a failed transaction open, which [`Self::run`] rolls back.
     fn run_once(
         &mut self,
         access: Access,
@@ -102,8 +105,8 @@ impl SqliteConnection {
         is_abandoned: &dyn Fn() -> bool,
     ) -> Result<(), DatabaseError> {
         match access {
-            // A transaction that reads before it writes fails if another program writes in between: it takes the
-            // write lock first.
+            // Takes the write lock first: a transaction that reads before it takes this lock fails if another program
+            // writes in between.
             Access::Transaction => self.execute("BEGIN IMMEDIATE")?,
             Access::Snapshot => self.execute("BEGIN")?,
             Access::Query | Access::Statement => {}
@@ -112,6 +115,7 @@ impl SqliteConnection {
         let mut statements = SqliteTransaction { connection, is_discarded: false, committed: Vec::new() };
         block_on(operation(&mut statements))?;
         let SqliteTransaction { is_discarded, committed, .. } = statements;
+        // `run` rolls the open transaction back.
         if is_discarded {
             return Ok(());
         }
@@ -130,8 +134,8 @@ impl SqliteConnection {
         Ok(())
     }
 
-    /// Rolls back what was not committed. A connection whose rollback failed, as it can when the disk is full, is
-    /// closed and replaced: it would reject every operation and block other programs.
+    /// Rolls back an open transaction. A connection whose rollback failed, as it can when the disk is full, is closed
+    /// and replaced: it would reject every further operation and block other programs.
     fn end_transaction(&mut self) -> Result<(), DatabaseError> {
         if !self.connection.is_autocommit() && self.connection.execute_batch("ROLLBACK").is_err() {
             self.connection = self.place.connect()?;
@@ -152,10 +156,10 @@ impl SqliteTransaction<'_> {
     fn rows(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
         let columns = statement.column_count();
-        let mut found = Vec::new();
-        let mut rows = statement.query(params_from_iter(values))?;
-        // A statement that writes takes effect with its last row.
-        while let Some(row) = rows.next()? {
+        let mut result = Vec::new();
+        let mut cursor = statement.query(params_from_iter(values))?;
+        // All rows are read, since a statement that writes takes effect only with its last row.
+        while let Some(row) = cursor.next()? {
             let column = |index| match row.get_ref(index)? {
                 ValueRef::Null => Ok(SqlColumn::Null),
                 ValueRef::Integer(value) => Ok(SqlColumn::Integer(value)),
@@ -164,9 +168,9 @@ impl SqliteTransaction<'_> {
                     "a column has a number with a fraction or bytes instead of text or an integer",
                 )),
             };
-            found.push(SqlRow((0..columns).map(column).collect::<Result<_, _>>()?));
+            result.push(SqlRow((0..columns).map(column).collect::<Result<_, _>>()?));
         }
-        Ok(found)
+        Ok(result)
     }
 
     fn change(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64, DatabaseError> {
@@ -211,8 +215,8 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// Waits for an operation. Its statements have run when their futures exist; it waits only for
-/// [steps of its caller](crate::database::caller_step).
+/// Runs an operation to its end on this thread. Its statements run when their futures are created, so the thread sleeps
+/// only while the operation waits for a [step of its caller](crate::database::caller_step).
 fn block_on<T>(mut operation: Pin<Box<dyn Future<Output = T> + Send + '_>>) -> T {
     let waker = Arc::new(ThreadWaker(std::thread::current())).into();
     let mut context = Context::from_waker(&waker);

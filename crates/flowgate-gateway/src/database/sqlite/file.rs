@@ -1,8 +1,9 @@
 //! Checks the file of a SQLite database: which process owns it, who may read it, and whether it is the expected
 //! database.
 //!
-//! The lock file remains when the gateway stops, and names the database. A database that was deleted or replaced is
-//! therefore noticed: the labels of stores and clients are lost with it, and labels must not be forgotten silently.
+//! The lock file remains when the gateway stops, and contains the identity of the database. So the next start notices
+//! that the database was deleted or replaced: its labels of external state and clients would be lost, which must not
+//! happen silently.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -21,23 +22,25 @@ pub(super) struct LockedDatabaseFile {
 }
 
 impl LockedDatabaseFile {
-    /// Locks a file for this process, and creates it if there is none and none is expected.
+    /// Locks the file of a database for this process by a lock file beside it. Creates the database file if it does not
+    /// exist and the lock file names no database, and makes it readable for its owner only.
     ///
     /// # Errors
     /// If another process has the file, the expected database is missing, or a file cannot be opened.
     pub(super) fn lock_database_file(path: &Path) -> Result<Self, DatabaseError> {
         let lock = lock_path(path);
-        let shown = lock.display().to_string();
-        let failed = |error| DatabaseError::Lock(shown.clone(), error);
+        let lock_name = lock.display().to_string();
+        let failed = |error| DatabaseError::Lock(lock_name.clone(), error);
         let mut file = restrict_to_owner(OpenOptions::new().read(true).write(true).create(true))
             .open(&lock)
             .map_err(failed)?;
         match file_lock::acquire(&file) {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DatabaseError::FileInUse(shown)),
+            Err(TryLockError::WouldBlock) => return Err(DatabaseError::FileInUse(lock_name)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let mut identity = String::new();
+        // An identity is shorter; the limit bounds what is read of a file that is no lock file.
         std::io::Read::take(&mut file, 256).read_to_string(&mut identity).map_err(failed)?;
         let identity = identity.trim().to_owned();
         if !identity.is_empty() && !path.exists() {
@@ -49,7 +52,7 @@ impl LockedDatabaseFile {
         Ok(Self { path: path.to_owned(), lock: file, named: identity })
     }
 
-    /// Rejects a database other than the one that the lock file names.
+    /// Rejects the database with this identity if the lock file names another one.
     pub(super) fn check(&self, database: &str) -> Result<(), DatabaseError> {
         match self.named.as_str() {
             "" => Ok(()),
@@ -58,7 +61,7 @@ impl LockedDatabaseFile {
         }
     }
 
-    /// Writes this database into the lock file as the expected one.
+    /// Writes the identity of this database into the lock file, as the one that later starts expect.
     pub(super) fn write_database_name(&self, database: &str) -> Result<(), DatabaseError> {
         if self.named == database {
             return Ok(());
@@ -81,15 +84,14 @@ fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
     options.clone()
 }
 
-/// Returns those of the files with conversations, or with records of them, that others than their owner can read or
-/// write.
+/// Returns those of the files that users of the system other than their owner can read or write; none where files have
+/// no Unix permissions.
 pub(crate) fn readable_by_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
     let is_open = |path: &&PathBuf| {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            std::fs::metadata(path)
-                .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o077 != 0)
+            std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
         }
         #[cfg(not(unix))]
         {
@@ -100,7 +102,7 @@ pub(crate) fn readable_by_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
     paths.iter().filter(is_open).collect()
 }
 
-/// Returns the file of a database, and the files beside it that hold parts of it.
+/// Returns the paths of a database file and of the files beside it in which SQLite holds parts of the database.
 pub(crate) fn database_files(path: &Path) -> Vec<PathBuf> {
     let beside = |end: &str| {
         let mut name = path.as_os_str().to_owned();

@@ -20,7 +20,7 @@ const RECORDS: &str = "CREATE TABLE IF NOT EXISTS _sqlx_migrations (
     execution_time BIGINT NOT NULL
 )";
 
-/// Migrates the tables.
+/// Applies all migrations of this program that were not applied before.
 ///
 /// # Errors
 /// If the tables are those of a newer version, a released migration was changed, or a statement fails.
@@ -28,7 +28,9 @@ pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), DatabaseE
     migrate_to(&mut connection.connection, MIGRATIONS.len())
 }
 
-/// Applies those of the first `count` migrations that were not applied before.
+/// Applies those of the first `count` migrations that were not applied before, each in one transaction with its record.
+/// Fails before any of them if the database has a migration that this program does not know, or one that was applied in
+/// part.
 pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<(), DatabaseError> {
     connection.execute_batch(RECORDS)?;
     let mut applied = BTreeMap::new();
@@ -48,6 +50,7 @@ pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<()
     }
     for (version, name, sql) in MIGRATIONS.iter().take(count) {
         let sql = sql
+            // The parts of the SQL that differ between SQLite and PostgreSQL.
             .replace("{number}", "INTEGER PRIMARY KEY AUTOINCREMENT")
             .replace("{in_one_place}", "WITHOUT ROWID");
         let checksum = Sha384::digest(&sql).to_vec();

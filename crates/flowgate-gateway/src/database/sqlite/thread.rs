@@ -1,5 +1,6 @@
-//! Runs a thread that owns a connection to SQLite, and executes operations in the order in which they arrive. The
-//! backend in `sqlite` starts one for writes and one for reads.
+//! Runs a thread that owns a connection to SQLite, and executes operations in the order in which they arrive. A call of
+//! SQLite blocks its thread, which must not be one that serves requests. The backend in `sqlite` starts one for writes
+//! and one for reads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,7 +48,8 @@ pub(super) struct SqliteThread {
 }
 
 impl SqliteThread {
-    /// Starts the thread. With `checkpoints`, it requests a checkpoint after some writes.
+    /// Starts the thread, which runs one request after the other until the sender of requests is dropped. With
+    /// `checkpoints`, it also counts the writes, so that a checkpoint is requested after some of them.
     pub(super) fn start(
         name: &str,
         mut connection: SqliteConnection,
@@ -62,7 +64,7 @@ impl SqliteThread {
                     checkpoints.count_write();
                 }
             }
-            // These connections are closed before it is known that the thread has ended.
+            // The connections are closed before `close` learns that the thread has ended.
             drop((checkpoints, connection));
             drop(ended);
         };
@@ -74,7 +76,7 @@ impl SqliteThread {
         })
     }
 
-    /// Sends an operation; waits while too many are waiting.
+    /// Queues an operation; waits while the queue is full. The result awaits the outcome of the operation.
     pub(super) async fn send(
         &self,
         access: Access,
@@ -94,6 +96,7 @@ impl SqliteThread {
         if let Some(end) = end
             && tokio::time::timeout(CLOSE_TIMEOUT, end).await.is_err()
         {
+            // Without the handle, nothing waits for the thread when this value is dropped.
             lock(&self.thread).take();
         }
     }
@@ -102,14 +105,14 @@ impl SqliteThread {
 impl Drop for SqliteThread {
     fn drop(&mut self) {
         lock(&self.requests).take();
-        // Operations that nobody waits for are skipped.
+        // Operations whose caller no longer waits are skipped.
         if let Some(thread) = lock(&self.thread).take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Runs an operation, unless its caller has given up.
+/// Runs an operation and sends the outcome to its caller; skips it if the caller no longer waits.
 fn run(connection: &mut SqliteConnection, request: Request) {
     let Request { access, operation, outcome } = request;
     if outcome.is_closed() {

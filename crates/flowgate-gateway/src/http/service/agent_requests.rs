@@ -1,6 +1,7 @@
-//! Serves the requests of agents: turns of a model, and messages to MCP servers.
+//! Serves the requests of agents: requests to a model, and messages to MCP servers. The routes of `service` call it.
 //!
-//! Each request is authenticated before its body is read, and runs as a task that outlives its connection.
+//! Each request is authenticated before its body is read. It runs as a task, which a disconnecting client does not
+//! cut off: the task notices it, ends by itself and stores what it did.
 
 use std::sync::Arc;
 
@@ -19,33 +20,35 @@ use crate::http::reply::HttpReply;
 use crate::mcp_proxy::listening::opens_stream;
 
 impl GatewayService {
-    /// Serves one turn of an agent.
+    /// Serves one request of an agent for a model: checks its head, reads its body, and runs the turn as a task.
+    /// Returns the error to send if the request is refused before that.
     pub(super) async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.chat(api)?);
         let (head, body) = request.into_parts();
         let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
-        // Every answer names the conversation that the client has named.
+        // Every answer, also a failure, repeats the conversation that the client has named.
         let name = received.conversation.clone();
-        let named = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
-        let read = self.receive(&head.headers, body).await.map_err(&named)?;
+        let with_name = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
+        let read = self.receive(&head.headers, body).await.map_err(&with_name)?;
         // For failures of the task, which the closures below report in the form of the API.
-        let refused = named.clone();
+        let with_name_of_failure = with_name.clone();
         let broken = FailureFormats {
-            reply: move |status, message: &str| refused(error_reply(api, status, message)),
+            reply: move |status, message: &str| with_name_of_failure(error_reply(api, status, message)),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
         };
         let service = Arc::clone(self);
         let answer = move |presence: ClientPresence, parts| async move {
             let client = received.client.spec.name.clone();
             let turn =
-                async move { routes.answer(&received, &read.bytes, &presence, parts).await.map(named) };
+                async move { routes.answer(&received, &read.bytes, &presence, parts).await.map(with_name) };
             service.turns.run(&client, Box::pin(turn)).await
         };
         self.respond(&TURNS, broken, answer).await
     }
 
-    /// Estimates the tokens of a request to the Messages API.
+    /// Estimates the tokens of a request to the Messages API, on the thread of the connection: no model is asked, so
+    /// no task is needed. Returns the error to send if the request is refused.
     pub(super) async fn count_tokens(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let routes = self.chat(Api::Messages)?;
         let (head, body) = request.into_parts();
@@ -55,7 +58,9 @@ impl GatewayService {
         routes.count_tokens(&received, &read.bytes)
     }
 
-    /// Serves one message of an agent to an MCP server.
+    /// Serves one message of an agent to an MCP server. A message that opens a stream of server messages counts
+    /// against the limit on streams instead of that on messages. Returns the error to send if the message is refused
+    /// before it reaches the server.
     pub(super) async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.servers()?);
         let (head, body) = request.into_parts();
@@ -78,7 +83,8 @@ impl GatewayService {
         self.respond(if listens { &STREAMS } else { &EXCHANGES }, for_mcp_proxy(), answer).await
     }
 
-    /// Streams the unsolicited messages of a server.
+    /// Serves a listening stream: sends the agent the messages of an MCP server that answer no request of the agent,
+    /// until either side ends it. Returns the error to send if the stream is refused.
     pub(super) async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes
@@ -98,7 +104,7 @@ impl GatewayService {
         self.respond(&STREAMS, for_mcp_proxy(), listen).await
     }
 
-    /// Ends the connection of an agent to an MCP server.
+    /// Ends the connection of an agent to an MCP server. Returns the error to send if the request is refused.
     pub(super) async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes

@@ -1,5 +1,5 @@
-//! Sends a response that takes long to compute, in one piece or as a stream. `agent_requests` calls
-//! [`GatewayService::respond`].
+//! Sends a response that takes long to compute, in one piece or as a stream, and ends the computation when the client
+//! disconnects or its time is over. `agent_requests` calls [`GatewayService::respond`].
 
 use std::sync::Arc;
 
@@ -89,8 +89,8 @@ impl GatewayService {
         let (turn_guard, error_sender) = (presence.disconnect_on_drop(), sender.clone());
         let (turn_time, answer) = (self.limits.turn_time, answer(presence, sender));
         let mut work = Box::pin(async move {
-            // The turn ends when its time is over, whether or not the stream is read.
-            let _ends = turn_guard;
+            // Dropped with this future, so that the turn ends when its time is over, whether or not the stream is read.
+            let _turn_guard = turn_guard;
             timeout(turn_time, answer).await
         });
         let FailureFormats { reply, event } = broken;
@@ -99,9 +99,9 @@ impl GatewayService {
             part = parts.recv() => match part {
                 Some(ReplyPart::Begin(headers)) => {
                     let response = stream::response(&headers, parts, disconnect_guard);
-                    // The turn continues for the reader; the guard of the wait was moved into the body.
+                    // The turn continues while the client reads: the body owns the other guard now.
                     tokio::spawn(async move {
-                        // A turn that takes too long reports that itself.
+                        // A turn whose time is over reports that in its own last event.
                         if let Ok(Err(WorkError::Broken)) = work.await {
                             let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
                             let _ = error_sender.send(ReplyPart::Bytes(event.into_bytes())).await;
@@ -115,12 +115,12 @@ impl GatewayService {
         };
         match outcome {
             Ok(Ok(Some(reply))) => Ok(reply.into_response()),
-            // The stream began after the last poll.
+            // The turn sent its whole stream and ended before its first part was received here.
             Ok(Ok(None)) => match parts.try_recv() {
                 Ok(ReplyPart::Begin(headers)) => Ok(stream::response(&headers, parts, disconnect_guard)),
                 _ => Err(reply(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    "the turn ended without a reply, by an error of the gateway; its log has the cause",
+                    "the turn ended without a reply because of a bug in the gateway; the log of the gateway has the cause",
                 )),
             },
             Ok(Err(WorkError::Busy)) => {
@@ -143,7 +143,13 @@ impl GatewayService {
                     advice: None,
                     most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
                 };
-                Err(self.refuse(&bound, reply(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")))
+                Err(self.refuse(
+                    &bound,
+                    reply(
+                        StatusCode::GATEWAY_TIMEOUT,
+                        "the turn exceeded the time limit of this gateway: ask for less in one turn",
+                    ),
+                ))
             }
         }
     }

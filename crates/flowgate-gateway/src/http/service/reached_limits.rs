@@ -26,7 +26,7 @@ impl GatewayService {
         reply.mark_logged()
     }
 
-    /// Reports that a connection was closed for another one.
+    /// Reports that a connection was closed to make room for another one, because `most` connections are open.
     pub(crate) fn note_closed(&self, most: usize) {
         self.log.limit(&Limit {
             what: "open connections",
@@ -39,7 +39,8 @@ impl GatewayService {
         });
     }
 
-    /// Reports that an address has as many connections without a valid key as it may.
+    /// Reports that an address has `most` connections without a valid key, as many as it may, and the effect that
+    /// this had.
     pub(crate) fn note_crowded(&self, effect: &'static str, most: usize) {
         self.log.limit(&Limit {
             what: "connections of one address without a valid key",
@@ -52,7 +53,8 @@ impl GatewayService {
         });
     }
 
-    /// Reports that a connection was closed because its TLS handshake failed.
+    /// Reports that a connection was closed because its TLS handshake failed, unless the client has disconnected, which
+    /// is normal.
     pub(crate) fn note_handshake(&self, error: HandshakeError) {
         match error {
             HandshakeError::Disconnected => {}
@@ -82,7 +84,7 @@ impl GatewayService {
         });
     }
 
-    /// Refuses a request beside others of its connection.
+    /// Logs why a further request of a connection of HTTP/2 has no place, and returns the rejection.
     pub(crate) fn refuse_request(&self, error: RequestPlaceError) -> HttpReply {
         let effect = "one of several concurrent requests of a connection was refused with 503";
         let bound = match error {

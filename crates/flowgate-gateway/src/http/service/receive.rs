@@ -17,9 +17,11 @@ use crate::limits::estimated_memory;
 const TOO_LARGE: usize = 8;
 
 impl GatewayService {
-    /// Reads a JSON body within the limits of size and time.
+    /// Reads a JSON body within the limits of size and time, and reserves memory for its values. Returns the rejection
+    /// if a limit is exceeded.
     pub(super) async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<ReceivedBody, HttpReply> {
-        is_json(headers)?;
+        check_content_type(headers)?;
+        // Starts with no permits; reading adds one for each byte that arrives.
         let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy_reply())?;
         let mut read = ReceivedBody { bytes: Vec::new(), held, _values: None };
         let limit = self.limits.body_time;
@@ -39,7 +41,8 @@ impl GatewayService {
         Ok(read)
     }
 
-    /// Reserves memory for the values of a body, which may take much more than its bytes.
+    /// Reserves memory for the JSON values of a body, which may take much more than its bytes. Rejects a body that
+    /// would take more than its share (413), or for which there is no room now (503).
     fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
         let (weight, most) = (estimated_memory(body), self.values.total_bytes());
         let bound =
@@ -60,8 +63,9 @@ impl GatewayService {
         })
     }
 
-    /// Reads the body into `read`, which holds its share of the bytes of all bodies. A body that is a little too large
-    /// is read to its end, so that its client sees the rejection.
+    /// Reads the body into `read`, and adds the permits for its bytes, of which all bodies share a limited number, to
+    /// `read.held`. A body that is too large by less than the factor [`TOO_LARGE`] is read to its end and discarded, so
+    /// that its client sees the rejection.
     async fn read(&self, mut body: Body, read: &mut ReceivedBody) -> Result<(), HttpReply> {
         let mut arrived = 0_usize;
         while let Some(frame) = body.frame().await {
@@ -71,8 +75,7 @@ impl GatewayService {
             let Ok(data) = frame.into_data() else { continue };
             arrived = arrived.saturating_add(data.len());
             if arrived > self.limits.body {
-                // A client that is still sending when the connection closes does not see the answer: a body that is a
-                // little too large is received and discarded.
+                // A client that is still sending when the connection closes would not see the answer.
                 read.bytes = Vec::new();
                 read.held.split(read.held.num_permits());
                 if arrived > self.limits.body.saturating_mul(TOO_LARGE) {
@@ -123,14 +126,15 @@ impl GatewayService {
 /// A body, with its share of the bytes of all bodies.
 pub(super) struct ReceivedBody {
     pub(super) bytes: Vec<u8>,
+    /// The permits for its bytes, of which all bodies share a limited number.
     held: OwnedSemaphorePermit,
     /// The memory of its values, until it is answered.
     _values: Option<ValueBudgetShare>,
 }
 
-/// Rejects bodies that are not declared as JSON: a web page can send those to another site without a preflight
-/// request.
-fn is_json(headers: &HeaderMap) -> Result<(), HttpReply> {
+/// Rejects a request that does not declare its body as JSON: a web page can send such a request to another site without
+/// a preflight request.
+fn check_content_type(headers: &HeaderMap) -> Result<(), HttpReply> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = content_type.split(';').next().unwrap_or("").trim();
     if essence.eq_ignore_ascii_case("application/json") {

@@ -1,4 +1,5 @@
-//! Reads fields of a configuration, and names the field that is missing or out of range.
+//! Reads single fields of a configuration. The error names the field that is missing or out of range.
+//! `hugging_face.rs`, `gguf.rs` and `rotary.rs` read shapes through this file.
 
 use std::path::Path;
 
@@ -18,16 +19,17 @@ impl<'a> Fields<'a> {
         LoadError::new(self.file, problem.to_string())
     }
 
-    /// A value that is there and not null.
+    /// Returns the value of a field; `None` if it is missing or null.
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// A size from 1 to `most`.
+    /// Returns the size in the field `key`, which must be present, from 1 to `most`.
     pub(super) fn size(&self, key: &str, most: usize) -> Result<usize, LoadError> {
         self.optional_size(key, most)?.ok_or_else(|| self.error(format_args!("`{key}` is missing")))
     }
 
+    /// Returns the size in the field `key`, from 1 to `most`; `None` if the field is missing or null.
     pub(super) fn optional_size(&self, key: &str, most: usize) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|size| usize::try_from(size).ok()) {
@@ -36,7 +38,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A positive, finite number.
+    /// A positive, finite number; `default` if the field is missing.
     pub(super) fn number(&self, key: &str, default: f64) -> Result<f64, LoadError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.as_f64() {
@@ -70,7 +72,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A list of `count` positive numbers.
+    /// Returns the list of `count` positive, finite numbers in the field `key`, which must be present.
     pub(super) fn numbers(&self, key: &str, count: usize) -> Result<Vec<f32>, LoadError> {
         let wrong = || self.error(format_args!("`{key}` must be a list of {count} positive numbers"));
         let list =

@@ -1,4 +1,5 @@
-//! Reads the shape of a decoder from the metadata of a GGUF file.
+//! Reads the shape of a decoder from the metadata of a GGUF file, llama.cpp's format with metadata, vocabulary and weights
+//! in one file. [`LocalModel`](super::super::LocalModel) calls this file for paths that end in `.gguf`.
 
 use serde_json::Value;
 
@@ -10,9 +11,11 @@ use super::{
     Positions, RotaryConfig, RotaryScaling,
 };
 
-/// Reads the shape. `context` is the most tokens that the caller wants to read; without it, what the model was made for.
+/// Reads the shape. `context` is the most tokens that the caller wants to read; without it, the length of text that the
+/// model was trained for applies.
 ///
-/// Wavelengths that the file has as a tensor are not in the result; see `Decoder::load`.
+/// A file may store divisors of the rotary frequencies as a tensor; these are not in the result, but are read with the
+/// weights (`decoder/rotary.rs`).
 pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
     let fields = Fields { file: file.path(), map: &file.metadata };
     let kind = fields.text("general.architecture")?.unwrap_or_default();
@@ -35,7 +38,7 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     let head_width = optional("attention.key_length", MAX_WIDTH)?.unwrap_or(width / heads);
     if head_width < 2 || !heads.is_multiple_of(key_heads) {
         return Err(fields.error(format_args!(
-            "`{kind}.attention.head_count` ({heads}) must be a multiple of `head_count_kv` ({key_heads}), and a part of the width {width}"
+            "`{kind}.attention.head_count` ({heads}) must be a multiple of `head_count_kv` ({key_heads}), and leave each head at least 2 of the {width} dimensions"
         )));
     }
     let rotated = optional("rope.dimension_count", MAX_WIDTH)?.unwrap_or(head_width);
@@ -94,7 +97,7 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     })
 }
 
-/// The factor of rotated vectors that the metadata names.
+/// The factor of rotated vectors (`RotaryScaling::Factors`) that the metadata names; 1 if it names none.
 pub(crate) fn magnitude(file: &GgufFile) -> f64 {
     let value = file.metadata.get("phi3.rope.scaling.attn_factor").and_then(Value::as_f64);
     value.filter(|magnitude| magnitude.is_finite() && *magnitude > 0.0).unwrap_or(1.0)

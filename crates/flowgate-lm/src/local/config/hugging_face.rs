@@ -1,4 +1,5 @@
 //! Reads the shape of a decoder from the `config.json` of a model in Hugging Face's form.
+//! [`LocalModel`](super::super::LocalModel) calls this file for folders.
 
 use std::path::Path;
 
@@ -11,7 +12,8 @@ use super::{
     Positions, RotaryConfig,
 };
 
-/// Reads the shape. `context` is the most tokens that the caller wants to read; without it, what the model was made for.
+/// Reads the shape. `context` is the most tokens that the caller wants to read; without it, the length of text that the
+/// model was trained for applies.
 pub(crate) fn read(
     file: &Path,
     map: &Map<String, Value>,
@@ -41,6 +43,7 @@ pub(crate) fn read(
     } else {
         read_rotary(fields, architecture, context)?
     };
+    // Heads share keys and values in groups of equal size.
     if !config.heads.is_multiple_of(config.key_heads) {
         return Err(fields.error(format_args!(
             "`num_attention_heads` ({}) must be a multiple of `num_key_value_heads` ({})",
@@ -50,6 +53,7 @@ pub(crate) fn read(
     Ok(config)
 }
 
+/// Reads the shape of a model with rotary positions: of all families but OPT.
 fn read_rotary(
     fields: Fields<'_>,
     architecture: Architecture,
@@ -66,10 +70,13 @@ fn read_rotary(
             )));
         }
     };
+    // A model that was stretched to longer texts also states the length of its training, which is the default.
     let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
     let original = fields.optional_size("original_max_position_embeddings", MAX_CONTEXT)?;
     let mut context = context.unwrap_or_else(|| original.unwrap_or(longest)).min(longest);
     let positions = Positions::Rotary(RotaryConfig::read(fields, head_width, &mut context)?);
+    // A sliding window limits how many earlier tokens a token attends to. The files of Qwen3 state its size even where
+    // it is not used. Where it is used, only some layers have it, and this decoder has one window for all.
     let slides = architecture != Architecture::Qwen3 || fields.flag("use_sliding_window", false)?;
     let window = fields.optional_size("sliding_window", MAX_CONTEXT)?.filter(|_| slides);
     if window.is_some() && architecture == Architecture::Qwen3 {
@@ -106,6 +113,7 @@ fn read_rotary(
     })
 }
 
+/// Reads the shape of a model of the family OPT, whose positions are not rotary but learned: one vector per position.
 fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
     let width = fields.size("hidden_size", MAX_WIDTH)?;
     let heads = fields.size("num_attention_heads", MAX_WIDTH)?;
@@ -138,6 +146,7 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
         epsilon: 1e-5,
         norm_first,
         final_norm: norm_first && !fields.flag("_remove_final_layer_norm", false)?,
+        // The table of OPT begins with two rows that belong to no position.
         positions: Positions::Learned { offset: 2, rows: longest + 2 },
         activation,
         is_gated: false,
@@ -152,6 +161,8 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
     })
 }
 
+/// Returns the activation (the nonlinear function of the feed-forward part) with this name in a `config.json`. Fails for
+/// an unknown one.
 fn activation(fields: Fields<'_>, name: &str) -> Result<Activation, LoadError> {
     match name {
         "silu" | "swish" => Ok(Activation::Silu),

@@ -1,4 +1,6 @@
-//! Defines rotary positions and the ways to stretch them over longer texts.
+//! Defines rotary positions and the ways to stretch them over longer texts, and reads both from a `config.json`. A model
+//! with rotary positions turns the vectors of each token by angles that grow with its position, so that attention depends
+//! on the distance of two tokens. `hugging_face.rs` reads through this file, and `decoder/rotary.rs` turns the vectors.
 
 use std::f64::consts::PI;
 
@@ -39,7 +41,8 @@ pub(crate) enum RotaryScaling {
 }
 
 impl RotaryConfig {
-    /// Returns the angles by which the pairs turn from one token to the next: `width / 2` of them.
+    /// Returns the angles, in radians, by which the pairs of entries turn from one token to the next: `width / 2` of
+    /// them. Scaling makes the angles smaller, so that longer texts stay in the range of angles of the training.
     #[expect(clippy::cast_precision_loss, reason = "widths are small")]
     pub(crate) fn frequencies(&self) -> Vec<f64> {
         let frequency = |pair: usize| self.base.powf(-((2 * pair) as f64) / self.width as f64);
@@ -49,9 +52,11 @@ impl RotaryConfig {
             RotaryScaling::Linear(factor) => plain.map(|frequency| frequency / factor).collect(),
             RotaryScaling::Llama3 { factor, low, high, original } => plain
                 .map(|frequency| {
+                    // Pairs that turn often within the original length of text stay unchanged, slow ones are divided
+                    // by `factor`, and those between are mixed by this share.
                     let turns = original * frequency / (2.0 * PI);
-                    let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                    frequency * (kept + (1.0 - kept) / factor)
+                    let unchanged = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                    frequency * (unchanged + (1.0 - unchanged) / factor)
                 })
                 .collect(),
             RotaryScaling::Factors { divisors, .. } => {
@@ -68,18 +73,19 @@ impl RotaryConfig {
         }
     }
 
-    /// Reads the rotation of a head of `head_width` entries. `context` is how many tokens the caller wants to read, and is
-    /// lowered to what the model can read without other factors.
+    /// Reads the rotation of the vectors of a head, which have `head_width` entries. `context` is how many tokens the
+    /// caller wants to read; it is lowered if the model cannot read so many with the factors that are chosen for it.
     pub(super) fn read(
         fields: Fields<'_>,
         head_width: usize,
         context: &mut usize,
     ) -> Result<Self, LoadError> {
-        // Newer versions of transformers write both in one object.
+        // Newer versions of transformers write the base and the scaling in one object.
         let parameters = fields.object("rope_parameters")?;
         let scaling = fields.object("rope_scaling")?.or(parameters);
         let base =
             parameters.unwrap_or(fields).number("rope_theta", fields.number("rope_theta", 10_000.0)?)?;
+        // The share of the entries of a vector that are turned; the others stay.
         let share = parameters
             .unwrap_or(fields)
             .number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0)?)?;
@@ -87,12 +93,12 @@ impl RotaryConfig {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "positive, and at most a width"
+            reason = "the product is positive, the cast saturates, and a share above 1 is rejected below"
         )]
         let width = (head_width as f64 * share) as usize;
         if share > 1.0 || width < 2 || !width.is_multiple_of(2) {
             return Err(fields.error(format_args!(
-                "rotary positions need an even number of entries, and the heads would have {width} of {head_width}"
+                "rotary positions must cover an even number of the {head_width} dimensions of a head, at least 2 and at most all, not {width}: check the share of rotary dimensions"
             )));
         }
         let scaling = match scaling {
@@ -104,6 +110,8 @@ impl RotaryConfig {
 }
 
 impl RotaryScaling {
+    /// Reads the object `scaling` of the configuration `fields`, for a rotation of `width` entries. Lowers `context` to
+    /// the model's limit where the factors depend on the length of the text.
     fn read(
         scaling: Fields<'_>,
         fields: Fields<'_>,
@@ -132,12 +140,14 @@ impl RotaryScaling {
                     None => fields.size(key, MAX_CONTEXT)?,
                 };
                 let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
-                // The factors of a text depend on its length; ours are fixed, so that texts share what is cached.
+                // Such a model has other factors for long texts than for short ones. Here they are chosen once, by the
+                // context and not by the length of each text, so that texts can share caches.
                 let is_long = *context > original;
                 *context = (*context).min(longest);
                 let list = if is_long { "long_factor" } else { "short_factor" };
                 #[expect(clippy::cast_precision_loss, reason = "contexts are small")]
                 let (longest, original) = (longest as f64, original as f64);
+                // The formula by which transformers computes a missing factor of the rotated vectors.
                 let magnitude = match scaling.get("attention_factor") {
                     Some(_) => scaling.number("attention_factor", 1.0)?,
                     None if longest <= original => 1.0,

@@ -1,4 +1,6 @@
-//! Self-attention: each token reads the values of the tokens before it.
+//! Evaluates the self-attention of a layer, in which each token reads the values of the tokens before it. With a
+//! convolution, as Flowgate's own models have it, nearby inputs are mixed first. [`super::DecoderLayer`] calls this
+//! file.
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::ops;
@@ -19,23 +21,29 @@ pub(super) struct SelfAttention {
     output: Linear,
     query_norm: Option<Norm>,
     key_norm: Option<Norm>,
-    /// Weights of the `n` tokens before, of shape (n, width).
+    /// The weights of the inputs of the `n` tokens before, of shape (n, width), if the model has a convolution.
     convolution: Option<Tensor>,
     heads: usize,
     key_heads: usize,
     head_width: usize,
 }
 
-/// One evaluation of a layer: what it shares with the other layers, and what precedes.
+/// The context of one evaluation of a layer.
 pub(super) struct LayerRun<'a, 'p> {
+    /// The angles of the tokens' positions, which all layers share.
     pub(super) angles: Option<&'a Angles>,
+    /// The mask of attention, which all layers share.
     pub(super) mask: Option<&'a Tensor>,
+    /// The cache of this layer for the tokens before.
     pub(super) before: Option<LayerCache>,
     pub(super) probe: &'a mut Probe<'p>,
+    /// The index of the layer.
     pub(super) layer: usize,
 }
 
 impl SelfAttention {
+    /// Reads the weights of the attention of one layer. Models with fused weights store the matrices of queries, keys
+    /// and values as one, without biases. Fails if a tensor is missing or has another shape.
     pub(super) fn load(
         weights: &Weights,
         config: &DecoderConfig,
@@ -84,7 +92,8 @@ impl SelfAttention {
         })
     }
 
-    /// Evaluates tokens of shape (batch, time, width). Returns what attention adds, and the cache with these tokens.
+    /// Evaluates the hidden states of tokens, of shape (batch, time, width). Returns the output of attention, which the
+    /// layer adds to its input, and the cache of this layer with these tokens. Takes the earlier cache out of `run`.
     pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
         let kernels = run.probe.kernels;
         let before = run.before.take();
@@ -94,6 +103,7 @@ impl SelfAttention {
         let [queries, keys, values] = projected.as_slice() else {
             return Err(candle_core::Error::Msg("attention has three projections".to_owned()));
         };
+        // From (batch, time, heads * head width) to (batch, heads, time, head width).
         let divide = |tensor: &Tensor, heads: usize| {
             tensor.reshape((batch, time, heads, self.head_width))?.transpose(1, 2)
         };
@@ -126,12 +136,15 @@ impl SelfAttention {
         Ok((self.output.forward(&attended)?, LayerCache { keys, values, inputs }))
     }
 
-    /// Returns the attention, of shape (batch, heads, time, total time).
+    /// Returns the attention, of shape (batch, heads, time, total time): the share with which each new token reads each
+    /// token so far, as the softmax of the scaled and masked scores. A caller that needs gradients adds a tensor of zeros
+    /// to it by the probe: the gradient of the zeros is that of the attention.
     fn weights(&self, queries: &Tensor, keys: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<Tensor> {
         let (batch, _, time, _) = queries.dims4()?;
         let total = keys.dim(2)?;
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
         let scale = 1.0 / (self.head_width as f64).sqrt();
+        // Heads that share keys are rows of one product.
         let grouped = queries.contiguous()?.reshape((batch, self.key_heads, (), self.head_width))?;
         let scores = (grouped.matmul(&keys.transpose(2, 3)?)? * scale)?;
         let mut scores = scores.reshape((batch, self.heads, time, total))?;
@@ -149,7 +162,8 @@ impl SelfAttention {
         Ok(attention)
     }
 
-    /// Adds to each input a weighted sum of those of the tokens before it. Returns the inputs for the cache too.
+    /// Adds to each input a weighted sum of the inputs of the few tokens before it. Returns the sums, and all inputs so
+    /// far for the cache, since later tokens need them. Without a convolution, returns the inputs unchanged, and `None`.
     fn convolve(&self, x: &Tensor, before: Option<&LayerCache>) -> Result<(Tensor, Option<Tensor>)> {
         let Some(weights) = &self.convolution else { return Ok((x.clone(), None)) };
         let taps = weights.dim(0)?;
@@ -158,6 +172,7 @@ impl SelfAttention {
             Some(earlier) => Tensor::cat(&[earlier, x], 1)?,
             None => x.clone(),
         };
+        // Zeros take the place of the tokens before the first one.
         let padding = Tensor::zeros((batch, taps, width), x.dtype(), x.device())?;
         let padded = Tensor::cat(&[&padding, &inputs], 1)?;
         let first = padded.dim(1)? - time;

@@ -1,9 +1,10 @@
-//! Holds what later tokens need of earlier ones: keys and values of each layer.
+//! Defines the cache of a decoder: the keys and values of earlier tokens in each layer, which later tokens read. With
+//! it, a text is evaluated once, and continued many times.
 
 use candle_core::{Result, Tensor};
 
-/// Keys and values of the first tokens of a text, for each layer. A value: extending it makes a new one, and tensors are
-/// shared.
+/// Keys and values of the first tokens of a text, for each layer. The cache is a value: extending it returns a new one,
+/// which shares tensors with the old one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyValueCache {
     layers: Vec<LayerCache>,
@@ -15,7 +16,7 @@ pub(crate) struct KeyValueCache {
 pub(super) struct LayerCache {
     pub(super) keys: Tensor,
     pub(super) values: Tensor,
-    /// What the convolution reads of earlier tokens, of shape (batch, time, width).
+    /// The inputs of the layer for earlier tokens, which the convolution reads, of shape (batch, time, width).
     pub(super) inputs: Option<Tensor>,
 }
 
@@ -29,7 +30,7 @@ impl KeyValueCache {
         self.length
     }
 
-    /// Returns the cache of the first `length` tokens. They do not depend on later ones.
+    /// Returns the cache of the first `length` tokens, whose keys and values do not depend on later tokens.
     pub(crate) fn truncated(&self, length: usize) -> Result<Self> {
         if length >= self.length {
             return Ok(self.clone());
@@ -47,7 +48,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
     }
 
-    /// Returns the cache of some rows of the batch.
+    /// Returns the cache of the rows of the batch with the indices `rows`: a batch continues without the rows that are
+    /// finished.
     pub(crate) fn rows(&self, rows: &Tensor) -> Result<Self> {
         let layer = |layer: &LayerCache| {
             Ok(LayerCache {
@@ -59,7 +61,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length: self.length })
     }
 
-    /// Returns the cache of a layer for `batch` rows: of one row, each row has a copy. `None` without earlier tokens.
+    /// Returns the cache of a layer for `batch` rows; a cache of a single row (a prefix that all rows continue) is
+    /// repeated for each, without a copy. `None` if there are no earlier tokens.
     pub(super) fn layer(&self, index: usize, batch: usize) -> Result<Option<LayerCache>> {
         let Some(layer) = self.layers.get(index) else { return Ok(None) };
         if layer.keys.dim(0)? == batch {

@@ -1,4 +1,5 @@
-//! The part of a layer that maps each token by itself.
+//! Evaluates the feed-forward part of a layer, which maps the vector of each token by itself. [`super::DecoderLayer`]
+//! calls this file after attention.
 
 use candle_core::{Result, Tensor};
 use candle_nn::ops;
@@ -8,7 +9,8 @@ use super::super::load_error::LoadError;
 use super::super::weights::{LayerRole, TensorRole, Weights};
 use super::linear::{Linear, Projections};
 
-/// Two projections with a function between them, and a gate if there are two inputs.
+/// Two projections with an activation between them. With two input projections, the activated one is a gate: it is
+/// multiplied with the other.
 #[derive(Debug)]
 pub(super) struct FeedForward {
     inputs: Projections,
@@ -17,6 +19,9 @@ pub(super) struct FeedForward {
 }
 
 impl FeedForward {
+    /// Reads the weights of the feed-forward part of one layer: a matrix `up` into a wider space, in gated models a
+    /// second one, `gate`, whose output is multiplied with it, and `down` back to the width of the layer. Models with
+    /// fused weights store the first two as one matrix.
     pub(super) fn load(
         weights: &Weights,
         config: &DecoderConfig,
@@ -41,6 +46,7 @@ impl FeedForward {
         Ok(Self { inputs, down, activation: config.activation })
     }
 
+    /// Maps the last dimension of `x`, the vectors of the tokens, each by itself. The result has the same shape.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let inputs = self.inputs.forward(x)?;
         let activate = |tensor: &Tensor| match self.activation {
@@ -52,7 +58,11 @@ impl FeedForward {
         let inner = match inputs.as_slice() {
             [gate, up] => (activate(gate)? * up)?,
             [up] => activate(up)?,
-            _ => return Err(candle_core::Error::Msg("a feed-forward part has one or two inputs".to_owned())),
+            _ => {
+                return Err(candle_core::Error::Msg(
+                    "a feed-forward layer must have one or two input weights".to_owned(),
+                ));
+            }
         };
         self.down.forward(&inner)
     }

@@ -1,4 +1,6 @@
-//! Matrices with an optional bias, and matrices that several parts share.
+//! Multiplies vectors with the matrices of the model: one matrix with an optional bias, or several projections of one
+//! input, which some models store as one matrix. Attention, the feed-forward part and the output of the decoder use
+//! this file.
 
 use candle_core::{Module, Result, Tensor};
 
@@ -13,6 +15,8 @@ pub(super) struct Linear {
 }
 
 impl Linear {
+    /// Reads a matrix of `rows` by `columns`, and its bias if `bias` names one. Fails if a tensor is missing or has
+    /// another shape.
     pub(super) fn load(
         weights: &Weights,
         role: TensorRole,
@@ -24,7 +28,7 @@ impl Linear {
         Ok(Self { matrix, bias: bias.map(|role| weights.tensor(role, &[rows])).transpose()? })
     }
 
-    /// Maps the last dimension.
+    /// Multiplies the matrix with each vector in the last dimension of `x`, and adds the bias.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let mapped = match &self.matrix {
             Matrix::Dense(matrix) => {
@@ -43,14 +47,18 @@ impl Linear {
     }
 }
 
-/// Several results of one input: one matrix for each, or one for all, whose rows are divided among them.
+/// Several projections of one input.
 #[derive(Debug)]
 pub(super) enum Projections {
+    /// One matrix for each projection.
     Separate(Vec<Linear>),
+    /// One matrix, whose rows are divided among the projections by these widths.
     Fused(Linear, Vec<usize>),
 }
 
 impl Projections {
+    /// Returns each projection of the vectors in the last dimension of `x`. For projections that are stored as one matrix
+    /// (fused), one product is computed and divided by their widths.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Vec<Tensor>> {
         match self {
             Self::Separate(parts) => parts.iter().map(|part| part.forward(x)).collect(),

@@ -1,4 +1,5 @@
-//! Normalisation of vectors.
+//! Normalises vectors, by their root mean square or by mean and variance, as the configuration states. Layers, heads
+//! and the end of the decoder use this file.
 
 use candle_core::{Result, Tensor};
 use candle_nn::ops;
@@ -18,6 +19,8 @@ pub(super) struct Norm {
 }
 
 impl Norm {
+    /// Reads the weights of a normalisation of vectors of this width. A normalisation by the root mean square has no bias,
+    /// so the role `bias` is then not read.
     pub(super) fn load(
         weights: &Weights,
         config: &DecoderConfig,
@@ -34,6 +37,8 @@ impl Norm {
         Ok(Self { weight: weights.tensor(weight, &[width])?, bias, epsilon })
     }
 
+    /// Normalises the vectors in the last dimension. `kernels` says which implementation runs: fused ones are faster, but
+    /// have no gradient.
     pub(super) fn forward(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
         let x = x.contiguous()?;
         match (kernels, &self.bias) {

@@ -1,4 +1,5 @@
-//! Rotates queries and keys by their position.
+//! Rotates queries and keys by the positions of their tokens, so that attention depends on the distance between two
+//! tokens. `attention.rs` calls this file.
 
 use candle_core::{D, Device, Result, Tensor};
 use candle_nn::rotary_emb;
@@ -8,7 +9,7 @@ use super::super::load_error::LoadError;
 use super::super::weights::{TensorRole, WeightSource, Weights};
 use super::Kernels;
 
-/// The angles by which vectors are rotated.
+/// The frequencies from which the angles of positions are computed.
 #[derive(Debug)]
 pub(super) struct RotaryTable {
     frequencies: Vec<f64>,
@@ -27,7 +28,9 @@ pub(super) struct Angles {
 }
 
 impl RotaryTable {
-    /// Computes the frequencies; a GGUF file may have divisors for them.
+    /// Computes the frequencies: by how much each pair of entries turns from one token to the next. A GGUF file may have
+    /// divisors of the frequencies as tensors, for all texts, or for short and for long contexts; these take precedence
+    /// over the scaling of the configuration. A context is long if it exceeds the length of text of the training.
     pub(super) fn load(
         rotary: &RotaryConfig,
         weights: &Weights,
@@ -59,7 +62,8 @@ impl RotaryTable {
         })
     }
 
-    /// Returns the angles of `time` positions from `start`.
+    /// Returns the sines and cosines of the angles of `time` positions from `start`, multiplied by the magnitude that some
+    /// models give rotated vectors.
     pub(super) fn angles(&self, start: usize, time: usize, device: &Device) -> Result<Angles> {
         #[expect(clippy::cast_precision_loss, reason = "a position is far below 2^52")]
         let angles = (start..start + time)
@@ -80,17 +84,19 @@ impl RotaryTable {
 }
 
 impl Angles {
-    /// Rotates vectors of shape (batch, heads, time, head width).
+    /// Rotates vectors of shape (batch, heads, time, head width): their first `width` entries; the others stay.
     pub(super) fn rotate(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
         let head_width = x.dim(D::Minus1)?;
         if self.width == head_width {
             return self.rotate_all(&x.contiguous()?, kernels);
         }
         let rotated = self.rotate_all(&x.narrow(D::Minus1, 0, self.width)?.contiguous()?, kernels)?;
-        let kept = x.narrow(D::Minus1, self.width, head_width - self.width)?;
-        Tensor::cat(&[&rotated, &kept], D::Minus1)
+        let unrotated = x.narrow(D::Minus1, self.width, head_width - self.width)?;
+        Tensor::cat(&[&rotated, &unrotated], D::Minus1)
     }
 
+    /// Rotates vectors in all their entries. Files of models differ in which two entries form a pair: adjacent ones
+    /// (interleaved), or ones that are half a width apart.
     fn rotate_all(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
         let rotate = match (kernels, self.is_interleaved) {
             (Kernels::Fused, false) => rotary_emb::rope,

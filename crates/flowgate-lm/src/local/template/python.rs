@@ -1,4 +1,5 @@
-//! What chat templates use of Python and of Hugging Face's renderer, beside Jinja itself.
+//! Implements the parts of Python and of Hugging Face's renderer that chat templates use in addition to Jinja:
+//! functions, filters, methods, and Python's spelling of values. `template.rs` adds them to its environment.
 
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind};
@@ -6,8 +7,8 @@ use minijinja_contrib::pycompat;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
-/// Adds functions, filters and methods. `strftime_now` is not defined, so that a prompt does not depend on the day:
-/// templates that use it have a date for this case.
+/// Adds functions, filters and methods to the environment of a template. The function `strftime_now` (the current date)
+/// is not defined, so that a prompt does not depend on the day: templates that use it have a fixed date for this case.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -24,16 +25,18 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
     });
 }
 
-/// `json.dumps` of Python without `ensure_ascii`: spaces after separators, unless lines are indented.
+/// Serializes a value as Python's `json.dumps` without `ensure_ascii` does: with spaces after separators, or with
+/// `indent` on several lines.
 #[expect(clippy::needless_pass_by_value, reason = "the engine passes options by value")]
 fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // These change nothing here.
+    // Templates pass these options as well; they are accepted and have no effect.
     let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
     options.assert_all_used()?;
     let mut out = Vec::new();
     let written = match indent {
         Some(width) => {
+            // Bounded, since the template comes from a file.
             let indent = " ".repeat(width.min(16));
             let formatter = PrettyFormatter::with_indent(indent.as_bytes());
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter))
@@ -72,31 +75,32 @@ impl Formatter for Spaced {
     }
 }
 
-/// Removes the blocks of one name, such as `{% generation %}`, with the white space that their dashes remove.
+/// Removes the tags of one name, such as `{% generation %}`, from a template. A dash in a tag, as in `{%- generation %}`,
+/// removes the white space on its side, as in Jinja. The text between two tags stays.
 pub(super) fn without_tag(source: &str, name: &str) -> String {
-    let mut kept = String::with_capacity(source.len());
+    let mut output = String::with_capacity(source.len());
     let mut rest = source;
     while let Some((before, after)) = rest.split_once("{%") {
-        kept.push_str(before);
+        output.push_str(before);
         let Some((inside, next)) = after.split_once("%}") else {
-            kept.push_str("{%");
-            kept.push_str(after);
-            return kept;
+            output.push_str("{%");
+            output.push_str(after);
+            return output;
         };
         if inside.trim_matches(['-', '+']).trim() == name {
             if inside.starts_with('-') {
-                kept.truncate(kept.trim_end().len());
+                output.truncate(output.trim_end().len());
             }
             rest = if inside.ends_with('-') { next.trim_start() } else { next };
         } else {
-            kept.push_str("{%");
-            kept.push_str(inside);
-            kept.push_str("%}");
+            output.push_str("{%");
+            output.push_str(inside);
+            output.push_str("%}");
             rest = next;
         }
     }
-    kept.push_str(rest);
-    kept
+    output.push_str(rest);
+    output
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Chats: generation is reproducible, its prompt is reused exactly, and what was generated is passed on as it is made.
+//! Tests of chats: generation is reproducible, a prompt is reused exactly, and text is passed on while it is generated.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -96,12 +96,18 @@ fn limits_and_refusals() {
     assert_eq!(error(&long), "the text has 619 tokens, and the model reads at most 512; shorten it");
     let mut forced = request("hello", limited(3));
     forced.choice = ToolChoice::Any;
-    assert_eq!(error(&forced), "the model does not provide a required tool call; let the model decide");
+    assert_eq!(
+        error(&forced),
+        "the model does not provide a required tool call; let the model decide whether it calls a tool"
+    );
     let folder = tiny::folder(&tiny::configuration("llama"));
     std::fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
     let plain = LocalModel::load(folder.path(), &Default::default()).unwrap();
     let error = complete(&plain, &request("hello", limited(3))).unwrap_err().to_string();
-    assert_eq!(error, "the model does not provide chats, since its folder has no chat template");
+    assert_eq!(
+        error,
+        "the model does not provide answers to chats, since the folder of the model has no chat template"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! GGUF files: the same model as in safetensors, whole and quantised.
+//! Tests that a GGUF file gives the same model as safetensors, in single precision and quantised.
 
 use std::io::Write as _;
 

@@ -1,4 +1,5 @@
-//! Compares gradients of attention with differences: what the loss becomes when an entry of attention is changed.
+//! Compares gradients of attention with finite differences: the change of the loss when one entry of attention is
+//! changed.
 
 use candle_core::{DType, Device, Tensor};
 

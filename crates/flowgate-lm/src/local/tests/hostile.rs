@@ -1,4 +1,5 @@
-//! Files that are cut off, malformed or do not fit: each is an error that names the file and the place.
+//! Tests of files that are cut off, malformed or contradict each other: each is an error that names the file and the
+//! place.
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Tensor};
@@ -51,7 +52,7 @@ fn configurations_that_do_not_fit() {
     );
     check(
         json!({"head_dim": 7}),
-        "rotary positions need an even number of entries, and the heads would have 7 of 7",
+        "rotary positions must cover an even number of the 7 dimensions of a head, at least 2 and at most all, not 7: check the share of rotary dimensions",
     );
     check(json!({"rope_theta": "1"}), "`rope_theta` must be a positive number");
     check(
@@ -93,7 +94,7 @@ fn sizes_of_the_configuration_are_those_of_the_tensors() {
     );
     check(
         json!({"vocab_size": 256}),
-        "`M`: its tokenizer has 268 tokens, and its embedding 256; use the tokenizer of these weights",
+        "`M`: the tokenizer has 268 tokens, more than the embedding has rows (256); use the tokenizer of these weights",
     );
 }
 
@@ -113,18 +114,18 @@ fn weights_that_are_damaged() {
             &format!("`M/model.safetensors`: {expected}"),
         );
     };
-    let cut = "it is cut off: it is shorter than its header says; download it again";
+    let cut = "the file is shorter than its header says, so it is incomplete; download it again";
     weights(Vec::new(), cut);
     weights(vec![1, 0, 0], cut);
     weights(1000_u64.to_le_bytes().to_vec(), cut);
     weights(u64::MAX.to_le_bytes().to_vec(), cut);
     weights(
         (1_u64 << 40).to_le_bytes().to_vec(),
-        "its header has 1099511627776 bytes, and at most 67108864 are read",
+        "the header has 1099511627776 bytes, more than the limit of 67108864",
     );
     weights(
         safetensors("{", 0),
-        "its header is not the expected JSON: EOF while parsing an object at line 1 column 1",
+        "the header is not the expected JSON: EOF while parsing an object at line 1 column 1",
     );
     let one = |entry: &str| safetensors(&format!(r#"{{"t": {entry}}}"#), 8);
     weights(
@@ -133,7 +134,7 @@ fn weights_that_are_damaged() {
     );
     weights(
         one(r#"{"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}"#),
-        "tensor `t` reaches beyond the end of the file; the file is cut off: download it again",
+        "tensor `t` reaches beyond the end of the file, which is incomplete; download it again",
     );
     weights(
         one(r#"{"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}"#),
@@ -158,22 +159,22 @@ fn files_that_are_missing_or_malformed() {
     let remove = |name: &'static str| {
         move |folder: &TempFolder| std::fs::remove_file(folder.path().join(name)).unwrap()
     };
-    let missing = "it cannot be read: No such file or directory (os error 2)";
+    let missing = "the file cannot be read: No such file or directory (os error 2)";
     check(&remove("config.json"), &format!("`M/config.json`: {missing}"));
     check(&remove("tokenizer.json"), &format!("`M/tokenizer.json`: {missing}"));
     check(
         &remove("model.safetensors"),
-        "`M`: it has neither `model.safetensors` nor `model.safetensors.index.json`; convert other weights to safetensors with \
+        "`M`: the folder has neither `model.safetensors` nor `model.safetensors.index.json`; convert other weights to safetensors with \
         `save_pretrained` of transformers, or name a GGUF file",
     );
     let write = |name: &'static str, text: &'static str| move |folder: &TempFolder| folder.write(name, text);
     check(
         &write("config.json", "[]"),
-        "`M/config.json`: it is not the expected JSON: invalid type: sequence, expected a map at line 1 column 0",
+        "`M/config.json`: the file is not the expected JSON: invalid type: sequence, expected a map at line 1 column 0",
     );
     check(
         &write("tokenizer.json", "{}}"),
-        "`M/tokenizer.json`: it is not JSON: trailing characters at line 1 column 3",
+        "`M/tokenizer.json`: the file is not valid JSON: trailing characters at line 1 column 3",
     );
     check(
         &write("tokenizer.json", "{}"),
@@ -181,7 +182,7 @@ fn files_that_are_missing_or_malformed() {
     );
     check(
         &write("chat_template.jinja", "{% for %}"),
-        "`M/chat_template.jinja`: its chat template is malformed: syntax error: unexpected end of block, expected in (in <string>:1)",
+        "`M/chat_template.jinja`: the chat template is malformed: syntax error: unexpected end of block, expected in (in <string>:1)",
     );
     check(
         &write("model.safetensors.index.json", r#"{"weight_map": {"a": "../secret"}}"#),
@@ -196,7 +197,7 @@ fn files_that_are_missing_or_malformed() {
             std::fs::remove_file(folder.path().join("tokenizer.json")).unwrap();
             std::fs::create_dir(folder.path().join("tokenizer.json")).unwrap();
         },
-        "`M/tokenizer.json`: it is not a regular file",
+        "`M/tokenizer.json`: the path does not name a regular file",
     );
 }
 
@@ -236,25 +237,25 @@ fn gguf_files_that_are_damaged() {
         );
     };
     let good = gguf::file(&tiny::configuration("llama"), GgmlDType::F32);
-    let cut = "it is cut off within its header; download it again";
+    let cut = "the file ends within its header, so it is incomplete; download it again";
     check(b"", cut);
-    check(b"GGML____________", "it is not a GGUF file");
-    check(b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0", "it has the version 9 of GGUF; supported are 2 and 3");
+    check(b"GGML____________", "the file is not a GGUF file");
+    check(b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0", "the file has version 9 of GGUF; supported are 2 and 3");
     check(&good[..100], cut);
     let with = |at: usize, value: u64| {
         let mut bytes = good.clone();
         bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
         bytes
     };
-    check(&with(8, u64::MAX), "it has 18446744073709551615 tensors, and at most 65536 are read");
+    check(&with(8, u64::MAX), "the number of tensors, 18446744073709551615, exceeds the limit of 65536");
     // More metadata than there are: what follows is read as such.
     check(
         &with(24, 1 << 60),
-        "a text of its header has 1152921504606846976 bytes, and at most 1048576 are read",
+        "a text of the header has 1152921504606846976 bytes, more than the limit of 1048576",
     );
     let error = gguf::load(&good[..good.len() - 5]).unwrap_err();
     assert!(
-        error.ends_with("reaches beyond the end of the file; the file is cut off: download it again"),
+        error.ends_with("reaches beyond the end of the file, which is incomplete; download it again"),
         "{error}"
     );
 }
@@ -270,10 +271,14 @@ fn weights_that_are_no_numbers() {
     let model = load(&folder).unwrap();
     let scored = crate::block_on(crate::ScoringModel::score(&model, "a", "b"));
     let shown = scored.unwrap_err().to_string();
-    assert_eq!(shown, "the local model failed: its weights give no probabilities; they are damaged");
+    assert_eq!(
+        shown,
+        "the local model failed: the weights of the model give no probabilities; they are damaged"
+    );
     let request = crate::AttentionRequest { prompt: "a", continuation: "b", ..Default::default() };
     let shown = crate::AttentionModel::attention(&model, &request).unwrap_err();
-    let expected = "the local model failed: its attention is not a number; its weights are damaged";
+    let expected =
+        "the local model failed: the attention of the model is not a number; the weights are damaged";
     assert_eq!(shown.to_string(), expected);
 }
 

@@ -1,4 +1,4 @@
-//! Compares the decoder with a slow one of loops over numbers, written from the papers.
+//! Compares the decoder with a slow reference implementation, loops over numbers that were written from the papers.
 
 use std::collections::HashMap;
 

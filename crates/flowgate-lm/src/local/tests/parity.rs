@@ -1,6 +1,7 @@
 //! Compares logits, hidden states, attention and gradients with those that transformers computed.
 //!
-//! `compat/lm/run golden` writes the files. They have no weights: the formula of `tiny.rs` gives them.
+//! `compat/lm/run golden` writes the files of expected values. They contain no weights: both sides compute these with
+//! the formula of `tiny.rs`.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Scores: batches, prefixes, bounds and boundaries of tokens.
+//! Tests of scores: batches, prefixes, bounds, and tokens that span the end of the prompt.
 
 use proptest::prelude::*;
 
@@ -130,7 +130,10 @@ fn hidden_states_have_a_layer() {
     let last = model.hidden_states("ab", 2).unwrap();
     assert_ne!(last.vectors, model.hidden_states("ab", 1).unwrap().vectors);
     let error = model.hidden_states("ab", 3).unwrap_err().to_string();
-    assert_eq!(error, "the model does not provide hidden states of a layer that it does not have");
+    assert_eq!(
+        error,
+        "the model does not provide hidden states of this layer, whose number is greater than that of the last layer"
+    );
 }
 
 proptest! {

@@ -1,4 +1,5 @@
-//! Makes tiny models: weights from a formula that `compat/lm/tiny.py` has too, and folders with all files of a model.
+//! Makes tiny models for tests: weights from a formula that `compat/lm/tiny.py` uses too, and folders with all files of
+//! a model.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

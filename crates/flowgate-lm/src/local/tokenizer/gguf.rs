@@ -1,7 +1,7 @@
-//! Describes the tokenizer of a GGUF file in the form of `tokenizer.json`.
+//! Converts the tokenizer of a GGUF file to the form of `tokenizer.json`, which the tokenizer library loads.
 //!
-//! The metadata have the tokens, and either the merges of byte-level BPE, or scores from which merges follow
-//! (SentencePiece).
+//! The metadata of the file contain the tokens, and either the merges of byte-level BPE (the pairs of tokens that are joined
+//! to a longer one, in order), or scores from which the merges are computed (SentencePiece).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -30,7 +30,8 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["default", "gpt-2"], r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
 ];
 
-/// Returns the description.
+/// Returns the content of the `tokenizer.json` that corresponds to the metadata. Fails if the metadata are malformed or
+/// of an unsupported kind.
 pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Result<Value, LoadError> {
     let file = GgufTokenizer { path, metadata };
     let tokens = file.texts("tokens")?;
@@ -54,6 +55,7 @@ pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Resu
     Ok(Value::Object(json))
 }
 
+/// The metadata of a tokenizer.
 struct GgufTokenizer<'a> {
     path: &'a Path,
     metadata: &'a Map<String, Value>,
@@ -72,6 +74,7 @@ impl<'a> GgufTokenizer<'a> {
         self.get(key).and_then(Value::as_bool)
     }
 
+    /// Returns the list of texts in the field `tokenizer.ggml.{key}` of the metadata. Fails if it is missing.
     fn texts(&self, key: &str) -> Result<Vec<&'a str>, LoadError> {
         let list = self.get(key).and_then(Value::as_array);
         let texts = list.and_then(|list| list.iter().map(Value::as_str).collect());
@@ -82,7 +85,10 @@ impl<'a> GgufTokenizer<'a> {
         })
     }
 
+    /// Returns the description of a byte-level BPE tokenizer (the kind of Llama 3 and Qwen) in the form of
+    /// `tokenizer.json`. The caller adds the added tokens and the first token.
     fn byte_level(&self, vocabulary: &Map<String, Value>) -> Result<Map<String, Value>, LoadError> {
+        // The name of the pattern that divides texts into words, before these are divided into tokens.
         let division = self.get("pre").and_then(Value::as_str).unwrap_or("default");
         let Some((_, pattern)) = WORDS.iter().find(|(names, _)| names.contains(&division)) else {
             return Err(self.error(format!(
@@ -107,6 +113,10 @@ impl<'a> GgufTokenizer<'a> {
         })))
     }
 
+    /// Returns the description of a SentencePiece tokenizer (the kind of Llama 2) in the form of `tokenizer.json`, as BPE
+    /// with merges that are computed from the scores. The caller adds the added tokens and the first token.
+    ///
+    /// Such a vocabulary writes a space as `▁`, and by default a text is read with a space before it.
     fn sentence_piece(
         &self,
         tokens: &[&str],
@@ -124,9 +134,9 @@ impl<'a> GgufTokenizer<'a> {
         };
         let unknown =
             self.get("unknown_token_id").and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
-        let prefixes = self.flag("add_space_prefix").unwrap_or(true);
+        let adds_space = self.flag("add_space_prefix").unwrap_or(true);
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
-        let normalizers = if prefixes {
+        let normalizers = if adds_space {
             vec![json!({"type": "Prepend", "prepend": "▁"}), replace]
         } else {
             vec![replace]
@@ -136,7 +146,7 @@ impl<'a> GgufTokenizer<'a> {
             json!({"type": "ByteFallback"}),
             json!({"type": "Fuse"}),
         ];
-        if prefixes {
+        if adds_space {
             decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
         }
         Ok(object(json!({
@@ -155,7 +165,8 @@ impl<'a> GgufTokenizer<'a> {
         })))
     }
 
-    /// Control tokens, and those that the author of the model added.
+    /// Returns the list of tokens that are matched in a text before it is divided further: control tokens (`special`), and
+    /// tokens that the author of the model added.
     fn added_tokens(&self, tokens: &[&str]) -> Value {
         let kinds = self.get("token_type").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let added = tokens.iter().zip(kinds).enumerate().filter_map(|(id, (content, kind))| {
@@ -172,7 +183,7 @@ impl<'a> GgufTokenizer<'a> {
         Value::Array(added.collect())
     }
 
-    /// The token that begins each text, if there is one.
+    /// Returns the post-processor that adds the token which begins each text; null if there is none.
     fn first_token(&self, tokens: &[&str]) -> Value {
         let is_sentence_piece = self.get("model").and_then(Value::as_str) == Some("llama");
         if !self.flag("add_bos_token").unwrap_or(is_sentence_piece) {
@@ -191,7 +202,7 @@ impl<'a> GgufTokenizer<'a> {
     }
 }
 
-/// The fields of a JSON object.
+/// Returns the fields of a JSON object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
@@ -199,25 +210,26 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The pairs of tokens that make another token, the one with the highest score first.
+/// Returns the merges of BPE: all pairs of tokens that together spell another token, ordered by the score of that
+/// token, the highest first; pairs for the same token are ordered by their ids.
 fn merges(tokens: &[&str], scores: &[f64]) -> Vec<[String; 2]> {
     let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (*token, id)).collect();
-    let mut found: Vec<(f64, usize, usize)> = Vec::new();
+    let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
     for (token, score) in tokens.iter().zip(scores).filter(|(token, _)| token.len() <= LONGEST_PIECE) {
         let splits = token.char_indices().skip(1).filter_map(|(at, _)| {
             let (left, right) = token.split_at_checked(at)?;
             Some((*score, *ids.get(left)?, *ids.get(right)?))
         });
-        let from = found.len();
-        found.extend(splits);
-        if let Some(new) = found.get_mut(from..) {
+        let from = pairs.len();
+        pairs.extend(splits);
+        if let Some(new) = pairs.get_mut(from..) {
             new.sort_unstable_by_key(|(_, left, right)| (*left, *right));
         }
     }
     // Stable: pairs of one token keep their order.
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
     let name = |id: usize| tokens.get(id).copied().unwrap_or_default().to_owned();
-    found.into_iter().map(|(_, left, right)| [name(left), name(right)]).collect()
+    pairs.into_iter().map(|(_, left, right)| [name(left), name(right)]).collect()
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //! | `training.json` | the settings, and the loss of each step |
 //! | `training.safetensors` | the state of the optimiser |
 //!
-//! Each file is replaced as a whole. `training.json` is written last, with digests of the others: a training that was interrupted while it was
-//! saved is found out.
+//! Each file is replaced as a whole. `training.json` is written last, with digests of both files of tensors: a folder
+//! whose saving was interrupted is rejected when it is read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -30,12 +30,14 @@ const STATE: &str = "training.json";
 /// The limit on files of weights. Those of small models have megabytes.
 const FILE_LIMIT: u64 = 4 << 30;
 
-/// How far a training is.
+/// The progress of a training.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Progress {
+    /// The loss of each step so far.
     pub(super) losses: Vec<f32>,
 }
 
+/// The content of `training.json`.
 #[derive(Serialize, Deserialize)]
 struct SavedState {
     settings: TrainingSettings,
@@ -45,7 +47,7 @@ struct SavedState {
     optimizer_sha256: String,
 }
 
-/// What a folder has.
+/// The content of a training's folder.
 pub(super) struct SavedTraining {
     pub(super) settings: TrainingSettings,
     pub(super) config: Map<String, Value>,
@@ -55,6 +57,8 @@ pub(super) struct SavedTraining {
     pub(super) progress: Progress,
 }
 
+/// Writes the folder of a training, and creates it if it does not exist. `training.json` is written last, with digests of
+/// the tensors, so that [`read`] notices an interrupted saving.
 pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     let failed = |error: &dyn std::fmt::Display| {
         LoadError::new(folder, format!("the training cannot be saved: {error}"))
@@ -73,7 +77,7 @@ pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     };
     let variables = trainer.variables.iter();
     let variables = variables.map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
-    // An empty file of tensors is not one.
+    // The format needs at least one tensor, but there are no moments before the first step.
     let mut moments: HashMap<String, Tensor> = trainer.optimizer.moments.clone().into_iter().collect();
     let one = Tensor::ones(1, candle_core::DType::F32, &Device::Cpu).map_err(|error| failed(&error))?;
     moments.insert(String::new(), one);
@@ -92,13 +96,14 @@ pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     replace(STATE, &json(state))
 }
 
+/// Reads the folder of a training. Fails if its files do not belong to the same state.
 pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     let state: SavedState = file::read_json(&folder.join(STATE))?;
     let weights = SafetensorsFolder::of_file(folder.join(WEIGHTS))?;
     let moments = SafetensorsFolder::of_file(folder.join(OPTIMIZER))?;
     for (name, expected) in [(WEIGHTS, &state.weights_sha256), (OPTIMIZER, &state.optimizer_sha256)] {
         if digest(&folder.join(name))? != *expected {
-            let problem = "it is not the one that `training.json` belongs to; the training was interrupted while it was saved: \
+            let problem = "the file does not belong to `training.json`; the training was interrupted while it was saved: \
                 restore a copy of the folder, or begin again";
             return Err(LoadError::new(&folder.join(name), problem));
         }
@@ -110,6 +115,7 @@ pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     };
     let variables = weights.all()?.into_iter().map(variable).collect::<Result<_, LoadError>>()?;
     let mut moments: BTreeMap<String, Tensor> = moments.all()?.into_iter().collect();
+    // The tensor that `write` adds, since the format needs one.
     moments.remove("");
     Ok(SavedTraining {
         settings: state.settings,
@@ -121,6 +127,7 @@ pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
     })
 }
 
+/// Returns the SHA-256 of a file, as hexadecimal digits.
 fn digest(path: &Path) -> Result<String, LoadError> {
     let digest = Sha256::digest(file::read(path, FILE_LIMIT)?);
     let mut text = String::new();

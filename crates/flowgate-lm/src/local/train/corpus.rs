@@ -1,8 +1,9 @@
-//! Generates texts for training: [`Corpus`].
+//! Generates texts for training: [`Corpus`]. The trainer draws the examples of each step from it.
 //!
-//! An example is determined by the seed of the corpus and its number, so that a training can be resumed anywhere, and that its examples can be
-//! split into those for training and those for evaluation. What is to be learned has the weight 1: values that are copied from a region; names and
-//! marks around them have less, and the regions, which cannot be foreseen, almost none.
+//! An example is determined by the seed of the corpus and by its number, so that a training can be resumed at any step,
+//! and examples can be reserved for evaluation. The model is to learn to copy values from a region. In the loss, tokens
+//! of copied values therefore have the weight 1; names and signs around the values have less; and the regions, whose
+//! content is random, have almost none.
 
 use super::super::sampler::SplitMix;
 
@@ -28,8 +29,11 @@ pub enum ExampleKind {
     ToolCall,
 }
 
+/// The weight of the tokens of regions and questions.
 const CONTENT: f32 = 0.01;
+/// The weight of the tokens around values.
 const SCAFFOLD: f32 = 0.25;
+/// The weight of the tokens of values that are copied.
 const VALUE: f32 = 1.0;
 
 const FIELDS: &[&str] = &["phone", "email", "city", "account", "birthday", "employer", "badge", "room"];
@@ -47,7 +51,8 @@ impl Corpus {
         Self { seed }
     }
 
-    /// Returns an example by its number.
+    /// Returns an example by its number: a question about a text, or a tool call, with equal probability. The same seed
+    /// and number always give the same example.
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
@@ -99,6 +104,7 @@ impl Draw {
         (0..count).map(|_| self.pick(SYLLABLES)).collect()
     }
 
+    /// Returns the random name of a person: two capitalised words.
     fn name(&mut self) -> String {
         let word = |draw: &mut Self| {
             let word = draw.word();
@@ -115,6 +121,7 @@ impl Draw {
             .collect()
     }
 
+    /// Returns a random value of a field, in its form.
     fn value(&mut self, field: &str) -> String {
         match field {
             "phone" => format!("+{} {} {}", self.digits(2), self.digits(3), self.digits(4)),
@@ -126,14 +133,15 @@ impl Draw {
         }
     }
 
-    /// Different fields, in any order.
+    /// Returns different fields, in any order.
     fn fields(&mut self, count: usize) -> Vec<&'static str> {
         let mut left = FIELDS.to_vec();
         (0..count.min(left.len())).map(|_| left.swap_remove(self.below(left.len()))).collect()
     }
 }
 
-/// Several documents, each with one fact about one person; the question is about two facts.
+/// Generates several documents, each with one fact about one person, and a question about two of the facts with its
+/// answer. Each part is paired with the weight of its tokens in the loss: the model is to learn to copy the values.
 fn question(draw: &mut Draw) -> Example {
     let count = 3 + draw.below(4);
     let facts: Vec<(String, &str, String)> = (0..count)
@@ -153,12 +161,13 @@ fn question(draw: &mut Draw) -> Example {
         parts.push((document, CONTENT));
     }
     let first = draw.below(count);
+    // Any fact but the first one.
     let second = (first + 1 + draw.below(count - 1)) % count;
-    let asked: Vec<_> = [first, second].into_iter().filter_map(|at| facts.get(at)).collect();
+    let asked_facts: Vec<_> = [first, second].into_iter().filter_map(|at| facts.get(at)).collect();
     let subjects: Vec<String> =
-        asked.iter().map(|(name, field, _)| format!("the {field} of {name}")).collect();
+        asked_facts.iter().map(|(name, field, _)| format!("the {field} of {name}")).collect();
     parts.push((format!("Question: What is {}?\nAnswer:", subjects.join(" and ")), CONTENT));
-    for (name, field, value) in asked {
+    for (name, field, value) in asked_facts {
         parts.push((format!(" The {field} of {name} is"), SCAFFOLD));
         parts.push((format!(" {value}"), VALUE));
         parts.push((".".to_owned(), SCAFFOLD));
@@ -166,7 +175,9 @@ fn question(draw: &mut Draw) -> Example {
     Example { kind: ExampleKind::Question, parts }
 }
 
-/// Answers of tools in several formats, of which one has the values of the call.
+/// Generates the outputs of several tools in different formats, each about one person, and a call with the values of
+/// the one (`needed`) that the user asks for at the beginning. Each part is paired with the weight of its tokens in the
+/// loss.
 fn tool_call(draw: &mut Draw) -> Example {
     let count = 2 + draw.below(3);
     let needed = draw.below(count);
@@ -176,6 +187,7 @@ fn tool_call(draw: &mut Draw) -> Example {
         let how_many = 2 + draw.below(2);
         let record: Vec<(&str, String)> =
             draw.fields(how_many).into_iter().map(|field| (field, draw.value(field))).collect();
+        // All fields of the record, each in this form.
         let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {
             record.iter().map(|(field, value)| form(field, value)).collect::<Vec<_>>().join(separator)
         };

@@ -1,4 +1,4 @@
-//! Changes weights by their gradients: [`Optimizer`].
+//! Changes weights by their gradients: [`Optimizer`], which the trainer calls in each step.
 //!
 //! The matrices of layers are changed by Muon: the gradient with momentum, made nearly orthogonal by five steps of a
 //! Newton-Schulz iteration, so that all directions of a matrix learn equally fast. All other weights are changed by Adam.
@@ -20,6 +20,7 @@ const MAX_NORM: f64 = 1.0;
 /// The state of an optimiser.
 #[derive(Debug, Default)]
 pub(super) struct Optimizer {
+    /// The number of steps so far.
     pub(super) steps: usize,
     /// The means of gradients, by the name of the weights; of their squares, by the name with `SQUARES`.
     pub(super) moments: BTreeMap<String, Tensor>,
@@ -29,7 +30,10 @@ pub(super) struct Optimizer {
 const SQUARES: &str = "/squares";
 
 impl Optimizer {
-    /// Changes all variables once.
+    /// Changes the weights once, by their gradients. If all gradients together are longer than [`MAX_NORM`], they are
+    /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers (names
+    /// with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at a share of it. A
+    /// weight without a gradient stays.
     pub(super) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
@@ -37,24 +41,27 @@ impl Optimizer {
         rate: f64,
     ) -> Result<()> {
         self.steps += 1;
-        let mut squares = 0.0;
+        let mut squared_norm = 0.0;
         for variable in variables.values() {
             if let Some(gradient) = gradients.get(variable) {
-                squares += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
+                squared_norm += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
             }
         }
-        let scale = (MAX_NORM / squares.sqrt().max(1e-12)).min(1.0);
+        let clip_factor = (MAX_NORM / squared_norm.sqrt().max(1e-12)).min(1.0);
         for (name, variable) in variables {
             let Some(gradient) = gradients.get(variable) else { continue };
-            let gradient = (gradient.detach() * scale)?;
-            let is_matrix = variable.rank() == 2 && name.contains("_proj.");
-            let change = if is_matrix { self.muon(name, &gradient)? } else { self.adam(name, &gradient)? };
-            let rate = if is_matrix { rate } else { rate * ADAM_SHARE };
+            let gradient = (gradient.detach() * clip_factor)?;
+            let is_projection_matrix = variable.rank() == 2 && name.contains("_proj.");
+            let change =
+                if is_projection_matrix { self.muon(name, &gradient)? } else { self.adam(name, &gradient)? };
+            let rate = if is_projection_matrix { rate } else { rate * ADAM_SHARE };
             variable.set(&(variable.as_tensor().detach() - (change * rate)?)?)?;
         }
         Ok(())
     }
 
+    /// Updates the moving mean that is stored under this name with a value, and returns the mean: `decay` times the old
+    /// mean, which is 0 at first, plus `share` times the value.
     fn mean(&mut self, name: String, value: &Tensor, decay: f64, share: f64) -> Result<Tensor> {
         let mean = match self.moments.get(&name) {
             Some(mean) => ((mean * decay)? + (value * share)?)?,
@@ -64,15 +71,19 @@ impl Optimizer {
         Ok(mean)
     }
 
+    /// Returns the change of a matrix by Muon: the gradient with Nesterov momentum, made nearly orthogonal, and scaled
+    /// by the shape of the matrix. The moving mean of its gradients is stored under `name`.
     fn muon(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
         let momentum = self.mean(name.to_owned(), gradient, MOMENTUM, 1.0)?;
-        let ahead = (gradient + (momentum * MOMENTUM)?)?;
-        let (rows, columns) = ahead.dims2()?;
+        let nesterov = (gradient + (momentum * MOMENTUM)?)?;
+        let (rows, columns) = nesterov.dims2()?;
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
         let scale = (rows as f64 / columns as f64).max(1.0).sqrt();
-        orthogonal(&ahead)? * scale
+        orthogonal(&nesterov)? * scale
     }
 
+    /// Returns the change of weights by Adam: the moving mean of their gradients, divided by the root of the moving mean of
+    /// the squares. Both means are stored under `name`. The small constant avoids a division by 0.
     fn adam(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
         let mean = self.mean(name.to_owned(), gradient, DECAYS.0, 1.0 - DECAYS.0)?;
         let squares = self.mean(format!("{name}{SQUARES}"), &gradient.sqr()?, DECAYS.1, 1.0 - DECAYS.1)?;
@@ -84,15 +95,19 @@ impl Optimizer {
     }
 }
 
-/// Returns a matrix with the same directions and nearly equal singular values (between about 0.7 and 1.2).
+/// Returns a matrix with the same directions and nearly equal singular values (between about 0.7 and 1.2), by five steps
+/// of the Newton-Schulz iteration of Muon, which needs only products of matrices.
 fn orthogonal(matrix: &Tensor) -> Result<Tensor> {
     let (rows, columns) = matrix.dims2()?;
     let is_tall = rows > columns;
     let norm = f64::from(matrix.sqr()?.sum_all()?.to_scalar::<f32>()?).sqrt();
+    // The iteration needs singular values of at most 1. The small constant avoids a division by 0.
     let mut x = (matrix / (norm + 1e-7))?;
+    // The smaller of the two possible squares.
     if is_tall {
         x = x.t()?.contiguous()?;
     }
+    // The coefficients of Muon: they move small singular values towards 1 fastest.
     for _ in 0..5 {
         let square = x.matmul(&x.t()?)?;
         let polynomial = ((&square * -4.775)? + (square.matmul(&square)? * 2.0315)?)?;

@@ -1,4 +1,5 @@
-//! The shape of a small model, how it is trained, and its first weights.
+//! Defines the shape of a small model and the settings of its training, and draws its first weights. The trainer reads
+//! all of them at its start.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,7 @@ pub struct ModelShape {
 }
 
 impl Default for ModelShape {
+    /// Returns the shape of a model with about 700 000 weights.
     fn default() -> Self {
         Self {
             vocabulary: 1024,
@@ -67,6 +69,7 @@ pub struct TrainingSettings {
 }
 
 impl Default for TrainingSettings {
+    /// Returns settings for a model of the default shape.
     fn default() -> Self {
         Self {
             shape: ModelShape::default(),
@@ -81,7 +84,7 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns the learning rate of a step.
+    /// Returns the learning rate of a step: it rises in the first steps, stays, and falls to 0 in the last ones.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         let rising = (step + 1) as f64 / self.warm_up.max(1) as f64;
@@ -92,7 +95,8 @@ impl TrainingSettings {
 }
 
 impl ModelShape {
-    /// Returns the `config.json` of a model with `rows` tokens.
+    /// Returns the `config.json` of a model with this shape, whose tokenizer has `rows` tokens. Fields that are not
+    /// written have the defaults of the reader.
     pub(super) fn config(&self, rows: usize) -> Map<String, Value> {
         let config = json!({
             "model_type": "flowgate",
@@ -104,7 +108,7 @@ impl ModelShape {
             "num_key_value_heads": self.key_heads,
             "max_position_embeddings": self.context,
             "convolution": self.convolution,
-            // The embeddings have a standard deviation of 1 / 25.
+            // The embeddings are drawn with a standard deviation of 1 / 25, and this factor makes it 1.
             "embedding_scale": 25.0,
             "tie_word_embeddings": true,
         });
@@ -115,11 +119,13 @@ impl ModelShape {
     }
 }
 
-/// Draws the first weights: normalisations are 1, the convolution 0, and all others have mean 0.
+/// Draws the first weights, by their names in Hugging Face's form. Normalisations are 1; the convolution and the last
+/// matrix of each part of a layer are 0; all others are drawn with mean 0. The same seed gives the same weights.
 pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
     let mut random = SplitMix::new(seed);
     let (width, inner) = (shape.width, shape.inner_width);
     let mut weights = BTreeMap::new();
+    // Without a standard deviation, all entries are 1.
     let mut add = |role: TensorRole, dims: &[usize], deviation: Option<f64>| -> Result<()> {
         let count: usize = dims.iter().product();
         #[expect(clippy::cast_possible_truncation, reason = "weights are in single precision")]
@@ -146,7 +152,7 @@ pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeM
         add(of(LayerRole::Query), &[shape.query_width(), width], deviation(width))?;
         add(of(LayerRole::Key), &[shape.key_width(), width], deviation(width))?;
         add(of(LayerRole::Value), &[shape.key_width(), width], deviation(width))?;
-        // A layer begins as one that changes nothing.
+        // At first, a layer changes nothing: the output of attention and of the feed-forward part is 0.
         add(of(LayerRole::AttentionOutput), &[width, shape.query_width()], Some(0.0))?;
         add(of(LayerRole::Gate), &[inner, width], deviation(width))?;
         add(of(LayerRole::Up), &[inner, width], deviation(width))?;

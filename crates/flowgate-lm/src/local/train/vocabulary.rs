@@ -1,4 +1,5 @@
-//! Makes the tokenizer of a small model from the texts that it is trained on.
+//! Makes the tokenizer of a small model from the texts that the model is trained on. The trainer calls this file when a
+//! training begins.
 
 use serde_json::Value;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -19,7 +20,8 @@ const FIRST: &str = "<s>";
 /// Returns a byte-level tokenizer with at most `vocabulary` tokens, in the form of `tokenizer.json`. Each digit is a token of its own, so
 /// that numbers are copied as they are read.
 pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> {
-    let failed = |error: tokenizers::Error| Error::Failed(format!("the tokenizer cannot be made: {error}"));
+    let failed =
+        |error: tokenizers::Error| Error::Failed(format!("the tokenizer cannot be trained: {error}"));
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![
         PreTokenizerWrapper::Digits(Digits::new(true)),

@@ -1,6 +1,7 @@
-//! Reads GGUF files: the header with metadata and places of tensors, and the contents tensor by tensor.
+//! Reads GGUF files: the header with the metadata and the places of tensors, and the contents tensor by tensor.
 //!
-//! The reader of the engine allocates what the counts of a header ask for; this one grows with what it has read.
+//! candle's own reader allocates as much memory as the counts in the header ask for, so a malformed file could exhaust
+//! the memory. This reader allocates only for what it has read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,22 +43,25 @@ struct TensorPlace {
 }
 
 impl GgufFile {
-    /// Reads the header of a file.
+    /// Reads the header of a file. Fails if the header is malformed or exceeds a limit, or if a tensor reaches beyond
+    /// the end of the file.
     pub(crate) fn open(path: &Path) -> Result<Self, LoadError> {
         let (file, size) = file::open(path)?;
         let mut header = HeaderReader { path, input: BufReader::new(file), read: 0, values: 0 };
         if &header.bytes::<4>()? != b"GGUF" {
-            return Err(header.error("it is not a GGUF file"));
+            return Err(header.error("the file is not a GGUF file"));
         }
         let version = header.u32()?;
         if !(2..=3).contains(&version) {
-            return Err(header.error(format!("it has the version {version} of GGUF; supported are 2 and 3")));
+            return Err(
+                header.error(format!("the file has version {version} of GGUF; supported are 2 and 3"))
+            );
         }
         let (tensor_count, metadata_count) = (header.u64()?, header.u64()?);
         if tensor_count > TENSOR_LIMIT {
-            return Err(
-                header.error(format!("it has {tensor_count} tensors, and at most {TENSOR_LIMIT} are read"))
-            );
+            return Err(header.error(format!(
+                "the number of tensors, {tensor_count}, exceeds the limit of {TENSOR_LIMIT}"
+            )));
         }
         let mut metadata = Map::new();
         for _ in 0..metadata_count {
@@ -74,6 +78,7 @@ impl GgufFile {
             }
             tensors.insert(name, place);
         }
+        // The contents begin at the next multiple of the alignment after the header.
         let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
         let Some(start) = header.read.checked_next_multiple_of(alignment) else {
             return Err(header.error(format!("`general.alignment` is {alignment}")));
@@ -81,7 +86,7 @@ impl GgufFile {
         for (name, place) in &mut tensors {
             let end = place.bytes().and_then(|bytes| start.checked_add(place.start)?.checked_add(bytes));
             if end.is_none_or(|end| end > size) {
-                let problem = "reaches beyond the end of the file; the file is cut off: download it again";
+                let problem = "reaches beyond the end of the file, which is incomplete; download it again";
                 return Err(LoadError::of_tensor(path, name, problem));
             }
             place.start += start;
@@ -97,7 +102,7 @@ impl GgufFile {
         self.tensors.get(name).map(|place| place.shape.as_slice())
     }
 
-    /// Reads a tensor as it is.
+    /// Reads the content of a tensor, quantised as it is. Fails if the tensor is missing or has another shape.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<QTensor, LoadError> {
         let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(&self.path, name, problem);
         let Some(place) = self.tensors.get(name) else {
@@ -120,7 +125,8 @@ impl GgufFile {
 }
 
 impl TensorPlace {
-    /// The size of the content; `None` if it is no whole number of blocks, or more than a file can have.
+    /// Returns the size of the tensor's content in bytes. Quantised types encode a fixed number of entries (a block) in a
+    /// fixed number of bytes. `None` if a row is no whole number of blocks, or if the size overflows.
     fn bytes(&self) -> Option<u64> {
         let block = self.data_type.block_size();
         let row = *self.shape.last()?;
@@ -136,7 +142,9 @@ impl TensorPlace {
 struct HeaderReader<'a> {
     path: &'a Path,
     input: BufReader<File>,
+    /// The number of bytes read so far.
     read: u64,
+    /// The number of values of the metadata read so far.
     values: u64,
 }
 
@@ -145,11 +153,12 @@ impl HeaderReader<'_> {
         LoadError::new(self.path, problem)
     }
 
+    /// Reads the next `N` bytes of the header, and counts them.
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], LoadError> {
         let mut bytes = [0; N];
-        self.input
-            .read_exact(&mut bytes)
-            .map_err(|_| self.error("it is cut off within its header; download it again"))?;
+        self.input.read_exact(&mut bytes).map_err(|_| {
+            self.error("the file ends within its header, so it is incomplete; download it again")
+        })?;
         self.read += N as u64;
         Ok(bytes)
     }
@@ -162,28 +171,30 @@ impl HeaderReader<'_> {
         self.bytes().map(u64::from_le_bytes)
     }
 
+    /// Reads a text, of bounded length.
     fn text(&mut self) -> Result<String, LoadError> {
         let length = self.u64()?;
         if length > TEXT_LIMIT {
             return Err(self.error(format!(
-                "a text of its header has {length} bytes, and at most {TEXT_LIMIT} are read"
+                "a text of the header has {length} bytes, more than the limit of {TEXT_LIMIT}"
             )));
         }
         let mut text = Vec::new();
         let count = self.input.by_ref().take(length).read_to_end(&mut text);
         if count.ok().and_then(|count| u64::try_from(count).ok()) != Some(length) {
-            return Err(self.error("it is cut off within its header; download it again"));
+            return Err(self.error("the file ends within its header, so it is incomplete; download it again"));
         }
         self.read += length;
         // Some files have tokens that are not valid UTF-8.
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// A value of the metadata. Lists of lists do not occur.
+    /// Reads a value of the metadata, where `kind` is the number of its type in GGUF. A list of lists is rejected
+    /// (`may_be_list` is false for items), which bounds the recursion.
     fn value(&mut self, kind: u32, may_be_list: bool) -> Result<Value, LoadError> {
         self.values += 1;
         if self.values > VALUE_LIMIT {
-            return Err(self.error(format!("its metadata has more than {VALUE_LIMIT} values")));
+            return Err(self.error(format!("the metadata has more than {VALUE_LIMIT} values")));
         }
         Ok(match kind {
             0 => u8::from_le_bytes(self.bytes()?).into(),
@@ -207,10 +218,11 @@ impl HeaderReader<'_> {
             10 => self.u64()?.into(),
             11 => i64::from_le_bytes(self.bytes()?).into(),
             12 => number(f64::from_le_bytes(self.bytes()?)),
-            _ => return Err(self.error(format!("its metadata has a value of the unknown type {kind}"))),
+            _ => return Err(self.error(format!("the metadata has a value of the unknown type {kind}"))),
         })
     }
 
+    /// Reads the name and the place of a tensor. The start of the place is relative to the end of the header.
     fn tensor_place(&mut self) -> Result<(String, TensorPlace), LoadError> {
         let name = self.text()?;
         let dimensions = self.u32()?;
@@ -221,6 +233,7 @@ impl HeaderReader<'_> {
         let mut shape = Vec::new();
         for _ in 0..dimensions {
             let length = usize::try_from(self.u64()?).unwrap_or(usize::MAX);
+            // GGUF lists the innermost dimension first, candle the outermost.
             shape.insert(0, length);
         }
         let kind = self.u32()?;
@@ -234,11 +247,12 @@ impl HeaderReader<'_> {
     }
 }
 
-/// Numbers that JSON lacks are null, and count as missing.
+/// Returns a number as JSON. One that JSON cannot express becomes null, which counts as missing.
 fn number(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
+/// Returns the type of quantisation with this number in GGUF; `None` if it is not supported.
 fn data_type(kind: u32) -> Option<GgmlDType> {
     Some(match kind {
         0 => GgmlDType::F32,

@@ -1,8 +1,9 @@
-//! The names of tensors in Hugging Face's files and in GGUF files.
+//! Maps the role of a tensor in the decoder to its name in Hugging Face's files and in GGUF files. `weights.rs` looks
+//! tensors up by these names, so that the decoder knows none of them.
 
 use super::super::config::Architecture;
 
-/// What a tensor is for. Layers count from 0.
+/// The role of a tensor in the decoder. Layers are numbered from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TensorRole {
     Embedding,
@@ -12,14 +13,14 @@ pub(crate) enum TensorRole {
     FinalNorm,
     FinalNormBias,
     Output,
-    /// Divisors of the wavelengths of rotary positions: of a GGUF file alone.
+    /// Divisors of the frequencies of rotary positions, which only GGUF files have.
     RotaryDivisors,
     RotaryDivisorsShort,
     RotaryDivisorsLong,
     OfLayer(usize, LayerRole),
 }
 
-/// What a tensor of a layer is for.
+/// The role of a tensor in a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LayerRole {
     AttentionNorm,
@@ -48,7 +49,7 @@ pub(crate) enum LayerRole {
 }
 
 impl TensorRole {
-    /// The name in a file in Hugging Face's form; `None` if such a model has no such tensor.
+    /// Returns the name in a file in Hugging Face's form; `None` if models of this architecture have no such tensor.
     pub(crate) fn hugging_face_name(self, architecture: Architecture) -> Option<String> {
         let is_opt = architecture == Architecture::Opt;
         let root = if is_opt { "model.decoder" } else { "model" };
@@ -75,7 +76,7 @@ impl TensorRole {
         Some(name)
     }
 
-    /// The name in a GGUF file; `None` if there is none.
+    /// Returns the name in a GGUF file; `None` if GGUF files have no such tensor.
     pub(crate) fn gguf_name(self) -> Option<String> {
         let name = match self {
             Self::Embedding => "token_embd.weight",
@@ -91,6 +92,7 @@ impl TensorRole {
     }
 }
 
+/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for all architectures but OPT.
 fn llama_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "input_layernorm.weight",
@@ -118,6 +120,7 @@ fn llama_part(role: LayerRole) -> Option<&'static str> {
     })
 }
 
+/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for OPT.
 fn opt_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "self_attn_layer_norm.weight",
@@ -140,6 +143,7 @@ fn opt_part(role: LayerRole) -> Option<&'static str> {
     })
 }
 
+/// Returns the name of a layer's tensor within the layer, in a GGUF file.
 fn gguf_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "attn_norm.weight",

@@ -1,7 +1,8 @@
 //! Reads safetensors files, one or several shards, tensor by tensor.
 //!
-//! A file has a length (8 bytes), a header in JSON of that length, and the contents. Reading each tensor from its place,
-//! without mapping the file (which would be unsafe) or holding it whole, needs hardly more memory than the tensors.
+//! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its place
+//! in the file when it is requested: the file is neither mapped (which would be unsafe) nor read whole, so that hardly
+//! more memory is needed than for the tensors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek, SeekFrom};
@@ -20,18 +21,24 @@ const HEADER_LIMIT: u64 = 64 << 20;
 /// The safetensors files of a folder.
 #[derive(Debug)]
 pub(crate) struct SafetensorsFolder {
+    /// The folder, or the only file.
     folder: PathBuf,
+    /// The files.
     shards: Vec<PathBuf>,
+    /// The tensors by name.
     tensors: HashMap<String, TensorPlace>,
 }
 
-/// Where a tensor is.
+/// The place and the form of a tensor.
 #[derive(Debug)]
 struct TensorPlace {
+    /// The index of the file.
     shard: usize,
     data_type: DType,
     shape: Vec<usize>,
+    /// The offset of the content in the file.
     start: u64,
+    /// The size of the content.
     bytes: u64,
 }
 
@@ -50,7 +57,8 @@ struct HeaderEntry {
 }
 
 impl SafetensorsFolder {
-    /// Reads the headers of `model.safetensors`, or of the shards that `model.safetensors.index.json` names.
+    /// Reads the headers of `model.safetensors`, or of the shards that `model.safetensors.index.json` names. Fails if
+    /// the index names a file outside the folder, or a tensor that is not in its shard.
     pub(crate) fn open(folder: &Path) -> Result<Self, LoadError> {
         let single = folder.join("model.safetensors");
         let index_file = folder.join("model.safetensors.index.json");
@@ -59,8 +67,7 @@ impl SafetensorsFolder {
             if !single.try_exists().unwrap_or(true) {
                 return Err(LoadError::new(
                     folder,
-                    "it has neither `model.safetensors` nor `model.safetensors.index.json`; convert other weights to \
-                    safetensors with `save_pretrained` of transformers, or name a GGUF file",
+                    "the folder has neither `model.safetensors` nor `model.safetensors.index.json`; convert other weights to safetensors with `save_pretrained` of transformers, or name a GGUF file",
                 ));
             }
             opened.read_header(single)?;
@@ -90,14 +97,15 @@ impl SafetensorsFolder {
         Ok(opened)
     }
 
-    /// Reads the header of one file.
+    /// Reads the header of one file, outside of a model's folder.
     pub(crate) fn of_file(path: PathBuf) -> Result<Self, LoadError> {
         let mut opened = Self { folder: path.clone(), shards: Vec::new(), tensors: HashMap::new() };
         opened.read_header(path)?;
         Ok(opened)
     }
 
-    /// Reads all tensors, with the shapes that the files say.
+    /// Reads all tensors with their names, in the order of the names. No configuration states their shapes here, so those
+    /// of the files are accepted.
     pub(crate) fn all(&self) -> Result<Vec<(String, Tensor)>, LoadError> {
         let mut names: Vec<&String> = self.tensors.keys().collect();
         names.sort_unstable();
@@ -116,10 +124,10 @@ impl SafetensorsFolder {
         self.tensors.contains_key(name)
     }
 
-    /// Reads a tensor in single precision.
+    /// Reads a tensor, and converts it to single precision. Fails if it is missing or has another shape.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor, LoadError> {
-        let found = self.tensors.get(name).and_then(|place| Some((place, self.shards.get(place.shard)?)));
-        let Some((place, shard)) = found else {
+        let located = self.tensors.get(name).and_then(|place| Some((place, self.shards.get(place.shard)?)));
+        let Some((place, shard)) = located else {
             let problem =
                 "is missing; the folder is incomplete, or the configuration is that of another model";
             return Err(LoadError::of_tensor(&self.folder, name, problem));
@@ -140,10 +148,15 @@ impl SafetensorsFolder {
             .map_err(|error| failed(&error))
     }
 
+    /// Reads the header of a file, and adds the file and its tensors. Fails if a tensor is in another file already.
     fn read_header(&mut self, path: PathBuf) -> Result<(), LoadError> {
         let (mut file, size) = file::open(&path)?;
-        let cut =
-            || LoadError::new(&path, "it is cut off: it is shorter than its header says; download it again");
+        let cut = || {
+            LoadError::new(
+                &path,
+                "the file is shorter than its header says, so it is incomplete; download it again",
+            )
+        };
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|_| cut())?;
         let length = u64::from_le_bytes(length);
@@ -151,7 +164,7 @@ impl SafetensorsFolder {
         if length > HEADER_LIMIT {
             return Err(LoadError::new(
                 &path,
-                format!("its header has {length} bytes, and at most {HEADER_LIMIT} are read"),
+                format!("the header has {length} bytes, more than the limit of {HEADER_LIMIT}"),
             ));
         }
         if start > size {
@@ -160,10 +173,10 @@ impl SafetensorsFolder {
         let mut header = Vec::new();
         file.take(length)
             .read_to_end(&mut header)
-            .map_err(|error| LoadError::new(&path, format!("it cannot be read: {error}")))?;
+            .map_err(|error| LoadError::new(&path, format!("the file cannot be read: {error}")))?;
         let header: BTreeMap<String, serde_json::Value> =
             serde_json::from_slice(&header).map_err(|error| {
-                LoadError::new(&path, format!("its header is not the expected JSON: {error}"))
+                LoadError::new(&path, format!("the header is not the expected JSON: {error}"))
             })?;
         let shard = self.shards.len();
         for (name, entry) in header {
@@ -172,7 +185,7 @@ impl SafetensorsFolder {
             }
             let place = place(shard, &path, &name, entry, start, size)?;
             if self.tensors.insert(name.clone(), place).is_some() {
-                return Err(LoadError::of_tensor(&path, &name, "is in another shard as well"));
+                return Err(LoadError::of_tensor(&path, &name, "is also in another file of the model"));
             }
         }
         self.shards.push(path);
@@ -180,7 +193,8 @@ impl SafetensorsFolder {
     }
 }
 
-/// Checks the entry of a tensor: a known type, and as many bytes as its shape needs, within the file.
+/// Parses the entry of a tensor in a header, and checks it: a known type, and as many bytes as its shape needs, within
+/// the file. `start` is the offset of the contents, `size` the size of the file.
 fn place(
     shard: usize,
     path: &Path,
@@ -197,7 +211,7 @@ fn place(
         "F32" => DType::F32,
         "F16" => DType::F16,
         "BF16" => DType::BF16,
-        // Not read unless the decoder asks for it, and then refused by its shape or here.
+        // Some files have such tensors, which the decoder never reads.
         "I64" => DType::I64,
         "U8" | "BOOL" => DType::U8,
         other => {
@@ -219,6 +233,6 @@ fn place(
         (Some(start), Some(_)) => {
             Ok(TensorPlace { shard, data_type, shape: entry.shape, start, bytes: to - from })
         }
-        _ => Err(wrong(&"reaches beyond the end of the file; the file is cut off: download it again")),
+        _ => Err(wrong(&"reaches beyond the end of the file, which is incomplete; download it again")),
     }
 }

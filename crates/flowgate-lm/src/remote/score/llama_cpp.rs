@@ -1,19 +1,19 @@
-//! Scores a continuation with llama.cpp, which reports the probabilities of the next token: one request per
-//! token.
+//! Scores a continuation with llama.cpp ([`ScoreMethod::LlamaCpp`](super::ScoreMethod::LlamaCpp)), whose server reports
+//! the probabilities of the next token only: each token of the continuation takes at least one request.
 
 use serde_json::{Value, json};
 
 use super::{Scorer, continuation_start};
 use crate::{Error, ScoredToken};
 
-/// The most tokens of a continuation: each takes a request.
+/// The most tokens of a continuation, which limits the number of requests.
 const MAX_TOKENS: usize = 4096;
-/// The number of most probable tokens to request: at first, and in the second attempt, which covers any
+/// How many of the most probable tokens to request: in the first attempt, and in the second one, which covers any
 /// vocabulary.
-const LIKELIEST: [u32; 2] = [64, 1 << 18];
+const LIST_LENGTHS: [u32; 2] = [64, 1 << 18];
 
 /// Returns the tokens of `continuation`, which is the end of `text`, each with its log-probability after the tokens
-/// before it.
+/// before it. Each takes a request, so their number is limited; the first token of a text has no log-probability.
 pub(super) async fn score(
     scorer: &Scorer,
     text: &str,
@@ -52,7 +52,8 @@ pub(super) async fn score(
     Ok(scored)
 }
 
-/// Returns the id and the bytes of a token; the server sends bytes where they are not valid UTF-8.
+/// Returns the id and the bytes of a token in the answer of `/tokenize`; `None` if it has another form. The server sends
+/// the bytes as a list of numbers if they are not valid UTF-8, and as a string otherwise.
 fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     let id = token.get("id")?.as_u64()?;
     let piece = match token.get("piece")? {
@@ -69,7 +70,7 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
 /// Returns the log-probability of the token `id` after the tokens `before`. The server lists only the likeliest next
 /// tokens, so a longer list is requested if the token is not in a shorter one.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
-    for list_length in LIKELIEST {
+    for list_length in LIST_LENGTHS {
         let body = json!({
             "prompt": before,
             "n_predict": 1,
@@ -84,8 +85,8 @@ async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error>
             answer.get("completion_probabilities").and_then(Value::as_array).and_then(|list| list.first());
         let listed = first.and_then(|first| first.get("top_logprobs")).and_then(Value::as_array);
         let listed = listed.ok_or(Error::Unsupported("`completion_probabilities`"))?;
-        let found = listed.iter().find(|token| token.get("id").and_then(Value::as_u64) == Some(id));
-        if let Some(logprob) = found.and_then(|token| token.get("logprob")).and_then(Value::as_f64) {
+        let entry = listed.iter().find(|token| token.get("id").and_then(Value::as_u64) == Some(id));
+        if let Some(logprob) = entry.and_then(|token| token.get("logprob")).and_then(Value::as_f64) {
             return Ok(logprob);
         }
     }

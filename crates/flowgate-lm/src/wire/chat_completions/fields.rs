@@ -1,4 +1,5 @@
-//! Declares the fields of requests in OpenAI's Chat Completions format, for its decoder and for the documentation.
+//! Declares the fields of requests in OpenAI's Chat Completions format, for their decoder
+//! ([`super::request_decoder`]) and for `docs/wire-forms.md`.
 
 use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::super::known_fields::{KnownFields, known_fields};

@@ -1,4 +1,5 @@
-//! Encodes requests of OpenAI's chat completions.
+//! Encodes requests of OpenAI's chat completions: as a [`Value`], or as bytes ([`SentRequest::body`]), for which the
+//! earlier messages of a chat are not serialised again.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -16,25 +17,27 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     serde_json::to_value(SentRequest { request, model, stream, limit: LIMIT }).unwrap_or_default()
 }
 
-/// The name of the token limit.
+/// The name of the field for the token limit.
 pub(crate) const LIMIT: &str = "max_completion_tokens";
-/// The older name of the token limit.
+/// The older name of the field for the token limit.
 #[cfg(feature = "remote")]
 pub(crate) const OLD_LIMIT: &str = "max_tokens";
 
-/// A request as it is sent.
+/// A request with the settings of its transmission. It is serialised as the body.
 #[derive(Debug)]
 pub(crate) struct SentRequest<'a> {
     pub(crate) request: &'a Request,
     pub(crate) model: &'a str,
     pub(crate) stream: bool,
-    /// The name of the token limit.
+    /// The name of the field for the token limit: [`LIMIT`] or `max_tokens`.
     pub(crate) limit: &'static str,
 }
 
 impl SentRequest<'_> {
-    /// Returns the body in JSON, and the offset at which the messages end. A chat is long and is sent whole with each
-    /// request, so the serialised form of earlier messages, which `head` and the first messages form, is extended.
+    /// Returns the body in JSON, and the offset at which the messages end.
+    ///
+    /// A chat is long and is sent whole with each request. If the chat has stored the beginning of its last body (the
+    /// model and the earlier messages), only the new messages are serialised and appended to it.
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
@@ -67,7 +70,8 @@ impl SentRequest<'_> {
     }
 }
 
-/// Estimates the serialised size of a message in bytes, assuming few escapes.
+/// Estimates the serialised size of a message in bytes, to allocate the body at once: the texts, a sixteenth more for
+/// escapes, and the names of the fields. A wrong estimate costs another allocation.
 fn estimated_size(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
@@ -104,7 +108,8 @@ impl Serialize for RemainingFields<'_> {
 }
 
 impl SentRequest<'_> {
-    /// Serialises all fields except the model and the messages.
+    /// Serialises all fields except the model and the messages. Settings that the request leaves open are not sent, so
+    /// that the server's defaults apply.
     fn serialize_remaining<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
         let Request { messages: _, tools, choice, sampling } = self.request;
         if !tools.is_empty() {
@@ -119,14 +124,14 @@ impl SentRequest<'_> {
                 body.serialize_entry("tool_choice", &tool)?;
             }
         }
-        let numbers = [
+        let settings = [
             (self.limit, sampling.max_tokens.map(Value::from)),
             ("temperature", sampling.temperature.map(Value::from)),
             ("top_p", sampling.top_p.map(Value::from)),
             ("seed", sampling.seed.map(Value::from)),
             ("stop", Some(&sampling.stop).filter(|stop| !stop.is_empty()).map(|stop| json!(stop))),
         ];
-        for (key, value) in numbers {
+        for (key, value) in settings {
             if let Some(value) = value {
                 body.serialize_entry(key, &value)?;
             }
@@ -158,9 +163,11 @@ impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {
     }
 }
 
+/// A message, which is serialised in this format.
 struct SentMessage<'a>(&'a Message);
 
 impl Serialize for SentMessage<'_> {
+    /// Serialises a message of the chat as an item of the field `messages`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         match self.0 {
@@ -173,6 +180,7 @@ impl Serialize for SentMessage<'_> {
                 body.serialize_entry("content", &SentContent(parts))?;
             }
             Message::Assistant { text, calls, .. } => {
+                // The format has null as the content of a message that consists of calls only. It has no reasoning.
                 let text = Some(text).filter(|text| !text.is_empty() || calls.is_empty());
                 body.serialize_entry("role", "assistant")?;
                 body.serialize_entry("content", &text)?;
@@ -190,15 +198,19 @@ impl Serialize for SentMessage<'_> {
     }
 }
 
+/// Encodes a call of an assistant message.
 pub(super) fn encode_call(call: &ToolCall) -> Value {
     let function = json!({"name": call.name, "arguments": call.arguments});
     json!({"id": call.id, "type": "function", "function": function})
 }
 
+/// The content of a message, which is serialised as a string or as a list of parts.
 struct SentContent<'a>(&'a [Part]);
 
 impl Serialize for SentContent<'_> {
+    /// Serialises the parts of a message, or of a tool output, as its field `content`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A single text is sent as a string: some servers accept no list of parts.
         if let Some(text) = only_text(self.0) {
             return serializer.serialize_str(text);
         }
@@ -210,6 +222,7 @@ impl Serialize for SentContent<'_> {
     }
 }
 
+/// A tool, which is serialised in this format.
 struct SentTool<'a>(&'a ToolSpec);
 
 impl Serialize for SentTool<'_> {
@@ -221,9 +234,11 @@ impl Serialize for SentTool<'_> {
     }
 }
 
+/// The field `function` of a tool.
 struct SentFunction<'a>(&'a ToolSpec);
 
 impl Serialize for SentFunction<'_> {
+    /// Serialises a tool as the field `function` of an item of `tools`; an empty description is not sent.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("name", &self.0.name)?;

@@ -1,4 +1,4 @@
-//! Decodes requests of OpenAI's chat completions.
+//! Decodes requests of OpenAI's chat completions, as a server receives them: the messages, the tools and the settings.
 
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
 use super::super::known_fields::{DroppedParts, KnownFields};
@@ -14,19 +14,21 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request.
+/// Decodes the body of a request. Drops the fields and tools in `dropped`.
 ///
 /// # Errors
-/// If it asks for something that a [`Request`] cannot express.
+/// If the body violates the format, or asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
-    body.reject_unknown(&REQUEST)?;
+    body.reject_unsupported(&REQUEST)?;
+    // Whether a streamed answer is to end with the usage.
     let mut usage = false;
     if body.get("stream_options").is_some() {
         let options = body.object("stream_options")?;
-        options.reject_unknown(&STREAM_OPTIONS)?;
+        options.reject_unsupported(&STREAM_OPTIONS)?;
         usage = options.flag("include_usage")?;
     }
+    // Two names of the same limit.
     let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
     if old.is_some() && new.is_some() && old != new {
         return body.field_error("max_tokens", "differs from `max_completion_tokens`; send one of the two");
@@ -60,19 +62,21 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
     Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
 }
 
-/// Decodes the messages of a request, from an object without any other field.
+/// Decodes the list `messages` of an object without any other field: the gateway decodes the new messages of a chat alone
+/// in this way. Also returns the declared provenance of the parts of the user's messages.
 ///
 /// # Errors
-/// If one contains something that a [`Message`] cannot express.
+/// If the object violates the format, or a message contains something that a [`Message`] cannot express.
 pub fn decode_messages(
     body: &Json<'_>,
     dropped: &DroppedParts,
 ) -> Result<(Vec<Message>, Sources), WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
-    body.reject_unknown(&ONLY_MESSAGES)?;
+    body.reject_unsupported(&ONLY_MESSAGES)?;
     read_messages(&body)
 }
 
+/// Decodes the messages, and the provenance of the user's messages by their index.
 fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
     let (mut messages, mut sources) = (Vec::new(), Sources::default());
     for message in body.objects("messages")? {
@@ -85,29 +89,30 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the sources of the parts of a message: the part's own, or else that of the message.
+/// Returns the declared source of each part of a message: that of the part, or else that of the message.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
-    let of_message = message.source()?;
+    let message_source = message.source()?;
     match message.get("content") {
         None => Ok(Vec::new()),
-        Some(Json::Text(_)) => Ok(vec![of_message]),
-        Some(_) => message.objects("content")?.map(|part| Ok(part?.source()?.or(of_message))).collect(),
+        Some(Json::Text(_)) => Ok(vec![message_source]),
+        Some(_) => message.objects("content")?.map(|part| Ok(part?.source()?.or(message_source))).collect(),
     }
 }
 
-/// Decodes a message of one of the roles. A refusal of the model is text like any other.
+/// Decodes a message according to its role. A refusal, which this format has as a field of its own, becomes part of the
+/// message's text, since a [`Message`] has no other place for it.
 fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
-            message.reject_unknown(&PLAIN)?;
+            message.reject_unsupported(&PLAIN)?;
             Ok(Message::System(read_content(message)?))
         }
         "user" => {
-            message.reject_unknown(&USER)?;
+            message.reject_unsupported(&USER)?;
             Ok(Message::User(read_parts(message, &PARTS_OF_USER)?))
         }
         "assistant" => {
-            message.reject_unknown(&ASSISTANT)?;
+            message.reject_unsupported(&ASSISTANT)?;
             let mut text = String::new();
             for part in read_content(message)? {
                 match part {
@@ -125,7 +130,7 @@ fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
             Ok(Message::Assistant { text, calls: calls.collect::<Result<_, _>>()?, thoughts: Vec::new() })
         }
         "tool" => {
-            message.reject_unknown(&OUTPUT)?;
+            message.reject_unsupported(&OUTPUT)?;
             let call_id = message.text("tool_call_id")?.to_owned();
             Ok(Message::Tool {
                 call_id,
@@ -137,10 +142,11 @@ fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     }
 }
 
+/// Decodes a tool call of an assistant message.
 fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
-    call.reject_unknown(&CALL)?;
+    call.reject_unsupported(&CALL)?;
     let function = call.object("function")?;
-    function.reject_unknown(&CALLED)?;
+    function.reject_unsupported(&CALLED)?;
     Ok(ToolCall {
         id: call.text("id")?.to_owned(),
         name: function.text("name")?.to_owned(),
@@ -148,10 +154,12 @@ fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
-/// The fields of parts: texts, refusals and images.
+/// The fields that parts may have: texts, refusals and images, in this order.
 const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
+/// As [`PARTS`], for a user's message, whose parts may declare their provenance.
 const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
 
+/// Decodes the content of a message that the user did not write.
 fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
@@ -172,17 +180,17 @@ fn read_parts(
         let part = part?;
         match part.text("type")? {
             "text" => {
-                part.reject_unknown(text)?;
+                part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
             "refusal" => {
-                part.reject_unknown(refusal)?;
+                part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
             }
             "image_url" => {
-                part.reject_unknown(image)?;
+                part.reject_unsupported(image)?;
                 let image = part.object("image_url")?;
-                image.reject_unknown(&IMAGE_URL)?;
+                image.reject_unsupported(&IMAGE_URL)?;
                 parse_image_url(image.text("url")?).or_else(|problem| image.field_error("url", problem))
             }
             _ => part.field_error("type", NOT_SUPPORTED),
@@ -191,7 +199,7 @@ fn read_parts(
     message.objects("content")?.map(part).collect()
 }
 
-/// Reads a tool; `None` if the operator lets clients send it and the gateway leaves it out.
+/// Decodes a tool. `None` if it is one that the provider runs, and the operator lets clients send it: it is dropped.
 fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     match tool.text("type")? {
         "function" => {}
@@ -201,9 +209,9 @@ fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
         }
         _ => return tool.field_error("type", UNKNOWN_TOOL),
     }
-    tool.reject_unknown(&TOOL)?;
+    tool.reject_unsupported(&TOOL)?;
     let function = tool.object("function")?;
-    function.reject_unknown(&FUNCTION)?;
+    function.reject_unsupported(&FUNCTION)?;
     Ok(Some(ToolSpec {
         name: function.text("name")?.to_owned(),
         description: function.optional_text("description")?.unwrap_or_default().to_owned(),
@@ -223,9 +231,9 @@ fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
         },
         Some(_) => {
             let choice = body.object("tool_choice")?;
-            choice.reject_unknown(&CHOICE)?;
+            choice.reject_unsupported(&CHOICE)?;
             let chosen = choice.object("function")?;
-            chosen.reject_unknown(&CHOSEN)?;
+            chosen.reject_unsupported(&CHOSEN)?;
             Ok(ToolChoice::Tool(chosen.text("name")?.to_owned()))
         }
     }

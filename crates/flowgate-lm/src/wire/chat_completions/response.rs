@@ -9,7 +9,7 @@ use super::request::encode_call;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
-/// Encodes the body of an answer.
+/// Encodes the body of an answer. A refusal is sent in the field `refusal`, its own in this format, instead of `content`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let refused = completion.stop == Stop::Refused;
@@ -34,6 +34,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     })
 }
 
+/// Returns the `finish_reason` of an answer.
 pub(super) fn finish_reason(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::End => "stop",
@@ -45,6 +46,7 @@ pub(super) fn finish_reason(completion: &Completion) -> &'static str {
     }
 }
 
+/// Encodes the token usage.
 pub(super) fn usage(usage: Usage) -> Value {
     let total = usage.input.saturating_add(usage.output);
     json!({"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total})
@@ -53,7 +55,7 @@ pub(super) fn usage(usage: Usage) -> Value {
 /// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it does not contain exactly one answer.
+/// If it describes an error, violates the format, or does not contain exactly one answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
@@ -79,6 +81,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
+/// Decodes a `finish_reason`. `refused` is whether the answer contains a refusal in words: such an answer ends normally in
+/// this format. An unknown reason is an error, since the answer may then be incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),
@@ -90,11 +94,13 @@ pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -
     }
 }
 
+/// Decodes the token usage; an absent count is 0.
 pub(super) fn read_usage(usage: &Value) -> Usage {
     let count = |key: &str| fields::count(usage, key).unwrap_or(0);
     Usage { input: count("prompt_tokens"), output: count("completion_tokens") }
 }
 
+/// Decodes a tool call, where `index` is its place in the message, of which a call without an id gets one.
 fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     if call.get("type").is_some_and(|kind| kind != "function") {
         return Err(Error::Malformed("a tool call has another `type` than `function`"));
@@ -107,7 +113,7 @@ fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     })
 }
 
-/// Returns the arguments as text; some servers send the object itself.
+/// Returns the arguments of a call as text; some servers send the object itself instead of its text.
 pub(super) fn arguments(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

@@ -12,8 +12,8 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of chunks, its text in the pieces `text_pieces`; the last chunk reports the usage, if
-/// `with_usage`.
+/// Encodes an answer as a stream of chunks, its text in the pieces `text_pieces`. If `with_usage`, the last chunk
+/// reports the usage.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -31,13 +31,15 @@ pub fn encode_stream(
         let cost = if with_usage { format!(r#","usage":{cost}"#) } else { String::new() };
         SseEvent::new("", format!("{begin}{choice}]{cost}}}"))
     };
+    // A chunk that adds `delta` to the message, with the finish reason in the last one.
     let delta = |delta: Value, finish: Value| {
         let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
         chunk(&choice, &Value::Null)
     };
+    // The first chunk has the role, and an empty text unless the message will have no text.
     let only_calls = completion.text.is_empty() && !completion.calls.is_empty();
-    let nothing = if only_calls || completion.stop == Stop::Refused { Value::Null } else { json!("") };
-    let role = json!({"role": "assistant", "content": nothing, "refusal": null});
+    let no_content = if only_calls || completion.stop == Stop::Refused { Value::Null } else { json!("") };
+    let role = json!({"role": "assistant", "content": no_content, "refusal": null});
     let mut events = vec![delta(role, Value::Null)];
     let key = if completion.stop == Stop::Refused { "refusal" } else { "content" };
     for piece in text_pieces {
@@ -53,6 +55,7 @@ pub fn encode_stream(
         }
     }
     events.push(delta(json!({}), json!(finish_reason(completion))));
+    // As the format has it, the usage follows in a chunk without a choice.
     if with_usage {
         events.push(chunk("", &usage(completion.usage)));
     }
@@ -64,23 +67,28 @@ pub fn encode_stream(
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
-    /// The ids that the server assigned, which may be empty.
+    /// The ids of the calls so far, as the server sent them; they may be empty.
     ids: Vec<String>,
+    /// Whether the answer contains a refusal.
     refused: bool,
+    /// The stop reason, after the chunk that states it.
     finish: Option<Stop>,
+    /// Whether the stream has ended with `[DONE]`.
     done: bool,
 }
 
 impl StreamDecoder {
-    /// Takes the next event.
+    /// Takes the next event: adds its chunk to the completion, and passes its pieces to the listener. Events after the end
+    /// are ignored.
     ///
     /// # Errors
-    /// If the event is not a chunk, the server reports an error, or the listener cancels.
+    /// If the event is not a valid chunk, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
         if self.done {
             return Ok(());
         }
         if event.data.trim() == "[DONE]" {
+            // An end without a finish reason is not that of a whole answer.
             self.done = self.finish.is_some();
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
@@ -96,6 +104,7 @@ impl StreamDecoder {
         let choice = match fields::list(&chunk, "choices")
             .ok_or(Error::Malformed("an event has no list `choices`"))?
         {
+            // A chunk that only has the usage.
             [] => return Ok(()),
             [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
             _ => {
@@ -113,11 +122,12 @@ impl StreamDecoder {
         Ok(())
     }
 
+    /// Takes the `delta` of a chunk: a piece of the text, of the refusal or of calls.
     fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         let field = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
-        let says_nothing = field("content").is_empty() && field("refusal").is_empty() && calls.is_empty();
-        if self.finish.is_some() && !says_nothing {
+        let is_empty = field("content").is_empty() && field("refusal").is_empty() && calls.is_empty();
+        if self.finish.is_some() && !is_empty {
             return Err(Error::Malformed("the stream continues after the event with `finish_reason`"));
         }
         self.assembly.text(field("content"), listener)?;
@@ -126,8 +136,8 @@ impl StreamDecoder {
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
-    /// Takes the next piece of a call. It never guesses which call a piece belongs to: merging two calls would create a
-    /// third.
+    /// Takes the next piece of a call. Never guesses which call a piece belongs to: pieces of two calls, put together,
+    /// would form a call that the model did not make.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("a tool call has another `type` than `function`"));
@@ -149,9 +159,9 @@ impl StreamDecoder {
                 .ids
                 .get(index)
                 .ok_or(Error::Malformed("the indices of the tool calls are not consecutive"))?;
-            let called = self.assembly.completion.calls.get(index);
+            let call = self.assembly.completion.calls.get(index);
             let other_id = !id.is_empty() && id != known;
-            let other_name = !name.is_empty() && called.is_none_or(|call| call.name != name);
+            let other_name = !name.is_empty() && call.is_none_or(|call| call.name != name);
             if other_id || other_name {
                 return Err(Error::Malformed(
                     "two tool calls with different ids or names have the same `index`",

@@ -1,4 +1,4 @@
-//! Encodes requests of Anthropic's Messages API.
+//! Encodes requests of Anthropic's Messages API, as a client sends them; [`super`] describes the peculiarities.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,8 @@ use crate::chat::{
 /// The token limit of a request that states none.
 pub const MAX_TOKENS: u32 = 4096;
 
-/// Encodes the body of a request.
+/// Encodes the body of a request to `model`. System messages of texts at the beginning are sent in the field `system`, all
+/// others among the messages.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let is_text = |part: &Part| matches!(part, Part::Text(_));
@@ -66,6 +67,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     body
 }
 
+/// Encodes the field `thinking`.
 fn encode_thinking(thinking: Thinking) -> Value {
     match thinking {
         Thinking::Disabled => json!({"type": "disabled"}),
@@ -74,7 +76,8 @@ fn encode_thinking(thinking: Thinking) -> Value {
     }
 }
 
-/// Returns the name of an effort in this format, which has none below `low`: there, `thinking` turns reasoning off.
+/// Returns the name of an effort in this format. It has no effort below `low`; no reasoning at all is requested by the
+/// field `thinking` instead.
 fn effort_name(effort: Effort) -> Option<&'static str> {
     match effort {
         Effort::None => None,
@@ -83,6 +86,7 @@ fn effort_name(effort: Effort) -> Option<&'static str> {
     }
 }
 
+/// Returns the parts of a message; none for a message of the model.
 fn parts_of(message: &Message) -> &[Part] {
     match message {
         Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,
@@ -90,10 +94,11 @@ fn parts_of(message: &Message) -> &[Part] {
     }
 }
 
-/// Encodes messages for a model. Consecutive tool outputs become the blocks of one message of the user.
+/// Encodes messages for a model. Consecutive tool outputs become the blocks of one message of the user. A later system
+/// message is sent as the user's, since not every model accepts one there. Reasoning is sent only to the model that wrote it.
 fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
-    // Tool outputs that will form one message.
+    // The preceding tool outputs, which will form one message.
     let mut results: Vec<Value> = Vec::new();
     for message in messages {
         if !matches!(message, Message::Tool { .. }) && !results.is_empty() {
@@ -104,8 +109,8 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
                 encoded.push(json!({"role": "user", "content": encode_content(parts)}));
             }
             Message::Assistant { text, calls, thoughts } => {
-                let own = thoughts.iter().filter(|thought| thought.is_readable_by(model));
-                let mut blocks: Vec<Value> = own.filter_map(sealed_block).collect();
+                let readable = thoughts.iter().filter(|thought| thought.is_readable_by(model));
+                let mut blocks: Vec<Value> = readable.filter_map(sealed_block).collect();
                 if calls.is_empty() && blocks.is_empty() {
                     encoded.push(json!({"role": "assistant", "content": text}));
                     continue;
@@ -132,7 +137,8 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Returns the block of a part of the reasoning as the server sent it; `None` if a server of this format did not.
+/// Returns the block of a part of the reasoning as the server sent it; `None` if the part is not from a server of this
+/// format.
 fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     match &thought.seal {
         Seal::Signature(signature) => {
@@ -143,17 +149,20 @@ fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     }
 }
 
-/// Returns the block of a part of the reasoning for a client: with an empty signature if it has none of this format.
+/// Returns the block of a part of the reasoning for a client: with an empty signature if the part is not from a server
+/// of this format.
 pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
     let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});
     sealed_block(thought).unwrap_or_else(unsigned)
 }
 
+/// Encodes a call as a block `tool_use`.
 pub(super) fn tool_use(call: &ToolCall) -> Value {
     let input = arguments_object(&call.arguments);
     json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input})
 }
 
+/// Encodes the content of a message or of a tool output: a single text as a string, other parts as a list of blocks.
 fn encode_content(parts: &[Part]) -> Value {
     match parts {
         [Part::Text(text)] => json!(text),
@@ -161,6 +170,7 @@ fn encode_content(parts: &[Part]) -> Value {
     }
 }
 
+/// Encodes a part of a message as a block.
 fn encode_part(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"type": "text", "text": text}),
@@ -171,6 +181,7 @@ fn encode_part(part: &Part) -> Value {
     }
 }
 
+/// Encodes a tool; an empty description is not sent.
 fn encode_tool(tool: &ToolSpec) -> Value {
     let mut body = json!({"name": tool.name});
     if !tool.description.is_empty() {

@@ -1,4 +1,5 @@
-//! Decodes requests of Anthropic's Messages API.
+//! Decodes requests of Anthropic's Messages API, as a server receives them: the messages and the settings. The tools
+//! have their own file ([`super::tools`]).
 
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
 use super::super::known_fields::{DroppedParts, KnownFields};
@@ -13,18 +14,19 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request.
+/// Decodes the body of a request. Drops the fields and tools in `dropped`.
 ///
 /// # Errors
-/// If it asks for something that a [`Request`] cannot express.
+/// If the body violates the format, or asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
     decode(body, dropped, Limit::Required)
 }
 
-/// Decodes the body of a request that asks how many tokens it has: it needs no token limit.
+/// Decodes the body of a request that asks for the number of its tokens. It may lack the token limit, which is
+/// mandatory otherwise.
 ///
 /// # Errors
-/// If it asks for something that a [`Request`] cannot express.
+/// As for [`decode_request`].
 pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
     decode(body, dropped, Limit::Optional).map(|received| received.request)
 }
@@ -36,9 +38,11 @@ enum Limit {
     Optional,
 }
 
+/// Decodes the body of a request, for an answer or for the number of its tokens; `limit` says which of the two must state a
+/// token limit.
 fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
-    body.reject_unknown(&REQUEST)?;
+    body.reject_unsupported(&REQUEST)?;
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
     }
@@ -73,16 +77,17 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
             single_call,
         },
     };
+    // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: ToolForms::default() })
 }
 
-/// Reads `thinking` and `output_config`.
+/// Decodes the parameters of reasoning: the fields `thinking` and `output_config`, which may both be absent.
 fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if body.get("thinking").is_some() {
         let thinking = body.object("thinking")?;
-        thinking.reject_unknown(&THINKING)?;
+        thinking.reject_unsupported(&THINKING)?;
         reasoning.thinking = Some(match thinking.text("type")? {
             "disabled" => Thinking::Disabled,
             "adaptive" => Thinking::Adaptive,
@@ -97,19 +102,20 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     }
     if body.get("output_config").is_some() {
         let config = body.object("output_config")?;
-        config.reject_unknown(&OUTPUT_CONFIG)?;
+        config.reject_unsupported(&OUTPUT_CONFIG)?;
         reasoning.effort = config.word("effort", Effort::from_name, UNKNOWN_EFFORT)?;
     }
     Ok(reasoning)
 }
 
-/// Returns the blocks of a content that is a list.
-fn blocks<'a>(of: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
-    of.objects(key)?.collect()
+/// Returns the blocks of the list under `key`.
+fn blocks<'a>(object: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
+    object.objects(key)?.collect()
 }
 
-fn read_texts(of: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
-    if let Some(Json::Text(text)) = of.get(key) {
+/// Decodes the content under `key`: a text, or a list of blocks, which must all be texts.
+fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    if let Some(Json::Text(text)) = object.get(key) {
         return Ok(vec![Part::Text(text.clone().into_owned())]);
     }
     let text = |block: &ObjectFields<'_>| {
@@ -119,28 +125,32 @@ fn read_texts(of: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> 
             block.field_error("type", NOT_SUPPORTED)
         }
     };
-    blocks(of, key)?.iter().map(text).collect()
+    blocks(object, key)?.iter().map(text).collect()
 }
 
-fn read_parts(of: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
-    if let Some(Json::Text(text)) = of.get(key) {
+/// Decodes the output of a tool under `key`: a text, or a list of texts, images and references to tools. A reference (the
+/// result of a search for tools) becomes a text with the tool's name.
+fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    if let Some(Json::Text(text)) = object.get(key) {
         return Ok(vec![Part::Text(text.clone().into_owned())]);
     }
     let part = |block: &ObjectFields<'_>| match block.text("type")? {
         "tool_reference" => {
-            block.reject_unknown(&REFERENCE)?;
+            block.reject_unsupported(&REFERENCE)?;
             Ok(Part::Text(format!("[tool {}]", block.text("tool_name")?)))
         }
         _ => read_part(block),
     };
-    blocks(of, key)?.iter().map(part).collect()
+    blocks(object, key)?.iter().map(part).collect()
 }
 
+/// Decodes a text or an image that the user did not write.
 fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
     read_part_with(block, &TEXT, &IMAGE)
 }
 
-/// Reads a text or an image. `text` and `image` are the fields that the two may have.
+/// Decodes a block with a text or an image; any other is an error. `text` and `image` are the fields that these blocks may
+/// have: those of a user's message may declare their provenance.
 fn read_part_with(
     block: &ObjectFields<'_>,
     text: &KnownFields,
@@ -148,19 +158,19 @@ fn read_part_with(
 ) -> Result<Part, WireError> {
     match block.text("type")? {
         "text" => {
-            block.reject_unknown(text)?;
+            block.reject_unsupported(text)?;
             Ok(Part::Text(block.text("text")?.to_owned()))
         }
         "image" => {
-            block.reject_unknown(image)?;
+            block.reject_unsupported(image)?;
             let source = block.object("source")?;
             match source.text("type")? {
                 "url" => {
-                    source.reject_unknown(&URL)?;
+                    source.reject_unsupported(&URL)?;
                     parse_image_url(source.text("url")?).or_else(|problem| source.field_error("url", problem))
                 }
                 "base64" => {
-                    source.reject_unknown(&BASE64)?;
+                    source.reject_unsupported(&BASE64)?;
                     if !is_plain(source.text("media_type")?) {
                         return source.field_error(
                             "media_type",
@@ -179,15 +189,15 @@ fn read_part_with(
     }
 }
 
-/// Reads a message and adds it to `messages`; a message of the user may become several. The provenance of the user's
-/// parts is added to `sources`.
+/// Decodes a message and appends it to `messages`; a message of the user may become several. Adds the provenance of the
+/// user's parts to `sources`.
 fn read_message(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
     sources: &mut Sources,
 ) -> Result<(), WireError> {
     let is_user = message.text("role")? == "user";
-    message.reject_unknown(if is_user { &USER } else { &MESSAGE })?;
+    message.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {
         "user" => read_user(message, messages, sources),
         "assistant" => {
@@ -201,7 +211,7 @@ fn read_message(
                         calls.push(read_call(&block)?);
                     } else if matches!(kind, "thinking" | "redacted_thinking") {
                         // A client cannot put words into the model's reasoning: the gateway has its own copy of it.
-                        block.reject_unknown(if kind == "thinking" { &THOUGHT } else { &REDACTED })?;
+                        block.reject_unsupported(if kind == "thinking" { &THOUGHT } else { &REDACTED })?;
                     } else if let Part::Text(part) = read_part(&block)? {
                         text.push_str(&part);
                     } else {
@@ -220,48 +230,52 @@ fn read_message(
     }
 }
 
-/// Reads a message of the user: each tool output becomes a separate message, and so does each run of other parts.
+/// Decodes a message of the user, which contains tool outputs in this format: each of them becomes a separate message, and
+/// so do the parts between two tool outputs together. The sources are set for the messages of the user only.
 fn read_user(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
     sources: &mut Sources,
 ) -> Result<(), WireError> {
-    let of_message = message.source()?;
-    let mut push = |messages: &mut Vec<Message>, marked: Vec<(Part, Option<Source>)>| {
-        let (parts, of_parts): (Vec<Part>, Vec<Option<Source>>) = marked.into_iter().unzip();
-        sources.set(messages.len(), of_parts);
+    let message_source = message.source()?;
+    let mut push = |messages: &mut Vec<Message>, parts: Vec<(Part, Option<Source>)>| {
+        let (parts, part_sources): (Vec<Part>, Vec<Option<Source>>) = parts.into_iter().unzip();
+        sources.set(messages.len(), part_sources);
         messages.push(Message::User(parts));
     };
     if let Some(Json::Text(text)) = message.get("content") {
-        push(messages, vec![(Part::Text(text.clone().into_owned()), of_message)]);
+        push(messages, vec![(Part::Text(text.clone().into_owned()), message_source)]);
         return Ok(());
     }
-    let mut marked = Vec::new();
+    // The parts since the last tool output, each with its source.
+    let mut pending = Vec::new();
     let blocks = blocks(message, "content")?;
     for block in &blocks {
         if block.text("type")? != "tool_result" {
             let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
-            marked.push((part, block.source()?.or(of_message)));
+            pending.push((part, block.source()?.or(message_source)));
             continue;
         }
-        if !marked.is_empty() {
-            push(messages, std::mem::take(&mut marked));
+        if !pending.is_empty() {
+            push(messages, std::mem::take(&mut pending));
         }
-        block.reject_unknown(&RESULT)?;
+        block.reject_unsupported(&RESULT)?;
         messages.push(Message::Tool {
             call_id: block.text("tool_use_id")?.to_owned(),
             content: read_parts(block, "content")?,
             is_error: Some(block.flag("is_error")?),
         });
     }
-    if !marked.is_empty() || blocks.is_empty() {
-        push(messages, marked);
+    // An empty message stays one.
+    if !pending.is_empty() || blocks.is_empty() {
+        push(messages, pending);
     }
     Ok(())
 }
 
+/// Decodes a block `tool_use` of a message of the model. The arguments, an object in this format, are serialised again.
 fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
-    block.reject_unknown(&USE)?;
+    block.reject_unsupported(&USE)?;
     let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));
     let Some(input) = input else { return block.field_error("input", "is not an object") };
     Ok(ToolCall {

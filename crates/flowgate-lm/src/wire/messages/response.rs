@@ -27,6 +27,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     })
 }
 
+/// Returns the `stop_reason` of an answer.
 pub(super) fn stop_reason(stop: Stop) -> &'static str {
     match stop {
         Stop::End => "end_turn",
@@ -39,7 +40,7 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
 /// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it is not an answer.
+/// If it describes an error, or violates the format.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
@@ -71,7 +72,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Returns the part of the reasoning that a block contains, or begins in a stream.
+/// Decodes the part of the reasoning that a block contains. In a stream, it is the beginning of the part. The caller that
+/// knows the model records it as the author.
 pub(super) fn read_thought(block: &Value) -> ReasoningPart {
     let field = |key: &str| fields::text(block, key).to_owned();
     if fields::text(block, "type") == "redacted_thinking" {
@@ -85,16 +87,17 @@ pub(super) fn read_thought(block: &Value) -> ReasoningPart {
     }
 }
 
-/// The kind of a block.
+/// The kind of a block of an answer's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockKind {
     Text,
+    /// A tool call.
     Use,
-    /// The model's reasoning.
+    /// A part of the model's reasoning.
     Thought,
 }
 
-/// Returns the kind of a block. Other kinds come from the provider's tools, which were not offered.
+/// Returns the kind of a block. Any other kind is an error: it comes from a tool of the provider, and none was offered.
 pub(super) fn block_kind(block: &Value) -> Result<BlockKind, Error> {
     match fields::text(block, "type") {
         "text" => Ok(BlockKind::Text),
@@ -106,6 +109,7 @@ pub(super) fn block_kind(block: &Value) -> Result<BlockKind, Error> {
     }
 }
 
+/// Decodes a `stop_reason`. An unknown one is an error, since the answer may then be incomplete.
 pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     match reason.and_then(Value::as_str) {
         Some("end_turn" | "stop_sequence") => Ok(Stop::End),
@@ -116,7 +120,7 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// Returns the reported usage; counts that are absent keep their previous value. Cached input tokens count as input.
+/// Decodes the token usage. A count that is absent has its value in `before`. Cached input tokens count as input.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];

@@ -69,10 +69,10 @@ pub fn encode_stream(
         text(&mut block);
     }
     for call in &completion.calls {
-        // The arguments as the model wrote them, if they are an object.
+        // The arguments are sent as the model wrote them if they are an object.
         let object = arguments_object(&call.arguments);
-        let is_own = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|own| own == object);
-        let json = if is_own { call.arguments.clone() } else { object.to_string() };
+        let is_object = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|value| value == object);
+        let json = if is_object { call.arguments.clone() } else { object.to_string() };
         let delta = |piece: &&str| json!({"type": "input_json_delta", "partial_json": piece});
         let begin = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}});
         block(begin, pieces(&json).iter().map(delta).collect());
@@ -84,7 +84,7 @@ pub fn encode_stream(
     events
 }
 
-/// Returns the beginning of the block of a part of the reasoning, and its pieces.
+/// Returns the block with which a part of the reasoning begins in a stream, and the deltas that complete it.
 fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
     let whole = shown_block(thought);
     if fields::text(&whole, "type") == "redacted_thinking" {
@@ -96,11 +96,11 @@ fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
     (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
 }
 
-/// A block that has begun.
+/// A block that has begun, and may have ended.
 #[derive(Debug)]
 struct OpenBlock {
     kind: BlockKind,
-    /// The index of the call or of the part of the reasoning, if it is one.
+    /// The index of the call or of the part of the reasoning in the completion; unused for a text.
     index: usize,
     ended: bool,
 }
@@ -109,17 +109,22 @@ struct OpenBlock {
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
+    /// Whether the event `message_start` has arrived.
     begun: bool,
+    /// The blocks of the answer, by their index.
     blocks: Vec<OpenBlock>,
+    /// The stop reason, after the event that states it.
     stop: Option<Stop>,
+    /// Whether the event `message_stop` has arrived.
     done: bool,
 }
 
 impl StreamDecoder {
-    /// Takes the next event.
+    /// Takes the next event: adds it to the completion, and passes its pieces to the listener. Events after the end are
+    /// ignored.
     ///
     /// # Errors
-    /// If the event is out of place, the server reports an error, or the listener cancels.
+    /// If the event violates the format or is not in order, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
         if self.done {
             return Ok(());
@@ -205,7 +210,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Adds a piece to an open block.
+    /// Adds a piece to an open block: of the text, of the arguments of a call, or of the reasoning or its signature.
     fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -243,11 +248,11 @@ impl StreamDecoder {
             "a `content_block_stop` event has the index of a block that is not open",
         ))?;
         block.ended = true;
-        let (kind, call) = (block.kind, block.index);
+        let (kind, index) = (block.kind, block.index);
         let calls = &self.assembly.completion.calls;
         // A call without arguments may have no pieces: its input was `{}` from the start.
-        if kind == BlockKind::Use && calls.get(call).is_some_and(|call| call.arguments.is_empty()) {
-            self.assembly.arguments(call, "{}", listener)?;
+        if kind == BlockKind::Use && calls.get(index).is_some_and(|call| call.arguments.is_empty()) {
+            self.assembly.arguments(index, "{}", listener)?;
         }
         Ok(())
     }
@@ -271,6 +276,7 @@ impl StreamDecoder {
     }
 }
 
+/// Returns the index of the block that an event concerns.
 fn index(body: &Value) -> Result<usize, Error> {
     let index = fields::count(body, "index").and_then(|index| usize::try_from(index).ok());
     index.ok_or(Error::Malformed("an event of a content block has no valid `index`"))

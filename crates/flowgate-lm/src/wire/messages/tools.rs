@@ -1,18 +1,19 @@
-//! Decodes the tools of requests of Anthropic's Messages API, and which of them the model may or must call.
+//! Decodes the tools of requests of Anthropic's Messages API (`tools`), and which of them the model may or must call
+//! (`tool_choice`).
 
 use super::super::WireError;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, PROVIDER_TOOL, UNKNOWN_TOOL, is_tool_type};
 use super::fields::{CHOICE, TOOL};
 use crate::chat::{ToolChoice, ToolSpec};
 
-/// The beginnings of the types of tools that the provider runs; a date follows.
+/// The types of tools that the provider runs, without the date at their end.
 const PROVIDER_TOOLS: [&str; 6] =
     ["web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp_toolset"];
-/// The beginnings of the types of tools that the client runs and the provider describes.
+/// The types of tools that the client runs and the provider describes, without the date at their end.
 const PROVIDER_SCHEMAS: [&str; 6] =
     ["bash", "text_editor", "computer", "memory", "browser_toolset", "computer_toolset"];
 
-/// Reads a tool; `None` if the operator lets clients send it and the gateway leaves it out.
+/// Decodes a tool. `None` if it is one that the provider runs, and the operator lets clients send it: it is dropped.
 pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
         let is_known = |known: &str| is_tool_type(kind, known);
@@ -26,7 +27,7 @@ pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, Wir
             None => tool.field_error("type", UNKNOWN_TOOL),
         };
     }
-    tool.reject_unknown(&TOOL)?;
+    tool.reject_unsupported(&TOOL)?;
     Ok(Some(ToolSpec {
         name: tool.text("name")?.to_owned(),
         description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
@@ -34,13 +35,13 @@ pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, Wir
     }))
 }
 
-/// Reads `tool_choice`: which tools may be called, and whether a message has at most one call.
+/// Decodes `tool_choice`: which tools may or must be called, and (the flag) whether a message may have at most one call.
 pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<(ToolChoice, bool), WireError> {
     if body.get("tool_choice").is_none() {
         return Ok((ToolChoice::Auto, false));
     }
     let choice = body.object("tool_choice")?;
-    choice.reject_unknown(&CHOICE)?;
+    choice.reject_unsupported(&CHOICE)?;
     let single_call = choice.flag("disable_parallel_tool_use")?;
     let choice = match choice.text("type")? {
         "auto" => ToolChoice::Auto,

@@ -1,11 +1,12 @@
-//! Encodes requests of OpenAI's Responses API.
+//! Encodes requests of OpenAI's Responses API, as a client sends them.
 
 use serde_json::{Value, json};
 
 use super::super::{image_url, only_text, put};
 use crate::chat::{Message, Part, ReasoningPart, Request, Seal, ToolCall, ToolChoice, ToolSpec};
 
-/// Encodes the body of a request.
+/// Encodes the body of a request to `model`. Settings that the request leaves open are not sent, so that the server's
+/// defaults apply.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let input: Vec<Value> = request.messages.iter().flat_map(|message| items(message, model)).collect();
@@ -23,15 +24,16 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let reasoning = &sampling.reasoning;
     let effort = reasoning.effort.map(|effort| json!(effort.name()));
     let summary = reasoning.summary.map(|summary| json!(summary.name()));
-    let mut wanted = serde_json::Map::new();
-    wanted.extend(effort.map(|effort| ("effort".to_owned(), effort)));
-    wanted.extend(summary.map(|summary| ("summary".to_owned(), summary)));
-    // The gateway keeps no copy of the reasoning at the provider (`store` is false), so it needs the encrypted one.
+    let mut settings = serde_json::Map::new();
+    settings.extend(effort.map(|effort| ("effort".to_owned(), effort)));
+    settings.extend(summary.map(|summary| ("summary".to_owned(), summary)));
+    // The provider stores no copy of the reasoning (`store` is false), so the answer must contain an encrypted one,
+    // which later requests return to the model.
     let include =
-        (reasoning.is_returned || !wanted.is_empty()).then(|| json!(["reasoning.encrypted_content"]));
+        (reasoning.is_returned || !settings.is_empty()).then(|| json!(["reasoning.encrypted_content"]));
     let is_single = sampling.single_call && !request.tools.is_empty();
     let others = [
-        ("reasoning", Some(Value::Object(wanted)).filter(|wanted| *wanted != json!({}))),
+        ("reasoning", Some(Value::Object(settings)).filter(|settings| *settings != json!({}))),
         ("include", include),
         ("text", sampling.verbosity.map(|verbosity| json!({"verbosity": verbosity.name()}))),
         ("parallel_tool_calls", is_single.then_some(Value::Bool(false))),
@@ -48,7 +50,8 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     body
 }
 
-/// Encodes a message as items of the input: its text and each of its calls is a separate item.
+/// Encodes a message as items of the input: each part of its reasoning, its text and each of its calls is a separate
+/// item. Reasoning is sent only to the model that wrote it.
 fn items(message: &Message, model: &str) -> Vec<Value> {
     match message {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
@@ -57,8 +60,8 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
             let has_text = !text.is_empty() || calls.is_empty();
             let message = has_text.then(|| json!({"role": "assistant", "content": text}));
             let call = |call: &ToolCall| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments});
-            let own = thoughts.iter().filter(|thought| thought.is_readable_by(model));
-            let thoughts = own.filter_map(sealed_item);
+            let readable = thoughts.iter().filter(|thought| thought.is_readable_by(model));
+            let thoughts = readable.filter_map(reasoning_item);
             thoughts.chain(message).chain(calls.iter().map(call)).collect()
         }
         Message::Tool { call_id, content: parts, is_error: _ } => {
@@ -67,9 +70,10 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
     }
 }
 
-/// Returns the item of a part of the reasoning as the server sent it; `None` if a server of this format did not, or did
-/// not encrypt it, since it then keeps no copy of it.
-fn sealed_item(thought: &ReasoningPart) -> Option<Value> {
+/// Encodes a part of the reasoning for a request, as the item that the server sent. Returns `None` if the part does not
+/// come from a server of this format, or if its reasoning was not encrypted: the server does not store such an item, so
+/// it cannot be sent back.
+fn reasoning_item(thought: &ReasoningPart) -> Option<Value> {
     let Seal::Item { id, encrypted: Some(encrypted) } = &thought.seal else { return None };
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
     let summary: Vec<Value> = thought.texts.iter().map(summary).collect();
@@ -80,6 +84,7 @@ fn sealed_item(thought: &ReasoningPart) -> Option<Value> {
     Some(item)
 }
 
+/// Encodes the content of a message or of a tool output: a single text as a string, other parts as a list.
 fn encode_content(parts: &[Part]) -> Value {
     if let Some(text) = only_text(parts) {
         return json!(text);
@@ -91,6 +96,7 @@ fn encode_content(parts: &[Part]) -> Value {
     parts.iter().map(part).collect()
 }
 
+/// Encodes a tool as a function.
 fn encode_tool(tool: &ToolSpec) -> Value {
     let mut body = json!({"type": "function", "name": tool.name});
     if !tool.description.is_empty() {

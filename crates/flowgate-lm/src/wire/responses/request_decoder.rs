@@ -1,4 +1,5 @@
-//! Decodes requests of OpenAI's Responses API.
+//! Decodes requests of OpenAI's Responses API, as a server receives them: the items of the input and the settings. The
+//! tools have their own file ([`super::tools`]).
 
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
 use super::super::known_fields::{DroppedParts, KnownFields};
@@ -15,15 +16,15 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request.
+/// Decodes the body of a request. Drops the fields and tools in `dropped`.
 ///
 /// # Errors
-/// If it asks for something that a [`Request`] cannot express.
+/// If the body violates the format, or asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
-    body.reject_unknown(&REQUEST)?;
+    body.reject_unsupported(&REQUEST)?;
     if body.get("stream_options").is_some() {
-        body.object("stream_options")?.reject_unknown(&STREAM_OPTIONS)?;
+        body.object("stream_options")?.reject_unsupported(&STREAM_OPTIONS)?;
     }
     let (mut messages, mut sources) = (Vec::new(), Sources::default());
     if let Some(text) = body.optional_text("instructions")? {
@@ -57,11 +58,13 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
     };
+    // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: tools.forms })
 }
 
-/// What concerns tools that the provider runs, of which there are none.
+/// The values of `include` that are ignored, because they concern tools of the provider or items that answers of the
+/// gateway do not contain.
 const IDLE_INCLUDES: [&str; 6] = [
     "web_search_call.action.sources",
     "web_search_call.results",
@@ -71,26 +74,27 @@ const IDLE_INCLUDES: [&str; 6] = [
     "message.input_image.image_url",
 ];
 
-/// Reads `reasoning` and `include`.
+/// Decodes the fields `reasoning` and `include`.
 fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if body.get("reasoning").is_some() {
-        let wanted = body.object("reasoning")?;
-        wanted.reject_unknown(&REASONING)?;
-        reasoning.effort = wanted.word("effort", Effort::from_name, UNKNOWN_EFFORT)?;
-        reasoning.summary = match wanted.optional_text("summary")? {
-            // Codex sends it to ask for no summary.
+        let settings = body.object("reasoning")?;
+        settings.reject_unsupported(&REASONING)?;
+        reasoning.effort = settings.word("effort", Effort::from_name, UNKNOWN_EFFORT)?;
+        reasoning.summary = match settings.optional_text("summary")? {
+            // The client Codex sends `none` if it wants no summary.
             Some("none") => None,
-            _ => wanted.word(
+            _ => settings.word(
                 "summary",
                 ReasoningSummary::from_name,
                 "is not `auto`, `concise`, `detailed` or `none`",
             )?,
         };
     }
-    for wanted in body.texts("include")? {
-        match wanted.as_str() {
+    for included in body.texts("include")? {
+        match included.as_str() {
             "reasoning.encrypted_content" => reasoning.is_returned = true,
+            // Values that concern items which answers of the gateway do not contain have no effect.
             idle if IDLE_INCLUDES.contains(&idle) => {}
             _ => {
                 return body.field_error(
@@ -103,16 +107,18 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     Ok(reasoning)
 }
 
+/// Decodes the verbosity, which the field `text` contains; `None` if the request states none.
 fn read_verbosity(body: &ObjectFields<'_>) -> Result<Option<Verbosity>, WireError> {
     if body.get("text").is_none() {
         return Ok(None);
     }
     let text = body.object("text")?;
-    text.reject_unknown(&TEXT)?;
+    text.reject_unsupported(&TEXT)?;
     text.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")
 }
 
-/// Reads an item of the input and adds it to `messages`. The provenance of the user's parts is added to `sources`.
+/// Decodes an item of the input and adds it to `messages`: a call to the preceding message of the model, everything else as
+/// a message. Adds the provenance of the user's parts to `sources`.
 fn read_item(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -121,7 +127,7 @@ fn read_item(
     match item.optional_text("type")? {
         None | Some("message") => {
             let is_user = item.text("role")? == "user";
-            item.reject_unknown(if is_user { &USER } else { &MESSAGE })?;
+            item.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
             let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
             messages.push(match item.text("role")? {
                 "system" | "developer" => Message::System(parts),
@@ -148,19 +154,19 @@ fn read_item(
             });
         }
         // A client cannot put words into the model's reasoning: the gateway has its own copy of it.
-        Some("reasoning") => item.reject_unknown(&THOUGHT)?,
+        Some("reasoning") => item.reject_unsupported(&THOUGHT)?,
         Some("function_call") => {
-            item.reject_unknown(&CALL)?;
+            item.reject_unsupported(&CALL)?;
             let (id, arguments) = (item.text("call_id")?.to_owned(), item.text("arguments")?.to_owned());
             add_call(messages, ToolCall { id, name: called_name(item)?, arguments });
         }
         Some("custom_tool_call") => {
-            item.reject_unknown(&CUSTOM_CALL)?;
+            item.reject_unsupported(&CUSTOM_CALL)?;
             let (id, arguments) = (item.text("call_id")?.to_owned(), custom_arguments(item.text("input")?));
             add_call(messages, ToolCall { id, name: called_name(item)?, arguments });
         }
         Some("function_call_output" | "custom_tool_call_output") => {
-            item.reject_unknown(&OUTPUT)?;
+            item.reject_unsupported(&OUTPUT)?;
             let call_id = item.text("call_id")?.to_owned();
             messages.push(Message::Tool {
                 call_id,
@@ -173,27 +179,29 @@ fn read_item(
     Ok(())
 }
 
-/// The fields of parts: texts, refusals and images.
+/// The fields that parts may have: texts, refusals and images, in this order.
 const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
+/// As [`PARTS`], for a user's message, whose parts may declare their provenance.
 const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
 
-/// Returns the sources of the parts of a message: the part's own, or else that of the message.
+/// Returns the declared source of each part of a message: that of the part, or else that of the message.
 fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
-    let of_message = item.source()?;
+    let message_source = item.source()?;
     match item.get("content") {
         Some(Json::List(_)) => {
-            item.objects("content")?.map(|part| Ok(part?.source()?.or(of_message))).collect()
+            item.objects("content")?.map(|part| Ok(part?.source()?.or(message_source))).collect()
         }
-        _ => Ok(vec![of_message]),
+        _ => Ok(vec![message_source]),
     }
 }
 
+/// Decodes the parts under `key` of an item that the user did not write.
 fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
     read_parts(item, key, &PARTS)
 }
 
-/// Reads the parts under `key`: a text, or a list of texts, refusals and images. The last argument lists the fields
-/// that these three may have.
+/// Decodes the parts under `key`: a text, or a list of texts, refusals and images. The last argument lists the fields
+/// that these three kinds of parts may have.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,
@@ -209,15 +217,15 @@ fn read_parts(
         let part = part?;
         match part.text("type")? {
             "input_text" | "output_text" => {
-                part.reject_unknown(text)?;
+                part.reject_unsupported(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
             "refusal" => {
-                part.reject_unknown(refusal)?;
+                part.reject_unsupported(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
             }
             "input_image" => {
-                part.reject_unknown(image)?;
+                part.reject_unsupported(image)?;
                 parse_image_url(part.text("image_url")?)
                     .or_else(|problem| part.field_error("image_url", problem))
             }

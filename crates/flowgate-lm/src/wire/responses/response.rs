@@ -62,6 +62,7 @@ pub(super) fn status(completion: &Completion) -> &'static str {
     }
 }
 
+/// Encodes the token usage. The details, which a completion does not contain, are 0: clients expect the fields.
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input,
@@ -72,7 +73,8 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-/// Returns the items of an answer: the reasoning and the text in this order, then the calls.
+/// Encodes the items of an answer: the reasoning and the text in the order that `order` states, then the calls. An answer
+/// whose text was sent early has the text first.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);
@@ -96,7 +98,8 @@ pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: Rea
     items
 }
 
-/// Encodes a part of the reasoning for a client, with its index.
+/// Encodes the part of the reasoning with the index `index` as an item for a client, without encrypted content if the part
+/// is not from a server of this format.
 pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &ReasoningPart) -> Value {
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
     let encrypted = match &thought.seal {
@@ -111,7 +114,7 @@ pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Rea
     })
 }
 
-/// Returns the single part of the text.
+/// Encodes `text`, the whole text or a beginning of it, as the only part of the message item.
 pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
@@ -119,6 +122,7 @@ pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     }
 }
 
+/// Returns the id of the message item of an answer.
 pub(super) fn message_id(head: ResponseHead<'_>) -> String {
     format!("msg_{}", head.id)
 }
@@ -134,11 +138,13 @@ pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Va
     })
 }
 
+/// Returns the id of the item of the call with the index `index`.
 pub(super) fn call_id(head: ResponseHead<'_>, index: usize) -> String {
     format!("fc_{}_{index}", head.id)
 }
 
-/// Encodes the item of the call with this index, with its `arguments` so far.
+/// Encodes the item of the call with the index `index`, with its `arguments` so far. The call has the form in which the
+/// client declared the tool: a custom tool takes a text, and a tool in a namespace is named by both.
 pub(super) fn encode_call(
     head: ResponseHead<'_>,
     index: usize,
@@ -166,7 +172,7 @@ pub(super) fn encode_call(
     item
 }
 
-/// Returns what a call is sent with: its arguments, or its text if the tool is a custom one.
+/// Returns the arguments of a call as a client expects them: JSON, or the plain text if the tool is a custom one.
 pub(super) fn sent_arguments(head: ResponseHead<'_>, call: &ToolCall) -> String {
     match head.tools.of(&call.name) {
         Some(form) if form.is_custom => custom_input(&call.arguments),
@@ -177,7 +183,7 @@ pub(super) fn sent_arguments(head: ResponseHead<'_>, call: &ToolCall) -> String 
 /// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it is not an answer, or not a finished one.
+/// If it describes an error, violates the format, or is not finished.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::non_null_child(body, "error") {
         return Err(reported_error(error));
@@ -211,7 +217,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Returns the part of the reasoning that an item contains.
+/// Decodes the part of the reasoning that an item contains: its readable summaries, and its encrypted content if the server
+/// returns it. The caller that knows the model records it as the author.
 pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     let summary = fields::list(item, "summary").unwrap_or_default().iter();
     let texts = summary.map(|part| fields::text(part, "text").to_owned()).filter(|text| !text.is_empty());
@@ -223,7 +230,8 @@ pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     }
 }
 
-/// Returns why the model stopped. `refused` tells whether the answer has a refusal, and `calls` whether it has calls.
+/// Decodes the reason for which the model stopped. `refused` is whether the answer contains a refusal, `calls` whether
+/// it contains calls: the status is the same for them. An unknown reason is an error, since the answer may be incomplete.
 fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
     let reason = body.get("incomplete_details").map_or("", |details| fields::text(details, "reason"));
     match (fields::text(body, "status"), reason) {
@@ -243,11 +251,11 @@ fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Er
 pub(super) enum OutputItemKind {
     Message,
     Call,
-    /// The model's reasoning.
+    /// A part of the model's reasoning.
     Thought,
 }
 
-/// Returns the kind of an item. Other kinds come from tools that were not offered.
+/// Returns the kind of an item. Any other kind is an error: it comes from a tool of the provider, and none was offered.
 pub(super) fn item_kind(item: &Value) -> Result<OutputItemKind, Error> {
     match fields::text(item, "type") {
         "message" => Ok(OutputItemKind::Message),
@@ -259,7 +267,7 @@ pub(super) fn item_kind(item: &Value) -> Result<OutputItemKind, Error> {
     }
 }
 
-/// Appends the text of a message to `text`, and returns whether it is a refusal.
+/// Appends the text of a message item to `text`, and returns whether the message contains a refusal.
 fn read_message(item: &Value, text: &mut String) -> Result<bool, Error> {
     let mut refused = false;
     for part in fields::list(item, "content").unwrap_or_default() {

@@ -39,11 +39,13 @@ pub fn encode_stream(
         thought_events(head, index, (index, thought), &mut event);
     }
     let has_text = !completion.text.is_empty();
-    let place = if order == ReasoningOrder::First { completion.thoughts.len() } else { 0 };
-    if let (true, Some(whole)) = (has_text, items.get(place)) {
-        let at = json!({"output_index": place, "item_id": message_id(head), "content_index": 0});
+    // The index of the message item.
+    let message_index = if order == ReasoningOrder::First { completion.thoughts.len() } else { 0 };
+    if let (true, Some(whole)) = (has_text, items.get(message_index)) {
+        let position =
+            json!({"output_index": message_index, "item_id": message_id(head), "content_index": 0});
         let with = |key: &str, value: Value| {
-            let mut body = at.clone();
+            let mut body = position.clone();
             super::super::put(&mut body, key, value);
             body
         };
@@ -52,7 +54,7 @@ pub fn encode_stream(
             _ => ("output_text", "text"),
         };
         let empty = encode_message(head, "in_progress", &[]);
-        event("response.output_item.added", json!({"output_index": place, "item": empty}));
+        event("response.output_item.added", json!({"output_index": message_index, "item": empty}));
         event("response.content_part.added", with("part", encode_text(completion, "")));
         for piece in text_pieces {
             let mut body = with("delta", json!(piece));
@@ -67,7 +69,7 @@ pub fn encode_stream(
         }
         event(&format!("response.{kind}.done"), body);
         event("response.content_part.done", with("part", encode_text(completion, &completion.text)));
-        event("response.output_item.done", json!({"output_index": place, "item": whole}));
+        event("response.output_item.done", json!({"output_index": message_index, "item": whole}));
     }
     let after_text = usize::from(has_text);
     for (index, thought) in
@@ -75,13 +77,13 @@ pub fn encode_stream(
     {
         thought_events(head, after_text + index, (index, thought), &mut event);
     }
-    let before = after_text + completion.thoughts.len();
-    for (index, called) in completion.calls.iter().enumerate() {
-        let at = before + index;
+    let first_call = after_text + completion.thoughts.len();
+    for (index, call) in completion.calls.iter().enumerate() {
+        let at = first_call + index;
         let id = call_id(head, index);
-        let begun = encode_call(head, index, called, "", "in_progress");
+        let begun = encode_call(head, index, call, "", "in_progress");
         event("response.output_item.added", json!({"output_index": at, "item": begun}));
-        let sent = sent_arguments(head, called);
+        let sent = sent_arguments(head, call);
         let is_custom = fields::text(&begun, "type") == "custom_tool_call";
         let kind = if is_custom { "custom_tool_call_input" } else { "function_call_arguments" };
         for piece in pieces(&sent) {
@@ -95,7 +97,7 @@ pub fn encode_stream(
             }
         };
         event(&format!("response.{kind}.done"), body);
-        let whole = encode_call(head, index, called, &sent, "completed");
+        let whole = encode_call(head, index, call, &sent, "completed");
         event("response.output_item.done", json!({"output_index": at, "item": whole}));
     }
     let status = status(completion);
@@ -103,7 +105,8 @@ pub fn encode_stream(
     events
 }
 
-/// Writes the events of a part of the reasoning, which is the output item `at`.
+/// Passes the events of a part of the reasoning to `event`, with the name and the fields of each. The part is the output
+/// item with the index `at`, and has the number `index` among the parts of the reasoning.
 fn thought_events(
     head: ResponseHead<'_>,
     at: usize,
@@ -130,9 +133,13 @@ fn thought_events(
 /// A call that has begun, with every identifier by which later events may refer to it.
 #[derive(Debug)]
 struct StartedCall {
+    /// The index of its item in the output, if the server states one.
     output_index: Option<u64>,
+    /// The id of its item; may be empty.
     id: String,
+    /// The id of the call; may be empty.
     call_id: String,
+    /// The index of the call in the completion.
     call: usize,
 }
 
@@ -141,16 +148,18 @@ struct StartedCall {
 pub struct StreamDecoder {
     assembly: Assembly,
     calls: Vec<StartedCall>,
+    /// The whole answer, after the final event.
     done: Option<Completion>,
 }
 
 impl StreamDecoder {
-    /// Takes the next event.
+    /// Takes the next event: adds it to the completion, and passes its pieces to the listener. Events after the end are
+    /// ignored.
     ///
     /// # Errors
-    /// If the event is out of place, the server reports an error, or the listener cancels.
+    /// If the event violates the format or is not in order, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
-        // Some servers end all their streams in the same way.
+        // Some servers end the streams of this format with `[DONE]`, too, as those of chat completions.
         if self.done.is_some() || event.data.trim() == "[DONE]" {
             return Ok(());
         }
@@ -189,16 +198,20 @@ impl StreamDecoder {
         }
     }
 
+    /// Returns the index of the call that an event concerns, in the completion: the call whose item has the same index in
+    /// the output or, if either has none, the same id. Some servers name the call's id instead of the item's. `None` if
+    /// there is no such call.
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
-        let is_it = |begun: &&StartedCall| match (index, begun.output_index) {
+        let is_same = |begun: &&StartedCall| match (index, begun.output_index) {
             (Some(index), Some(known)) => index == known,
             _ => !id.is_empty() && (begun.id == id || begun.call_id == id),
         };
-        self.calls.iter().find(is_it).map(|begun| begun.call)
+        self.calls.iter().find(is_same).map(|begun| begun.call)
     }
 
-    /// Begins an output item. Only a call needs this: text arrives in its own events.
+    /// Begins an output item. Only calls need this: text arrives in its own events, and reasoning with the end of its
+    /// item.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
@@ -216,7 +229,8 @@ impl StreamDecoder {
         self.assembly.arguments(call, field("arguments"), listener)
     }
 
-    /// Takes a finished item, which repeats its content.
+    /// Ends an output item. The event repeats the arguments of a call, and is the only one from which reasoning is
+    /// read.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         match item_kind(item)? {
@@ -239,21 +253,21 @@ impl StreamDecoder {
         self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
-    /// Takes the final event, which repeats the whole answer: it must equal what the listener received.
+    /// Takes the final event, which repeats the whole answer. Its text and calls must equal what the listener received.
     fn complete(&mut self, body: &Value) -> Result<(), Error> {
         let response = body
             .get("response")
             .ok_or(Error::Malformed("the final event of the stream has no `response`"))?;
         let mut end = decode_response(response)?;
-        let heard = &mut self.assembly.completion;
-        if end.text != heard.text || end.calls != heard.calls {
+        let streamed = &mut self.assembly.completion;
+        if end.text != streamed.text || end.calls != streamed.calls {
             return Err(Error::Malformed(
                 "the final event of the stream does not repeat the text and the calls that were streamed",
             ));
         }
         // Some servers do not repeat the reasoning.
         if end.thoughts.is_empty() {
-            end.thoughts = std::mem::take(&mut heard.thoughts);
+            end.thoughts = std::mem::take(&mut streamed.thoughts);
         }
         self.done = Some(end);
         Ok(())

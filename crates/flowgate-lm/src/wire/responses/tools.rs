@@ -1,4 +1,5 @@
-//! Decodes the tools of requests of OpenAI's Responses API, and which of them the model may or must call.
+//! Decodes the tools of requests of OpenAI's Responses API (`tools`), and which of them the model may or must call
+//! (`tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]).
 
 use std::collections::HashSet;
 
@@ -9,7 +10,8 @@ use super::fields::{CHOICE, CUSTOM, FORMAT, FUNCTION, NAMESPACE};
 use crate::chat::{ToolChoice, ToolSpec};
 use crate::json::Json;
 
-/// Returns the one name of the tool that a call or a choice names.
+/// Returns the qualified name of the tool that a call or `tool_choice` names: the namespace, if there is one, and the
+/// name in it.
 pub(super) fn called_name(item: &ObjectFields<'_>) -> Result<String, WireError> {
     let name = item.text("name")?;
     let namespace = item.optional_text("namespace")?.filter(|namespace| !namespace.is_empty());
@@ -30,16 +32,19 @@ const PROVIDER_TOOLS: [&str; 8] = [
 /// The types of tools that the client runs and the provider describes.
 const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_patch"];
 
-/// The tools of a request, with their forms.
+/// The tools of a request that were decoded so far, with their forms.
 #[derive(Default)]
 pub(super) struct ReceivedTools {
     pub(super) specs: Vec<ToolSpec>,
     pub(super) forms: ToolForms,
+    /// The qualified names of the tools.
     names: HashSet<String>,
 }
 
 impl ReceivedTools {
-    /// Reads a tool, which may be in a namespace, and the tools in it if it is one.
+    /// Decodes a tool and adds it, as a function with JSON arguments, and records its form if the client declared it in
+    /// another one. A namespace is decoded to the tools in it. `namespace` is the name and the description of the namespace
+    /// that contains the tool.
     pub(super) fn read(
         &mut self,
         tool: &ObjectFields<'_>,
@@ -48,15 +53,15 @@ impl ReceivedTools {
         let kind = tool.text("type")?;
         let (description, parameters) = match kind {
             "function" => {
-                tool.reject_unknown(&FUNCTION)?;
+                tool.reject_unsupported(&FUNCTION)?;
                 let description = tool.optional_text("description")?.unwrap_or_default().to_owned();
                 (description, tool.schema("parameters")?)
             }
             "custom" => (read_custom(tool)?, custom_schema()),
             "namespace" if namespace.is_none() => {
-                tool.reject_unknown(&NAMESPACE)?;
-                let of = (tool.text("name")?, tool.optional_text("description")?.unwrap_or_default());
-                return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, Some(of)));
+                tool.reject_unsupported(&NAMESPACE)?;
+                let about = (tool.text("name")?, tool.optional_text("description")?.unwrap_or_default());
+                return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, Some(about)));
             }
             _ => return refuse_tool(tool, kind),
         };
@@ -67,6 +72,7 @@ impl ReceivedTools {
         };
         let name =
             namespace.map_or_else(|| name.to_owned(), |(namespace, _)| qualified_name(namespace, name));
+        // With two forms under one name, it would be unknown in which form a call is sent to the client.
         if !self.names.insert(name.clone()) && (form != ToolForm::default() || self.forms.of(&name).is_some())
         {
             return tool.field_error("name", "is the name of another tool, too; rename one of them");
@@ -79,15 +85,16 @@ impl ReceivedTools {
     }
 }
 
-/// Returns the description of a custom tool, with the form of its text.
+/// Decodes the description of a custom tool, and appends the grammar of the tool's text, if the tool states one: the model
+/// sees it in words only, since the tool is offered as a function.
 fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
-    tool.reject_unknown(&CUSTOM)?;
+    tool.reject_unsupported(&CUSTOM)?;
     let description = tool.optional_text("description")?.unwrap_or_default().to_owned();
     if tool.get("format").is_none() {
         return Ok(description);
     }
     let format = tool.object("format")?;
-    format.reject_unknown(&FORMAT)?;
+    format.reject_unsupported(&FORMAT)?;
     match format.text("type")? {
         "text" => Ok(description),
         "grammar" => {
@@ -98,7 +105,8 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Refuses a tool that the client does not describe, unless the operator lets clients send it; it is then left out.
+/// Rejects a tool that the client does not describe, unless the provider runs it and the operator lets clients send it;
+/// it is then dropped.
 fn refuse_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<(), WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(()),
@@ -123,7 +131,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
         },
         Some(_) => {
             let choice = body.object("tool_choice")?;
-            choice.reject_unknown(&CHOICE)?;
+            choice.reject_unsupported(&CHOICE)?;
             if !matches!(choice.text("type")?, "function" | "custom") {
                 return choice.field_error("type", "is neither `function` nor `custom`");
             }

@@ -12,7 +12,7 @@ __all__ = ["AgentSession", "refusal"]
 
 
 def refusal(verdict: Confirm | Deny) -> str:
-    """Return what the model is told of a call that does not run. It contains no content of the trace."""
+    """Return the notice that the model receives instead of the result of a call that does not run. It quotes no content."""
     if isinstance(verdict, Deny):
         return f"The call did not run: the policy forbids it. {verdict.why}"
     return f"The call did not run: a person would have to allow it. {verdict.why}"

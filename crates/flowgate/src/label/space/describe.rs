@@ -1,4 +1,5 @@
-//! Prints labels as the names that their policy gives to elements, such as `untrusted` or `readers(ann, bob)`.
+//! Describes labels for reasons and questions, by the names that the policy gives to elements, such as `untrusted` or
+//! `readers(ann, bob)`.
 
 use super::super::dimension::DimensionKind;
 use super::super::{Label, NameTable};
@@ -6,37 +7,39 @@ use super::{DimensionSet, Space, has_bit};
 
 impl Space {
     /// Returns one phrase for each dimension of `dims`: the name of the element, or the names in the set.
-    pub fn describe(&self, label: &Label, dims: DimensionSet, roster: &NameTable) -> Vec<String> {
+    pub fn describe(&self, label: &Label, dims: DimensionSet, name_table: &NameTable) -> Vec<String> {
         let indices = (0..self.dimensions.len()).filter(|index| dims.has(*index));
-        indices.filter_map(|index| self.describe_dimension(label, index, roster)).collect()
+        indices.filter_map(|index| self.describe_dimension(label, index, name_table)).collect()
     }
 
-    /// Returns the phrase for one dimension of a label, such as `readers(ann)`. A set is described by the names whose
-    /// bits are set, readers by those whose bits are not.
-    fn describe_dimension(&self, label: &Label, index: usize, roster: &NameTable) -> Option<String> {
+    /// Returns the phrase for one dimension of a label, such as `readers(ann)`; `None` if there is no dimension with
+    /// this index. A set is described by the names whose bits are set, readers by those whose bits are not, since
+    /// these bits represent the names that may not read; a time by the number that the policy gave.
+    fn describe_dimension(&self, label: &Label, index: usize, name_table: &NameTable) -> Option<String> {
         let dimension = self.dimensions.get(index)?;
         let offset = *self.offsets.get(index)?;
         let bits: Vec<bool> = (offset..offset + dimension.width()).map(|bit| has_bit(label, bit)).collect();
         let name = &dimension.name;
-        let (all, none) = (bits.iter().all(|bit| *bit), bits.iter().all(|bit| !bit));
+        let (all_set, none_set) = (bits.iter().all(|bit| *bit), bits.iter().all(|bit| !bit));
         let names = |set: bool| {
-            let known = roster.names(index).iter().zip(&bits).filter(|(_, bit)| **bit == set);
+            let known = name_table.names(index).iter().zip(&bits).filter(|(_, bit)| **bit == set);
             let mut known: Vec<String> = known.map(|(name, _)| escaped_name(name)).collect();
-            // The order of the names in the roster differs between sessions.
+            // The order of the names in the name table differs between sessions.
             known.sort();
             known.join(", ")
         };
         Some(match &dimension.kind {
             DimensionKind::Order(lattice) => lattice.element(&bits).unwrap_or("?").to_owned(),
-            DimensionKind::OpenSet if all => format!("any {name}"),
+            DimensionKind::OpenSet if all_set => format!("any {name}"),
             DimensionKind::Set(_) | DimensionKind::OpenSet => format!("{name}({})", names(true)),
-            DimensionKind::Readers if none => format!("{name}: everyone"),
-            DimensionKind::Readers if all => format!("{name}: nobody"),
+            DimensionKind::Readers if none_set => format!("{name}: everyone"),
+            DimensionKind::Readers if all_set => format!("{name}: nobody"),
             DimensionKind::Readers => format!("{name}({})", names(false)),
             DimensionKind::Time => match label.ages.get(offset).copied().unwrap_or(u64::MAX) {
                 0 => format!("{name}: always fresh"),
                 u64::MAX => format!("{name}: unknown"),
-                key => format!("{name}({})", i64::MAX.wrapping_sub(key as i64)),
+                // An age is `i64::MAX` minus the time of the value, so that the join, a maximum, keeps the oldest.
+                age => format!("{name}({})", i64::MAX.wrapping_sub(age as i64)),
             },
         })
     }
@@ -71,17 +74,17 @@ mod tests {
             Dimension::new("age", Purpose::Secrecy, DimensionKind::Time),
         ])
         .unwrap();
-        let mut roster = NameTable::new(&space);
+        let mut name_table = NameTable::new(&space);
         let parts = [
             space.element("integrity", "partner").unwrap(),
-            roster.set(&space, "categories", &["money".to_owned()], ComputedLabelUse::Data).unwrap(),
-            roster
+            name_table.set(&space, "categories", &["money".to_owned()], ComputedLabelUse::Data).unwrap(),
+            name_table
                 .set(&space, "readers", &["ann".to_owned(), "bob".to_owned()], ComputedLabelUse::Data)
                 .unwrap(),
             space.instant("age", 86_400).unwrap(),
         ];
         let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
-        let described = |label: &Label| space.describe(label, space.all(), &roster).join("; ");
+        let described = |label: &Label| space.describe(label, space.all(), &name_table).join("; ");
         assert_eq!(described(&label), "partner; categories(money); readers(ann, bob); age(86400)");
         assert_eq!(described(&Label::BOTTOM), "trusted; categories(); readers: everyone; age: always fresh");
         assert_eq!(

@@ -1,5 +1,6 @@
 //! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
-//! definitions.
+//! definitions. The result is the query of the statement: its variables with the conditions that an assignment of values
+//! must satisfy. Also checks which events a body reads, since only rules may depend on several events.
 
 use std::sync::Arc;
 
@@ -24,7 +25,9 @@ fn scope_span(body: &ConditionBody) -> Span {
     })
 }
 
-/// Returns the message and the help for a statement about one event that declares no event, several, or another kind.
+/// Returns the message and the help for a statement about one event that declares no event, several, or one of another
+/// kind. `declared` are the names and types of the events that it declares, `types` the ones that fit, and `expected` is
+/// their name in the message.
 fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (String, String) {
     let example = match types {
         [Type::ToolCall] => "(call: ToolCall) is tool:NAME",
@@ -52,12 +55,12 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
                 "the statement applies to one event, {expected}, but declares several: {}",
                 names.join(" and ")
             );
-            (message, "keep one of them; only a rule (`raise`, `ask`) may declare several events".to_owned())
+            (message, "keep one event; only a rule (`raise`, `ask`) may declare several".to_owned())
         }
     }
 }
 
-/// The names in scope in a body, and their properties.
+/// The names that are visible in a body, and the query that its lines are compiled to.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     names: Vec<(String, VariableSlot)>,
@@ -91,18 +94,20 @@ impl Scope {
 }
 
 impl Compiler<'_> {
-    /// Binds a name to the next slot.
+    /// Binds the name of a variable to a new slot, the index of its value during an evaluation; fails if the name is in
+    /// scope already.
     pub(super) fn bind(&mut self, scope: &mut Scope, name: &Name) -> CompileResult<VariableSlot> {
         if scope.slot(&name.text).is_some() {
             let message = format!("`{}` is declared twice", name.text);
-            return self.fail("duplicate-name", &name.span, message, "give the second one another name");
+            return self.fail("duplicate-name", &name.span, message, "give the second variable another name");
         }
         let slot = self.next_slot(scope, &name.span)?;
         scope.names.push((name.text.clone(), slot));
         Ok(slot)
     }
 
-    /// Allocates the next slot.
+    /// Allocates a slot, the index of a variable's value during an evaluation; fails if the statement has too many
+    /// variables, since sets of slots are bits of a `u64`.
     fn next_slot(&mut self, scope: &mut Scope, span: &Span) -> CompileResult<VariableSlot> {
         if scope.query.slots >= MAX_SLOTS {
             let message = format!("the statement has more than {MAX_SLOTS} variables");
@@ -112,7 +117,9 @@ impl Compiler<'_> {
         Ok(scope.query.slots - 1)
     }
 
-    /// Declares a variable that ranges over the events, or over their parts: blocks, images, functions, texts.
+    /// Declares a variable without a list. With the type of an event, such as `ToolCall`, it ranges over the events of
+    /// the trace. With the type of a part, such as an image, a variable without a name (`holder`) ranges over the events,
+    /// and the declared one over the parts of that event.
     fn declare_free(&mut self, name: &Name, ty: Type, scope: &mut Scope) -> CompileResult<()> {
         if ty.is_event() {
             let slot = self.bind(scope, name)?;
@@ -127,7 +134,8 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles `forall:` or `count(...):` with its block.
+    /// Compiles `forall:` or `count(...):` with its block. The block has its own variables and conditions, and sees the
+    /// names of the enclosing body.
     pub(super) fn quantified(
         &mut self,
         quantifier: &Quantifier,
@@ -191,9 +199,9 @@ impl Compiler<'_> {
         Ok(CompiledExpr::Quantified(Arc::new(QuantifiedBlock { how, variables, items, ops, needs })))
     }
 
-    /// Compiles the body of a statement about exactly one event (`label`, `require`, `payload`, `consent`, `endorse`) and
-    /// returns its scope, with that event as variable 0. Rejects a body that looks at other events, or whose event is
-    /// not of one of `types`; `expected` names these in the error message.
+    /// Compiles the body of a statement about exactly one event (`label`, `require`, `payload`, `consent`, `endorse`)
+    /// and returns its scope, with that event as variable 0. Rejects a body that looks at other events, or whose event
+    /// is not of one of `types`; `expected` names these in the error message.
     pub(super) fn single_event_scope(
         &mut self,
         body: &ConditionBody,
@@ -206,6 +214,7 @@ impl Compiler<'_> {
         let looks_at_others = |line: &&BodyLine| {
             let mut found = false;
             line.expr().walk(&mut |expr| {
+                // The calls that a message proposes are events of their own.
                 let reads_calls = types.contains(&Type::Message) && self.may_read_calls(expr);
                 found |= matches!(&*expr.kind, ExprKind::Quantified(..)) || reads_calls;
             });
@@ -234,14 +243,14 @@ impl Compiler<'_> {
         self.fail("one-event", &scope_span(body), message, help)
     }
 
-    /// Compiles all lines into the scope's query.
+    /// Compiles all lines of a body into the scope's query. Every line is checked, even if another one has an error.
     pub(super) fn body(&mut self, body: &ConditionBody, scope: &mut Scope) -> CompileResult<()> {
-        // Variables over events may be used in any line, so they are declared first.
         if body.lines.len() > MAX_LINES {
             let span = scope_span(body);
             let message = format!("the statement has more than {MAX_LINES} conditions");
             return self.fail("too-many", &span, message, "move conditions into predicates");
         }
+        // Variables over events may be used in any line, so they are declared first.
         let declared: Vec<bool> = body
             .lines
             .iter()
@@ -251,6 +260,7 @@ impl Compiler<'_> {
             })
             .collect();
         let mut has_error = declared.contains(&false);
+        // A line whose declaration has failed is skipped: its other errors would only follow from that.
         for (line, _) in body.lines.iter().zip(declared).filter(|(_, declared)| *declared) {
             let done = match line {
                 BodyLine::Condition(expr) => self.condition(expr, scope),
@@ -265,7 +275,8 @@ impl Compiler<'_> {
         if has_error { Err(super::ReportedCompileError) } else { Ok(()) }
     }
 
-    /// Declares the variables over events that an expression contains, such as `(call: ToolCall)`.
+    /// Declares the variables over events that an expression contains, such as `(call: ToolCall)`, but not those in its
+    /// blocks (`forall:`), which have a scope of their own.
     fn declare_events(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => {
@@ -298,7 +309,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the type of a variable.
+    /// Returns the type that the declaration of a variable names; fails if there is no such type.
     pub(super) fn variable_type(&mut self, variable: &Name, name: &Name) -> CompileResult<Type> {
         if let Some(ty) = self.named_type(&name.text) {
             return Ok(ty);
@@ -336,7 +347,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles `(x: T) in list`; returns the remaining test, if any.
+    /// Compiles `(x: T) in list`: declares a variable that ranges over the list, and returns `None`, since nothing is left
+    /// to test. In `(call: ToolCall) in message.tool_calls`, the variable ranges over events and is declared already, so
+    /// the result is the test that the message proposes the call.
     pub(super) fn compile_ranged_variable(
         &mut self,
         typed: &Expr,
@@ -358,6 +371,8 @@ impl Compiler<'_> {
         Ok(None)
     }
 
+    /// Compiles an expression and adds it to the query as a test. Fails if the query has too many, since conditions are
+    /// evaluated recursively.
     fn test(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         let test = self.expression(expr, scope)?;
         if scope.query.items.len() > MAX_LINES {
@@ -372,11 +387,13 @@ impl Compiler<'_> {
         Ok(())
     }
 
+    /// Returns the typed variable in a slot; `None` for a name that is defined by `:=`.
     pub(super) fn variable<'s>(&self, scope: &'s Scope, slot: VariableSlot) -> Option<&'s Variable> {
         scope.query.variables.iter().find(|variable| variable.slot == slot)
     }
 
-    /// Returns the query of a scope, with the tool patterns that its first event must match.
+    /// Returns the query of a scope, and records in it the tool patterns that the event in slot 0, the first that the
+    /// statement declares, must match: those that it tests by conditions of their own.
     pub(super) fn finish(&self, scope: Scope) -> CompiledQuery {
         let mut query = scope.query;
         let tools = query.items.iter().filter_map(|item| match item {
@@ -391,16 +408,18 @@ impl Compiler<'_> {
         query
     }
 
-    /// Returns the query of a statement that grants something to the event in slot 0.
+    /// Returns the query of a statement about the event in slot 0, with its search ordered for that event.
     pub(super) fn granting_query(&self, scope: Scope) -> CompiledQuery {
         let mut query = self.finish(scope);
         query.ops = query.order(1);
         query
     }
 
-    /// Marks a query as quiet if it only iterates over the rows that lead to its region. Such an iteration does not
-    /// count as a read of the structure around the rows: an observer of a labelled row already knows that it exists.
+    /// Marks the query of a statement as quiet if all its variables over lists lead to the region that it labels, which
+    /// begins at the variable `root`. A quiet iteration does not count as a read of the structure around the rows, so it
+    /// does not raise the label: an observer of a labelled row already knows that the row exists.
     pub(super) fn mark_quiet_iteration(&self, scope: &mut Scope, root: VariableSlot) {
+        // The set of variables from which the region is reached, as bits. Domains refer to earlier variables only.
         let mut needed = CompiledExpr::Slot(root).required_slots();
         for variable in scope.query.variables.iter().rev() {
             if needed & CompiledExpr::Slot(variable.slot).required_slots() != 0
@@ -417,7 +436,8 @@ impl Compiler<'_> {
         scope.query.is_quiet = !outside;
     }
 
-    /// Checks that a label statement reads only its own event.
+    /// Fails if the condition of a label statement depends on other events: by a flow operator, or by a predicate that
+    /// reads the trace. Events are labelled first, and flows between them are determined afterwards.
     pub(super) fn check_single_event(&mut self, body: &ConditionBody, span: &Span) -> CompileResult<()> {
         if has_flow(body) || self.calls_trace_reading_predicate(body) {
             let help =
@@ -438,7 +458,7 @@ impl Compiler<'_> {
         self.called_predicates(body).iter().any(looks)
     }
 
-    /// Returns the predicates that a body calls.
+    /// Returns the indices of the predicates of the policy that a body calls; one that it calls twice occurs twice.
     pub(super) fn called_predicates(&self, body: &ConditionBody) -> Vec<usize> {
         let mut called = Vec::new();
         for line in lines(body) {
@@ -454,7 +474,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether any condition reads the content of events, and not only their kind and tool.
+/// Returns whether a condition or definition may read the content of the event, and not only its kind and tool.
 pub(super) fn reads_content(items: &[QueryItem]) -> bool {
     items.iter().any(|item| match item {
         QueryItem::Test(CompiledExpr::IsTool(_, _, shape)) => shape.is_some(),
@@ -463,7 +483,7 @@ pub(super) fn reads_content(items: &[QueryItem]) -> bool {
     })
 }
 
-/// Returns whether any expression accesses a field of this name.
+/// Returns whether an expression in a body accesses a field of this name, such as `is_error` in `out.is_error`.
 pub(super) fn mentions(body: &ConditionBody, field: &str) -> bool {
     lines(body).any(|expr| {
         let mut found = false;
@@ -480,19 +500,20 @@ fn is_call_of_message(typed: &Expr, list: &Expr) -> bool {
         if ty.text == "ToolCall" && name.text == "tool_calls")
 }
 
+/// Returns the condition or the defined value of each line.
 fn lines(body: &ConditionBody) -> impl Iterator<Item = &Expr> {
     body.lines.iter().map(BodyLine::expr)
 }
 
 impl Compiler<'_> {
-    /// Returns whether an expression may read the calls that a message proposes.
+    /// Returns whether an expression may read the calls that a message proposes, which are events other than the message.
     fn may_read_calls(&self, expr: &Expr) -> bool {
         match &*expr.kind {
             ExprKind::Member(_, name) => name.text == "tool_calls",
             ExprKind::Index(object, key) => match (&*object.kind, &*key.kind) {
                 (_, ExprKind::Str(key)) => key == "tool_calls",
                 (_, ExprKind::Int(_) | ExprKind::Negate(_)) => false,
-                // A variable may be a message; a constant, a parameter or a list is not.
+                // With a computed key: a variable may be a message; a constant, a parameter or a list is not.
                 (ExprKind::Name(name), _) => !self.constants.contains_key(name.as_str()) && name != "input",
                 _ => false,
             },
@@ -500,7 +521,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns whether a body declares event variables, counts events or compares their order.
+    /// Returns whether the body of a predicate reads events other than its arguments: it declares variables over events,
+    /// counts events, compares their order, or reads the calls of a message.
     pub(super) fn reads_other_events(&self, body: &ConditionBody) -> bool {
         lines(body).any(|expr| {
         let mut found = false;
@@ -520,7 +542,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a variable over parts of events ranges over the whole trace.
+/// Returns whether a body declares a variable without a list to range over, which ranges over the whole trace: whether
+/// it contains more declarations `x: T` than declarations `(x: T) in LIST`.
 fn has_free_part(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);
@@ -538,6 +561,7 @@ fn has_free_part(body: &ConditionBody) -> bool {
     })
 }
 
+/// Returns whether a body compares events by a flow operator (`->`, `~>`, `=>`).
 fn has_flow(body: &ConditionBody) -> bool {
     let flow =
         |op: &Comparison| matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences);

@@ -16,7 +16,8 @@ use crate::eval::Function;
 use crate::value::Value;
 
 impl Compiler<'_> {
-    /// Compiles a call of a function or a method. `expr` is the whole call, for diagnostics.
+    /// Compiles a call of a function (`f(x)`), of a function in an imported module (`m.f(x)`), or of a method
+    /// (`x.f()`). `expr` is the whole call, for diagnostics.
     pub(super) fn call(
         &mut self,
         expr: &Expr,
@@ -36,6 +37,7 @@ impl Compiler<'_> {
                 {
                     return self.function(expr, &name.span, canonical, arguments, named, scope);
                 }
+                // In invariant-ai, only the value of the object decides which methods it has.
                 if self.plan.dialect == Dialect::Compat {
                     let object = Box::new(self.expression(object, scope)?);
                     let arguments = self.expressions(arguments, scope)?;
@@ -62,8 +64,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a call of the function `name`: a predicate of the policy or a built-in function. `expr` is the whole
-    /// call and `span` its name, for diagnostics.
+    /// Compiles a call of the function `name`: a predicate of the policy, an extern predicate or a built-in function, in
+    /// this order, so that a policy may define a name that is also built in. `expr` is the whole call and `span` its
+    /// name, for diagnostics.
     fn function(
         &mut self,
         expr: &Expr,
@@ -73,6 +76,7 @@ impl Compiler<'_> {
         named: &[(Name, Expr)],
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
+        // These take a pattern or a type, which no other function does.
         match name {
             "match" | "find" | "fullmatch" => return self.regex(expr, name, arguments, named, scope),
             "isinstance" => return self.is_instance(expr, arguments, scope),
@@ -108,12 +112,16 @@ impl Compiler<'_> {
             known.extend(predicates.iter().map(String::as_str));
             return self.unknown_name("function", name, span, &known);
         };
+        // `is_url_on(url, tool:NAME)` takes a tool pattern, which is not an expression.
+        if let Some(listed) = self.listed_url(found.1.name, arguments, scope)? {
+            return Ok(listed);
+        }
         let compiled = self.expressions(arguments, scope)?;
         self.builtin(expr, found, compiled, named, scope)
     }
 
-    /// Compiles a call of a built-in function with compiled positional arguments, after the named arguments are
-    /// appended and all are counted.
+    /// Compiles a call of a built-in function: appends the named arguments to the positional ones, which are compiled
+    /// already, and checks their number and whether this build can execute the function.
     fn builtin(
         &mut self,
         expr: &Expr,
@@ -137,7 +145,9 @@ impl Compiler<'_> {
         Ok(CompiledExpr::Call(id, arguments))
     }
 
-    /// Appends named arguments in the order of the parameters.
+    /// Compiles the named arguments and puts each at the position of its parameter, after the positional ones in
+    /// `arguments`. Positions before it that have no argument become missing values. Fails for a name that is no
+    /// parameter, and for an argument that is given twice.
     fn append_named_arguments(
         &mut self,
         function: &str,
@@ -146,7 +156,7 @@ impl Compiler<'_> {
         named: &[(Name, Expr)],
         scope: &mut Scope,
     ) -> CompileResult<Vec<CompiledExpr>> {
-        let given = arguments.len();
+        let positional = arguments.len();
         for (name, value) in named {
             let Some(place) = parameters.iter().position(|known| *known == name.text) else {
                 let message = format!("`{function}` has no argument `{}`", name.text);
@@ -162,17 +172,18 @@ impl Compiler<'_> {
             }
             let is_free = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Absent));
             let value = self.expression(value, scope)?;
-            match arguments.get_mut(place).filter(|ex| place >= given && is_free(ex)) {
+            match arguments.get_mut(place).filter(|ex| place >= positional && is_free(ex)) {
                 Some(free) => *free = value,
                 None => {
                     let message = format!("the argument `{}` is given twice", name.text);
-                    return self.fail("arguments", &name.span, message, "remove one of the two");
+                    return self.fail("arguments", &name.span, message, "give the argument once");
                 }
             }
         }
         Ok(arguments)
     }
 
+    /// Fails unless a call of `name` has between `least` and `most` arguments.
     fn check_arity(
         &mut self,
         expr: &Expr,
@@ -192,7 +203,9 @@ impl Compiler<'_> {
         self.fail("arguments", &expr.span, message, "add or remove arguments")
     }
 
-    /// Compiles `match(r"...", text)`, `fullmatch(r"...", text)` and `find(r"...", text)`.
+    /// Compiles `match(r"...", text)`, `fullmatch(r"...", text)` and `find(r"...", text)`. A constant pattern is
+    /// compiled now, a computed one when it is evaluated. Of a constant pattern of `fullmatch`, the plan also records how
+    /// many texts match (`bits`), by which `endorse` judges whether the pattern restricts a value enough.
     fn regex(
         &mut self,
         expr: &Expr,
@@ -233,7 +246,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`.
+    /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`, the test whether a value has one of these types. The
+    /// types are names and not expressions, so the function has a form of its own.
     fn is_instance(
         &mut self,
         expr: &Expr,
@@ -246,7 +260,7 @@ impl Compiler<'_> {
             ExprKind::List(items) => items.iter().collect(),
             _ => vec![types],
         };
-        let mut found: Vec<Type> = Vec::new();
+        let mut compiled_types: Vec<Type> = Vec::new();
         for name in names {
             let known = match &*name.kind {
                 ExprKind::Name(text) => self.named_type(text),
@@ -261,13 +275,14 @@ impl Compiler<'_> {
                     format!("known are: {names}"),
                 );
             };
-            found.push(ty);
+            compiled_types.push(ty);
         }
-        Ok(CompiledExpr::IsInstance(Box::new(self.expression(value, scope)?), found))
+        Ok(CompiledExpr::IsInstance(Box::new(self.expression(value, scope)?), compiled_types))
     }
 }
 
-/// Returns the name of a module: `json`, `invariant.detectors`.
+/// Returns the dotted name that an expression spells, such as `json` or `invariant.detectors`, which may be that of a
+/// module.
 fn dotted_name(expr: &Expr) -> Option<String> {
     match &*expr.kind {
         ExprKind::Name(name) => Some(name.clone()),

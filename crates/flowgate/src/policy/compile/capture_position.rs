@@ -1,12 +1,13 @@
-//! Decides whether the author of a pattern alone determines where a captured group is, so that no author of the text can
-//! choose another part to be captured. The compiler of [targets](super::target) calls [`check`].
+//! Decides whether the author of a pattern alone determines where a captured group is, so that no author of the text
+//! can choose another part to be captured. The compiler of [targets](super::target) calls [`check`].
 //!
-//! `capture` relies on nothing: the part before the group has a fixed length. `capture_line` relies on the tool to write each
-//! value on one line: the number of lines before the group, or after it, is fixed.
+//! A pattern of `capture` passes if the part before the group has a fixed length. A pattern of `capture_line` passes if
+//! the number of lines before the group, or after it, is fixed; this relies on the tool to write each value on one
+//! line.
 
 use regex_syntax::hir::{Capture, Hir, HirKind};
 
-/// What a capture relies on the tool for.
+/// The property of the tool that a capture relies on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaptureReliance {
     /// Nothing: every byte before the group is counted.
@@ -21,15 +22,19 @@ const FIXED_LENGTH: &str = "the part before the group must have a fixed length, 
 const FIXED_LINES: &str = "the lines before the group or those after it must be fixed in number, so write `[^\\n]*` and not `.*` in them; \
                            on its own line the group needs a fixed beginning, a maximum length, and no line break";
 
-/// Checks that the position of `group` in a text that matches the pattern is fixed.
+/// Checks that the author of a text cannot choose where `group` is when the text matches the pattern. If the capture
+/// relies on nothing, everything before the group must have a fixed length. If it relies on lines, the line breaks before
+/// the group, or those after it, must be fixed in number, and the group must be on one line with a fixed beginning. In
+/// both cases the group needs a maximum length.
 ///
 /// # Errors
-/// How to write the pattern instead.
+/// The advice how to write the pattern instead.
 pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Result<(), &'static str> {
     let help = match reliance {
         CaptureReliance::Nothing => FIXED_LENGTH,
         CaptureReliance::Lines => FIXED_LINES,
     };
+    // `.` matches a line break too, as when the pattern is applied to a text.
     let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
     let pattern = parser.parse(pattern).map_err(|_| help)?;
     let is_group = |part: &Hir| matches!(part.kind(), HirKind::Capture(Capture { name: Some(name), .. }) if **name == *group);
@@ -55,18 +60,20 @@ pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Re
     }
 }
 
+/// Returns whether all texts that a part of a pattern matches have the same length.
 fn has_fixed_length(part: &Hir) -> bool {
     let length = part.properties().minimum_len();
     length.is_some() && length == part.properties().maximum_len()
 }
 
-/// Whether the parts before a group end with a fixed text on the group's own line.
+/// Returns whether the parts before a group that are on the group's own line have a fixed length.
 fn has_fixed_beginning_of_line(before: &[Hir]) -> bool {
     let own_line = before.iter().rposition(|part| line_breaks(part) != Some(0)).unwrap_or(0);
     before.get(own_line..).unwrap_or_default().iter().all(has_fixed_length)
 }
 
-/// Returns the number of line breaks in every text that the part of a pattern matches; `None` if the number differs.
+/// Returns the number of line breaks in every text that a part of a pattern matches; `None` if texts with different
+/// numbers match, so that the author of the text could choose on which line the next part is.
 fn line_breaks(part: &Hir) -> Option<usize> {
     match part.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),
@@ -92,6 +99,7 @@ fn line_breaks(part: &Hir) -> Option<usize> {
     }
 }
 
+/// Returns the ranges of a character class as first and last code point (or byte); none for another part of a pattern.
 fn ranges_of(part: &Hir) -> Vec<(u32, u32)> {
     match part.kind() {
         HirKind::Class(regex_syntax::hir::Class::Unicode(class)) => {

@@ -1,8 +1,9 @@
-//! Compiles the target of an `endorse` statement, and checks that its conditions restrict the value to a harmless set.
+//! Compiles the target of an `endorse` statement, and checks that the conditions of the statement restrict the value to
+//! a harmless set: otherwise an attacker could choose a value that satisfies them.
 
 use super::super::argument_role::{ArgumentRole, decisive_word};
 use super::super::plan::{
-    CompiledExpr, CompiledQuery, EndorsedValue, QueryItem, RegexUse, TargetPath, TargetStep,
+    CompiledExpr, CompiledQuery, EndorsedValue, ListedForm, QueryItem, RegexUse, TargetPath, TargetStep,
 };
 use super::super::syntax::{Comparison, Expr};
 use super::body::Scope;
@@ -29,9 +30,11 @@ enum Restriction {
 }
 
 impl Compiler<'_> {
-    /// Compiles the target of `endorse`: an argument of the call, or each item of one: `(day: str) in call.arguments.days`.
+    /// Compiles the target of `endorse`: an argument of the call, or each item of one:
+    /// `(day: str) in call.arguments.days`.
     pub(super) fn endorsed_target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let target = self.target(expr, scope)?;
+        // A path from slot 0, the call, must be an argument; so must a capture, which `argument` reports as an error.
         if target.root == 0 || target.capture.is_some() {
             return self.argument(expr, scope);
         }
@@ -52,9 +55,11 @@ impl Compiler<'_> {
         )
     }
 
-    /// Checks that an endorsement restricts the value to a harmless set, and returns what it establishes.
+    /// Checks that the conditions of an `endorse` statement restrict the value to a harmless set, and returns the
+    /// canonical form and the bound on the number of values that they imply. `unsafe endorse` is not checked.
     ///
-    /// A form check alone is not enough: any address satisfies `is_email`, including an attacker's.
+    /// Which restriction suffices depends on the role of the argument. A check of the form is not enough for one that
+    /// names a destination: any address satisfies `is_email`, including an attacker's.
     pub(super) fn check_endorsement(
         &mut self,
         target: &TargetPath,
@@ -70,13 +75,12 @@ impl Compiler<'_> {
                 QueryItem::Let(..) => None,
             })
             .collect();
-        if query.items.iter().any(contains_answered_value) {
-            let help = "write `VALUE in tool:NAME` as a condition of its own: it does not hold while the tool has not answered, \
-                        so its negation would";
+        if query.items.iter().any(contains_nested_list) {
+            let help = "write `VALUE in tool:NAME` as a condition of its own: a negation of it would hold while there is no such text";
             return self.fail(
                 "tool",
                 &expr.span,
-                "a part of a condition asks for the answer of a tool",
+                "the test against a list in trusted text is only a part of a condition",
                 help,
             );
         }
@@ -112,8 +116,9 @@ impl Compiler<'_> {
             let bits = endorsed.bits.filter(|_| endorsed.canonical.is_none() && !is_listed);
             let bits = bits.map(|bits| bits.saturating_mul(items)).filter(|bits| *bits > MAX_PATTERN_BITS);
             if let Some(bits) = bits {
-                let message =
-                    format!("the pattern lets the author of the value choose {bits} bits, which is too many");
+                let message = format!(
+                    "a value that matches the pattern can carry {bits} bits of an attacker's choice, which is too many"
+                );
                 let help = format!(
                     "write a pattern that leaves at most {MAX_PATTERN_BITS} bits, or write `unsafe endorse`"
                 );
@@ -139,11 +144,19 @@ impl Compiler<'_> {
         }
         let help = "test this argument itself with `is_date`, `is_datetime`, `is_time`, `is_integer`, \
             `is_decimal`, `is_bool`, `is_yes_no`, `in [...]`, `in tool:NAME` or a bounded `fullmatch`, or write `unsafe endorse`";
-        self.fail("endorse-untyped", &expr.span, "no condition limits the argument to a harmless type", help)
+        self.fail(
+            "endorse-untyped",
+            &expr.span,
+            "no condition limits the argument to values of a harmless form",
+            help,
+        )
     }
 }
 
-/// Returns how a condition restricts the value of a target; `None` if it is about something else, or has no bound.
+/// Returns how a condition of an `endorse` statement restricts the value of its target: by a list, by a kind with a
+/// canonical form or a pattern, or to a folder or a host. `None` if the condition tests another value, or is of another
+/// form, so that it does not count. Only constants restrict: a list, folder or host that is computed from a text could be
+/// the attacker's. The exception are lists in trusted text (`Listed`), which the evaluation checks.
 fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
     let is_target = |ex: &CompiledExpr| {
         path_of(ex).is_some_and(|(root, keys)| {
@@ -166,10 +179,14 @@ fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> 
                 ("is_path_in", Some(folder)) if is_text(folder) => {
                     Some(Restriction::Within(ArgumentRole::Path))
                 }
-                ("is_url_on", Some(CompiledExpr::List(hosts))) if hosts.iter().all(is_text) => {
+                ("is_url_on" | "is_url_on_domain", Some(CompiledExpr::List(hosts)))
+                    if hosts.iter().all(is_text) =>
+                {
                     Some(Restriction::Within(ArgumentRole::Url))
                 }
-                ("is_url_on", Some(host)) if is_text(host) => Some(Restriction::Within(ArgumentRole::Url)),
+                ("is_url_on" | "is_url_on_domain", Some(host)) if is_text(host) => {
+                    Some(Restriction::Within(ArgumentRole::Url))
+                }
                 _ => None,
             }
         }
@@ -180,6 +197,7 @@ fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> 
             CompiledExpr::List(items)
                 if items.iter().all(|item| matches!(item, CompiledExpr::Constant(_))) =>
             {
+                // The logarithm of the number of items, rounded up: the bits that the choice of one carries.
                 Some(Restriction::Listed(items.len().max(1).next_power_of_two().ilog2()))
             }
             _ => None,
@@ -187,19 +205,22 @@ fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> 
         CompiledExpr::Compare(Comparison::Equal, value, other) if is_target(value) => {
             matches!(&**other, CompiledExpr::Constant(_)).then_some(Restriction::Listed(0))
         }
-        CompiledExpr::AnsweredBy(value, _) if is_target(value) => Some(Restriction::Listed(ANSWERED_BITS)),
+        CompiledExpr::Listed(value, _, form) if is_target(value) => Some(match form {
+            ListedForm::Whole => Restriction::Listed(ANSWERED_BITS),
+            ListedForm::Host | ListedForm::RegistrableDomain => Restriction::Within(ArgumentRole::Url),
+        }),
         _ => None,
     }
 }
 
-/// Returns whether a condition contains `VALUE in tool:NAME`, and is not that condition itself.
-fn contains_answered_value(item: &QueryItem) -> bool {
+/// Returns whether a test that trusted text lists a value, such as `VALUE in tool:NAME`, is only a part of a condition.
+fn contains_nested_list(item: &QueryItem) -> bool {
     let mut found = false;
-    item.ex().walk(&mut |ex| found |= matches!(ex, CompiledExpr::AnsweredBy(..)));
-    found && !matches!(item, QueryItem::Test(CompiledExpr::AnsweredBy(..)))
+    item.ex().walk(&mut |ex| found |= matches!(ex, CompiledExpr::Listed(..)));
+    found && !matches!(item, QueryItem::Test(CompiledExpr::Listed(..)))
 }
 
-/// Returns the name of the argument that a target is, or is an item of.
+/// Returns the name of the argument that a target is, or of which it is an item.
 fn endorsed_name(target: &TargetPath, query: &CompiledQuery) -> String {
     let domain = query.variables.iter().find(|variable| variable.slot == target.root);
     match domain.and_then(|variable| variable.domain.as_ref()).and_then(path_of) {

@@ -1,10 +1,11 @@
-//! Compiles expressions: resolves names to slots and functions to rows of the table, and compiles patterns.
+//! Compiles expressions: resolves names to variable slots and functions to rows of the table of built-in functions, and
+//! compiles patterns. The compilers of bodies, labels and rules call it.
 
 use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span, nearest};
 use super::super::dialect::Dialect;
-use super::super::plan::{ArgumentShape, CompiledExpr, QuantifierKind, Type};
+use super::super::plan::{ArgumentShape, CompiledExpr, ListedForm, QuantifierKind, Type};
 use super::super::regex::{MatchExtent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
@@ -16,7 +17,8 @@ use crate::value::Value;
 const MAX_OPEN: usize = 64;
 
 impl Compiler<'_> {
-    /// Compiles an expression. Each part is charged to the budget of the policy, which bounds the size of the plan.
+    /// Compiles an expression. Fails without a further diagnostic once the policy has too many errors. Each part is
+    /// charged to the budget of the policy, which bounds the size of the plan.
     pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<CompiledExpr> {
         let boxed = |ex: CompiledExpr| Box::new(ex);
         self.charge(1, &expr.span)?;
@@ -147,7 +149,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Charges for parts of expressions, which bounds the expansion of a short policy.
+    /// Deducts parts of expressions from the budget of the policy, and reports an error if it is exhausted: constants
+    /// that use each other can expand a short policy exponentially.
     fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
         match self.budget.checked_sub(parts) {
             Some(left) => {
@@ -164,6 +167,7 @@ impl Compiler<'_> {
         }
     }
 
+    /// Compiles several expressions. All are checked, even if one has an error.
     pub(super) fn expressions(
         &mut self,
         list: &[Expr],
@@ -186,7 +190,7 @@ impl Compiler<'_> {
         if let Some(value) = self.constants.get(name).copied() {
             if self.open.iter().any(|open| open == name) {
                 let message = format!("the definition of `{name}` refers to itself");
-                return self.fail("cycle", &expr.span, message, "define it without the constant itself");
+                return self.fail("cycle", &expr.span, message, "write a definition that does not use the constant, neither directly nor through another constant");
             }
             if self.open.len() >= MAX_OPEN {
                 let message = format!("`{name}` is defined by a chain of more than {MAX_OPEN} constants");
@@ -194,10 +198,11 @@ impl Compiler<'_> {
                     "too-deep",
                     &expr.span,
                     message,
-                    "define it by fewer intermediate constants",
+                    "define the constant by fewer intermediate ones",
                 );
             }
             self.open.push(name.to_owned());
+            // A definition sees no variables of the place where the constant is used.
             let compiled = self.expression(value, &mut Scope::default());
             self.open.pop();
             return compiled;
@@ -213,7 +218,9 @@ impl Compiler<'_> {
     }
 
     /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. `is tool:NAME` compiles to a test of
-    /// the tool, and a declaration `(x: T) in list` to the domain of a variable.
+    /// the tool, and `VALUE in tool:NAME` (in `endorse` only) to a test whether an answer of the tool lists the value. A
+    /// declaration `(x: T) in list` sets the domain of a variable, and compiles to `True`; only if the variable is an event,
+    /// whose domain is the trace, does it compile to a test whether the list has the event.
     fn comparison(
         &mut self,
         first: &Expr,
@@ -222,16 +229,15 @@ impl Compiler<'_> {
     ) -> CompileResult<CompiledExpr> {
         let mut parts = Vec::new();
         if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest) {
-            // A declaration within an expression holds by itself; its domain or test is compiled separately.
             let test = self.compile_ranged_variable(first, name, ty, list, scope)?;
             return Ok(test.unwrap_or(CompiledExpr::Constant(Value::Bool(true))));
         }
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
             if let Some(tool) = self.tool_or_group(right_expr, scope)? {
-                if *operator == Comparison::In && self.is_endorsement && tool.arguments.is_none() {
-                    let pattern = self.pattern(&tool.name, &right_expr.span)?;
-                    parts.push(CompiledExpr::AnsweredBy(Box::new(left.clone()), pattern));
+                if *operator == Comparison::In && self.is_endorsement {
+                    let source = self.answers(&tool, right_expr, scope)?;
+                    parts.push(CompiledExpr::Listed(Box::new(left.clone()), source, ListedForm::Whole));
                     continue;
                 }
                 let is = self.is_tool(left.clone(), &tool, right_expr, scope)?;
@@ -271,7 +277,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles `event is tool:PATTERN(ARGUMENTS)`.
+    /// Compiles `event is tool:PATTERN(ARGUMENTS)`: the test that the event is a call, an output or a description of a
+    /// tool that the pattern matches and, with `ARGUMENTS`, that the call's arguments have this form (the `shape`).
     fn is_tool(
         &mut self,
         event: CompiledExpr,
@@ -352,12 +359,13 @@ impl Compiler<'_> {
                     CompiledExpr::Constant(Value::Float(x)) => ArgumentShape::Equal(Value::Float(-x)),
                     inner => ArgumentShape::Computed(Box::new(CompiledExpr::Negate(Box::new(inner)))),
                 },
-                computed => ArgumentShape::Computed(Box::new(computed)),
+                expression => ArgumentShape::Computed(Box::new(expression)),
             },
         })
     }
 
-    /// Warns of a field that events of this kind do not have.
+    /// Warns about a field that events of the variable's kind do not have, if it resembles one that they have. Other
+    /// fields cause no warning, since a client may add fields to an event.
     fn check_field(&mut self, object: &Expr, name: &Name, scope: &Scope) {
         let ExprKind::Name(variable) = &*object.kind else { return };
         let Some(variable) = scope.slot(variable).and_then(|slot| self.variable(scope, slot)) else { return };

@@ -16,10 +16,11 @@ use crate::value::Value;
 /// The imports of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    /// Aliases of functions.
+    /// The built-in functions, by the names that the policy gives them.
     pub(super) functions: HashMap<String, &'static str>,
+    /// The types, by the names that the policy gives them.
     pub(super) types: HashMap<String, Type>,
-    /// Aliases of modules.
+    /// The paths of modules, by the names that the policy gives them.
     modules: HashMap<String, &'static str>,
 }
 
@@ -97,22 +98,22 @@ const DETECTORS: &[&str] = &[
 
 /// Functions of invariant-ai that are not available here, with the reason.
 const UNAVAILABLE: &[(&str, &str)] = &[
-    ("llm", "it asks a model, which a policy cannot do"),
-    ("llm_confirm", "it asks a model, which a policy cannot do"),
-    ("is_similar", "it asks a model for embeddings, which a policy cannot do"),
-    ("embedding_similarity", "it asks a model for embeddings, which a policy cannot do"),
-    ("ocr", "it starts a program, which a policy cannot do"),
-    ("get_files", "it reads files, which a policy cannot do"),
-    ("get_tree_files", "it reads files, which a policy cannot do"),
-    ("get_file_content", "it reads files, which a policy cannot do"),
-    ("get_file_contents", "it reads files, which a policy cannot do"),
-    ("is_sensitive", "it reads files, which a policy cannot do"),
-    ("is_sensitive_dir", "it reads files, which a policy cannot do"),
+    ("llm", "the function asks a model, which a policy cannot do"),
+    ("llm_confirm", "the function asks a model, which a policy cannot do"),
+    ("is_similar", "the function asks a model for embeddings, which a policy cannot do"),
+    ("embedding_similarity", "the function asks a model for embeddings, which a policy cannot do"),
+    ("ocr", "the function starts a program, which a policy cannot do"),
+    ("get_files", "the function reads files, which a policy cannot do"),
+    ("get_tree_files", "the function reads files, which a policy cannot do"),
+    ("get_file_content", "the function reads files, which a policy cannot do"),
+    ("get_file_contents", "the function reads files, which a policy cannot do"),
+    ("is_sensitive", "the function reads files, which a policy cannot do"),
+    ("is_sensitive_dir", "the function reads files, which a policy cannot do"),
 ];
 
 impl Compiler<'_> {
-    /// Resolves one `import` statement: adds the names that it binds, or reports a module or a name that does not exist
-    /// here.
+    /// Resolves one `import` statement: `import MODULE as ALIAS`, or `from MODULE import ...` with `names` and their
+    /// aliases. Adds the names that it binds, or reports a module or a name that does not exist here.
     pub(super) fn import(
         &mut self,
         module: &Name,
@@ -130,7 +131,7 @@ impl Compiler<'_> {
                 "unavailable",
                 &name.span,
                 message,
-                "declare an extern predicate, and implement it as a service or a module",
+                "declare an `extern` predicate, and name the HTTP service or the WebAssembly module that answers it, with `--predicate` or in [predicates]",
             );
         }
         let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
@@ -152,6 +153,7 @@ impl Compiler<'_> {
             let local = alias.as_ref().unwrap_or(name).text.clone();
             if let Some(canonical) = function(&name.text) {
                 self.imports.functions.insert(local, canonical);
+            // The type of the findings of `semgrep`, which are maps here.
             } else if name.text == "CodeIssue" {
                 self.imports.types.insert(local, Type::Dict);
             } else if let (Some(_), Some(ty)) = (alias, self.named_type(&name.text)) {
@@ -161,7 +163,8 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Returns the function that `module.name` refers to, if the module is imported.
+    /// Returns the built-in function that `module.name` refers to; `None` if the policy does not import the module.
+    /// Fails if the module has no such function.
     pub(super) fn function_in_module(
         &mut self,
         module: &str,
@@ -176,7 +179,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports the use of a function of invariant-ai that is not available here.
+    /// Fails with the reason if a function is one of invariant-ai that is not available here, such as one that asks a
+    /// model; for any other name, the caller reports an unknown function.
     pub(super) fn report_unavailable(&mut self, name: &str, span: &Span) -> CompileResult<()> {
         match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
             Some((_, why)) => {
@@ -185,7 +189,7 @@ impl Compiler<'_> {
                     "unavailable",
                     span,
                     message,
-                    "declare an extern predicate, and implement it as a service or a module",
+                    "declare an `extern` predicate, and name the HTTP service or the WebAssembly module that answers it, with `--predicate` or in [predicates]",
                 )
             }
             None => Ok(()),
@@ -193,8 +197,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a call of a built-in function parses Python. If that depends on a computed value, it is decided at
-/// evaluation.
+/// Returns whether a call of a built-in function parses Python, which not every build can. Of `semgrep`, that depends on
+/// the language in its second argument; false if that is computed, so that the evaluation decides.
 pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool {
     match function {
         "python_code" | "ipython_code" => true,
@@ -205,7 +209,7 @@ pub(super) fn parses_python(function: &str, arguments: &[CompiledExpr]) -> bool 
     }
 }
 
-/// Returns the name of the built-in function.
+/// Returns the name of the built-in function that a name of invariant-ai denotes; `None` if it denotes no function.
 fn function(name: &str) -> Option<&'static str> {
     let name = if name == "loads" { "json_loads" } else { name };
     ["match", "find", "fullmatch"]

@@ -15,7 +15,9 @@ use crate::value::Value;
 const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
 
 impl Compiler<'_> {
-    /// Declares the label space: all `lattice` statements together.
+    /// Declares the label space of the policy from all its `lattice` statements. A dimension without a purpose expresses
+    /// integrity if it is named `integrity`, and confidentiality otherwise. A dimension with an error is reported and
+    /// omitted.
     pub(super) fn dimensions(&mut self, file: &PolicyFile) {
         let mut dimensions: Vec<Dimension> = Vec::new();
         let mut spans = Vec::new();
@@ -55,7 +57,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles the order of a dimension: the edges of a lattice, a set, readers, or time.
+    /// Compiles the order of a dimension: chains of named elements (`a < b < c`), which must form a lattice; sets of names
+    /// that the policy lists (`set of a, b`) or not (`set`); readers; or time.
     fn dimension_kind(&mut self, name: &Name, order: &DimensionOrder) -> CompileResult<DimensionKind> {
         match order {
             DimensionOrder::Set(None) => Ok(DimensionKind::OpenSet),
@@ -97,7 +100,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles the label that a list of elements names.
+    /// Compiles a label, a list of elements such as `untrusted, readers(call.arguments.to)`, to its fixed part and its
+    /// computed part: the elements that depend on values of an event. Fails if a dimension has two elements.
     pub(super) fn label(&mut self, parts: &[Expr], scope: &mut Scope) -> CompileResult<LabelPlan> {
         let is_top = |part: &Expr| matches!(&*part.kind, ExprKind::Name(name) if name == "top");
         let mut label = LabelPlan { is_top: parts.iter().all(is_top), ..LabelPlan::default() };
@@ -113,6 +117,7 @@ impl Compiler<'_> {
                         match self.computed_element(dimension, arguments, part, scope)? {
                             Ok(fixed) => fixed,
                             Err(computed) => {
+                                // The dimension is known: `computed_element` has looked it up.
                                 let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
                                 self.check_dimensions_once(&mut label, DimensionSet::single(index), part)?;
                                 label.computed.push(computed);
@@ -130,14 +135,17 @@ impl Compiler<'_> {
         Ok(label)
     }
 
+    /// Adds `dims` to the dimensions of a label; fails if the label has an element of one of them already, since one of
+    /// the two would have no effect.
     fn check_dimensions_once(
         &mut self,
         label: &mut LabelPlan,
         dims: DimensionSet,
         part: &Expr,
     ) -> CompileResult<()> {
-        let again = label.dims.without(label.dims.without(dims));
-        if !again.is_empty() {
+        // The intersection of the two sets.
+        let repeated = label.dims.without(label.dims.without(dims));
+        if !repeated.is_empty() {
             let help = "name one element of each dimension";
             return self.fail("label", &part.span, "the label has two elements of one dimension", help);
         }
@@ -150,7 +158,8 @@ impl Compiler<'_> {
         self.fail("label", &part.span, "the expression is not an element of a dimension", help)
     }
 
-    /// Returns the label of an element that is named alone. The name must be unique among all dimensions.
+    /// Returns the label of an element that is named without its dimension, or of `top` or `bottom` in all dimensions.
+    /// Fails if no dimension or more than one has an element of this name.
     fn element(&mut self, name: &str, part: &Expr) -> CompileResult<PartialLabel> {
         let space = &self.plan.space;
         match name {
@@ -186,7 +195,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the label of an element that is named with its dimension: `integrity.trusted`.
+    /// Returns the label of an element that is named with its dimension: `integrity.trusted`, or `integrity.top` for the
+    /// greatest element of that dimension alone.
     fn qualified_element(
         &mut self,
         dimension: &str,
@@ -212,6 +222,7 @@ impl Compiler<'_> {
         }
     }
 
+    /// Returns the index of a dimension, never `None`; fails if the policy declares none of this name.
     fn dimension(&mut self, name: &str, part: &Expr) -> CompileResult<Option<usize>> {
         if let Some(index) = self.plan.space.index(name) {
             return Ok(Some(index));
@@ -221,7 +232,10 @@ impl Compiler<'_> {
         self.unknown_name("dimension", name, &part.span, &known)
     }
 
-    /// Compiles `readers(x, "bob")`: an element computed from values or, if all names are known, a fixed one.
+    /// Compiles an element that is written as a call of its dimension, such as `readers(x, "bob")`. Returns `Ok(Ok(...))`
+    /// with a fixed element if the policy lists the names of the dimension (`set of a, b`) and all arguments are such
+    /// names. Otherwise the element is computed for each event: returns `Ok(Err(...))` with the name of the dimension and
+    /// the expressions that it is computed from. The outer `Err` is an error in the policy.
     fn computed_element(
         &mut self,
         dimension: &str,
@@ -253,8 +267,9 @@ impl Compiler<'_> {
                 }
             }
             if names.len() == arguments.len() {
-                let mut roster = NameTable::new(&self.plan.space);
-                if let Some(partial) = roster.set(&self.plan.space, dimension, &names, ComputedLabelUse::Data)
+                let mut name_table = NameTable::new(&self.plan.space);
+                if let Some(partial) =
+                    name_table.set(&self.plan.space, dimension, &names, ComputedLabelUse::Data)
                 {
                     return Ok(Ok(partial));
                 }

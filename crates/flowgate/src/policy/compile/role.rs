@@ -1,4 +1,5 @@
-//! Compiles `role` statements, and finds the role of an argument that another statement is about.
+//! Compiles `role` statements, and finds the roles of the argument that an `endorse` or `payload` statement is about,
+//! which decide whether that statement is safe.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::pattern::{PatternId, ToolPattern};
@@ -8,15 +9,15 @@ use super::target::argument_name;
 use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
-    /// Compiles `role ARGUMENT is ROLE if:`.
+    /// Compiles `role ARGUMENT is ROLE if:` and adds the role to the plan. Fails if the conditions test more than the
+    /// tool, since an argument has the same role in every call.
     pub(super) fn role(&mut self, target: &Expr, role: &Name, body: &ConditionBody) -> CompileResult<()> {
         let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall")?;
         let argument = self.argument(target, &scope)?;
         let query = self.finish(scope);
         if !query.is_about_tool_only() {
             let help = "keep only conditions on the tool, such as `(call: ToolCall) is tool:NAME`";
-            let message = "the role depends on more than the tool, but an argument has the same role in \
-                every call of its tool";
+            let message = "the role has conditions on more than the tool, but an argument has the same role in every call of its tool";
             return self.fail("role-condition", &target.span, message, help);
         }
         let Some(found) = ArgumentRole::from_name(&role.text) else {
@@ -31,8 +32,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Returns the roles that an argument can have in calls that a query matches: those that the policy declares and, unless a
-    /// declaration covers every such call, the one that `suggested` finds in its name.
+    /// Returns the roles that `argument` can have in calls that a query matches: those that the policy declares for it, or
+    /// for the argument that it is a part of, and, unless a declaration covers every such call, the one that `suggested`
+    /// finds in its name.
     ///
     /// Where it is unknown whether two patterns match the same tool, a declared role counts: it can only restrict.
     pub(super) fn roles_of(

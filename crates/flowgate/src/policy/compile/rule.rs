@@ -1,9 +1,11 @@
-//! Compiles rules (`raise`, `ask`): their messages, and for each variable the search that finds the rest of a match
-//! when a new event is bound to it.
+//! Compiles rules (`raise`, `ask`, `log`): their messages and their conditions. When an event arrives, the module `rules`
+//! binds it to each variable in turn and searches only for the rest of a match; the plan has such a search for each
+//! variable.
 
 use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span};
+use super::super::grant_scope::GrantScope;
 use super::super::plan::{
     CompiledExpr, CompiledQuery, EventVariable, QuantifiedBlock, QuantifierKind, QueryItem, Rule, SearchOp,
     Type, Variable, VariableSlot, single_variable_conditions,
@@ -17,11 +19,12 @@ use crate::value::Value;
 type CompiledArguments = (Vec<CompiledExpr>, Vec<(Arc<str>, CompiledExpr)>);
 
 impl Compiler<'_> {
-    /// Compiles the rule at `span`, adds it to the plan, and warns if its evaluation is costly.
+    /// Compiles the rule at `span` and adds it to the plan. Warns if its evaluation may be costly, or if it has no
+    /// condition or no event.
     pub(super) fn rule(
         &mut self,
         span: Span,
-        (action, is_grantable): (Action, bool),
+        (action, grant_scope): (Action, GrantScope),
         message: &Expr,
         body: &ConditionBody,
     ) -> CompileResult<()> {
@@ -31,6 +34,7 @@ impl Compiler<'_> {
         let message = self.message(message, &mut scope);
         body?;
         let (args, kwargs) = message?;
+        // An analysis identifies a match by the values of these names, in alphabetical order.
         let mut named: Vec<(String, VariableSlot)> =
             scope.names_with_slots().map(|(name, slot)| (name.to_owned(), slot)).collect();
         named.sort();
@@ -46,12 +50,14 @@ impl Compiler<'_> {
         }
         let looks_at = self.other_event_kinds(&query);
         let has_block = events.iter().any(|event| !event.is_outer);
+        // Without blocks and reads of other events, a match stays a match, whatever happens later.
         let is_settled = !events.is_empty() && !has_block && looks_at.is_empty() && !contains_block(&query);
         self.warn_of_cost(&span, &events, &query);
         let ops = query.order(0);
+        // The event variables of all rules are numbered consecutively.
         let first_event = self.plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
         self.plan.rules.push(Rule {
-            is_grantable,
+            grant_scope,
             span,
             action,
             args,
@@ -68,7 +74,8 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the message of a rule: a text, or the arguments of `Violation(...)`.
+    /// Compiles the message of a rule to arguments by position and by name: those of `Violation(...)` without `ranges`,
+    /// since the evaluator computes the locations itself, or a text as the only argument.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> CompileResult<CompiledArguments> {
         let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
         match &*message.kind {
@@ -92,8 +99,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Appends the event variables that the rule itself binds, each with the search that finds the rest of a match once an
-    /// event is bound to it. [`Self::push_inner_events`] appends those of quantified blocks.
+    /// Appends the event variables that the rule itself binds, each with the search that finds the rest of a match once
+    /// an event is bound to it (`anchor`), so that a new event is matched without a search over all assignments.
+    /// [`Self::push_inner_events`] appends those of quantified blocks.
     fn push_outer_events(&self, query: &CompiledQuery, events: &mut Vec<EventVariable>) {
         for variable in query.variables.iter().filter(|variable| variable.domain.is_none()) {
             let slot = variable.slot;
@@ -113,7 +121,10 @@ impl Compiler<'_> {
         }
     }
 
-    /// Appends the event variables of a quantified block.
+    /// Appends the event variables of a quantified block (`forall:`, `count(...):`), by which the monitor knows which new
+    /// events change a result. `outer` are the variables of the rule: an event of the block that must precede one of
+    /// theirs cannot change an earlier match. In `forall:` each event of the type counts, whatever its conditions are, so
+    /// the conditions on the variable alone (`alone`) exclude none.
     fn push_inner_events(
         &self,
         block: &QuantifiedBlock,
@@ -143,7 +154,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the kinds of events that matter to a rule in addition to its variables.
+    /// Returns the kinds of events that a rule reads in addition to its variables, so that it is evaluated again when one
+    /// arrives: all kinds if it calls a predicate that reads the trace, and calls if it reads those that a message
+    /// proposes.
     fn other_event_kinds(&self, query: &CompiledQuery) -> Vec<Type> {
         let mut kinds = Vec::new();
         let mut ranges = ranges_over_calls(&query.variables);
@@ -164,7 +177,8 @@ impl Compiler<'_> {
         kinds
     }
 
-    /// Returns the tool name of a call or an output, or the role of a message, that the conditions require.
+    /// Returns the tool name of a call or an output, or the role of a message, that the conditions `alone` on the variable
+    /// in `slot` require, so that other events need not be tested; `None` if they accept several.
     fn required_name(&self, alone: &[SearchOp], slot: VariableSlot, ty: Type) -> Option<Arc<str>> {
         alone.iter().find_map(|op| match op {
             SearchOp::Test(CompiledExpr::IsTool(event, pattern, _)) if matches!(**event, CompiledExpr::Slot(s) if s == slot) => {
@@ -181,7 +195,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Warns of rules whose cost for one event can grow with the trace.
+    /// Warns about a rule whose cost for one new event can grow faster than the trace: one that binds more than two
+    /// events, or searches all events of a block for each match. Also warns about one without a condition or an event.
     fn warn_of_cost(&mut self, span: &Span, events: &[EventVariable], query: &CompiledQuery) {
         let outer = events.iter().filter(|event| event.is_outer).count();
         let inner = events.len() - outer;
@@ -191,16 +206,14 @@ impl Compiler<'_> {
             (
                 "superlinear",
                 message,
-                "name the tools of its variables, or split the rule; a call whose evaluation exceeds its \
-                fuel is denied",
+                "name the tools of the rule's variables, or split the rule; a call whose evaluation exceeds its fuel is denied",
             )
         } else if inner > 1 || (inner > 0 && outer > 0) || events.iter().any(|event| event.is_universal) {
-            let message = "the block is evaluated again for each event that it refers to, so its cost can \
-                grow faster than the trace";
+            let message = "the block is evaluated again for each event that it refers to, so its cost can grow faster than the trace";
             (
                 "superlinear",
                 message.to_owned(),
-                "name the tools of its variables; a call whose evaluation exceeds its fuel is denied",
+                "name the tools of the block's variables; a call whose evaluation exceeds its fuel is denied",
             )
         } else if events.is_empty() && query.items.is_empty() {
             (
@@ -235,7 +248,8 @@ fn contains_block(query: &CompiledQuery) -> bool {
     found
 }
 
-/// Returns whether a condition requires another event after the variable's.
+/// Returns whether a condition requires that the event in `slot` precedes the event of another of the `variables`, so
+/// that it cannot be the event that completes a match.
 fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Variable]) -> bool {
     let is_event = |other: VariableSlot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
     items.iter().any(|item| match item {
@@ -250,7 +264,8 @@ fn comes_before_another(items: &[QueryItem], slot: VariableSlot, variables: &[Va
     })
 }
 
-/// Returns the variable whose event must come immediately after the variable's.
+/// Returns the variable whose event must come immediately after the event in `slot`, if a condition (`a ~> b`) requires
+/// that; `None` otherwise.
 fn right_before(items: &[QueryItem], slot: VariableSlot) -> Option<VariableSlot> {
     items.iter().find_map(|item| match item {
         QueryItem::Test(CompiledExpr::Compare(Comparison::RightBefore, a, b)) => match (&**a, &**b) {

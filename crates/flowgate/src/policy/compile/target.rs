@@ -11,7 +11,9 @@ use super::{CompileResult, Compiler};
 use crate::policy::pattern::compile_whole;
 
 impl Compiler<'_> {
-    /// Compiles a region: a path from a variable, or the part of its text that a pattern group matches.
+    /// Compiles a target: a path from a variable or, with `capture(PATH, r"...(?<name>...)...", "name")` or
+    /// `capture_line`, the part of the text there that a group of a pattern matches. Fails if the author of the text could
+    /// choose where the group is.
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
         let reliance = match &*function.kind {
@@ -52,7 +54,9 @@ impl Compiler<'_> {
         Ok(target)
     }
 
-    /// Checks that a region which is independent of the arguments is a region of an output, whatever the output contains.
+    /// Checks the target of a `label ... independent of arguments` statement, which states that a part of an output, such
+    /// as a status line, does not depend on what the call passed. Fails unless the target is a region of an output, and
+    /// the only conditions are those on the tool: others could depend on the arguments.
     pub(super) fn check_independence(
         &mut self,
         target: &TargetPath,
@@ -64,7 +68,7 @@ impl Compiler<'_> {
             return Ok(());
         }
         let message =
-            "`independent of arguments` is about a region of a tool's output, whatever the output contains";
+            "`independent of arguments` needs a region of a tool's output, and no condition but the tool";
         let help = "write `(out: ToolOutput) is tool:NAME` as the only condition, and a path from `out`";
         self.fail("independence", span, message, help)
     }
@@ -75,20 +79,21 @@ impl Compiler<'_> {
         self.fail("region", &expr.span, "the expression is not a region", help)
     }
 
-    /// Compiles a path from a variable, such as `out.content[*].note`. The steps are read from the last to the first.
+    /// Compiles a path from a variable, such as `out.content[*].note`; fails for any other expression. The syntax tree has
+    /// the last step outermost, so the steps are collected from the last to the first.
     fn path(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let mut steps = Vec::new();
-        let mut here = expr;
+        let mut current = expr;
         loop {
-            here = match &*here.kind {
+            current = match &*current.kind {
                 ExprKind::Name(name) => {
                     let Some(root) = scope.slot(name) else {
                         let known: Vec<&str> = scope.names().collect();
-                        return self.unknown_name("variable", name, &here.span, &known);
+                        return self.unknown_name("variable", name, &current.span, &known);
                     };
                     if self.variable(scope, root).is_none() {
                         let help = "write a path from a variable of an event or of its items";
-                        return self.fail("region", &here.span, format!("`{name}` is not a region"), help);
+                        return self.fail("region", &current.span, format!("`{name}` is not a region"), help);
                     }
                     steps.reverse();
                     return Ok(TargetPath { root, steps, capture: None });
@@ -117,11 +122,12 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles an argument of the call in slot 0: `call.arguments.NAME`, or a part of it.
+    /// Compiles an argument of the call in slot 0, the only event of the statement: `call.arguments.NAME`, or a part of
+    /// the argument. Fails for another path.
     pub(super) fn argument(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let target = self.path(expr, scope)?;
-        let named = matches!(target.steps.as_slice(), [TargetStep::Key(key), TargetStep::Key(_), ..] if **key == *"arguments");
-        if target.root == 0 && named {
+        let is_argument = matches!(target.steps.as_slice(), [TargetStep::Key(key), TargetStep::Key(_), ..] if **key == *"arguments");
+        if target.root == 0 && is_argument {
             return Ok(target);
         }
         self.fail(
@@ -132,7 +138,8 @@ impl Compiler<'_> {
         )
     }
 
-    /// Warns of a payload whose value decides where something goes or what runs.
+    /// Warns of a `payload` for an argument that decides something: whose role, declared or suggested by its name, is
+    /// any but `content`, such as a recipient, an amount or a command.
     pub(super) fn warn_of_decisive_payload(
         &mut self,
         target: &TargetPath,
@@ -141,6 +148,7 @@ impl Compiler<'_> {
     ) {
         let name = argument_name(target);
         let roles = self.roles_of(&name, query, suggested_role);
+        // The least role is the one with the greatest effect.
         let Some(gain) =
             roles.into_iter().filter(|role| role.gain().is_some()).min().and_then(ArgumentRole::gain)
         else {
@@ -164,7 +172,8 @@ pub(super) fn argument_name(target: &TargetPath) -> String {
     names.collect::<Vec<_>>().join(".")
 }
 
-/// Returns the slot and the keys of a plain path.
+/// Returns the slot of the variable and the keys of an expression that is a path of keys from a variable, such as
+/// `call.arguments.to`; `None` for any other expression.
 pub(super) fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
     match ex {
         CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),

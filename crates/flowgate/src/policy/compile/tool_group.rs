@@ -1,7 +1,7 @@
 //! Compiles lists of tools: those of a `store` statement, and constants that name a group of tools.
 //!
-//! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for each tool of the group: the group is
-//! one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.
+//! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for each tool of the group: the
+//! group is one pattern, so everything that holds for a pattern such as `tool:r"a|b"` holds for it.
 
 use super::super::pattern::PatternId;
 use super::super::syntax::{Expr, ExprKind, ToolName, ToolRef};
@@ -18,7 +18,8 @@ pub(super) fn is_group(value: &Expr) -> bool {
 }
 
 impl Compiler<'_> {
-    /// Returns the tool or the group that is the right side of a comparison; `None` if it is another value.
+    /// Returns the tool pattern that an expression denotes, such as the right side of `is`: a pattern, or the name of a
+    /// group, whose patterns are merged into one. `None` if the expression is another value.
     pub(super) fn tool_or_group(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<Option<ToolRef>> {
         let ExprKind::Name(name) = &*expr.kind else {
             return Ok(match &*expr.kind {
@@ -37,7 +38,9 @@ impl Compiler<'_> {
         self.pattern(&merged.name, &value.span).map(|_| ())
     }
 
-    /// Returns a pattern that matches each tool of a group.
+    /// Returns one pattern that matches exactly the tools that the patterns of a group match. Fails if the group is
+    /// empty, or if only some of its patterns name a server: such a pattern is compared with `server/name` and the others
+    /// with the name alone, which one pattern cannot do both.
     fn merge_group(&mut self, value: &Expr) -> CompileResult<ToolRef> {
         let names = self.group_members(value)?;
         let [first, others @ ..] = names.as_slice() else {
@@ -51,8 +54,9 @@ impl Compiler<'_> {
         if others.is_empty() {
             return Ok(ToolRef { name: first.clone(), arguments: None });
         }
+        // The `/` belongs to the name of the tool, but in the merged pattern it would separate a server.
         if names.iter().any(|name| matches!(name, ToolName::Exact(text) if text.contains('/'))) {
-            let help = "write it in a statement of its own";
+            let help = "write the tool in a statement of its own";
             let message = "a quoted name with a `/` cannot be part of a group";
             return self.fail("tool", &value.span, message, help);
         }
@@ -69,7 +73,8 @@ impl Compiler<'_> {
         Ok(ToolRef { name: ToolName::Regex(alternatives.join("|")), arguments: None })
     }
 
-    /// Returns the names of the tools in a group.
+    /// Returns the tool patterns in a group, a list of `tool:NAME` or one alone; fails if an item is not a tool, or tests
+    /// arguments.
     fn group_members(&mut self, value: &Expr) -> CompileResult<Vec<ToolName>> {
         let items = match &*value.kind {
             ExprKind::List(items) => items.as_slice(),
@@ -92,10 +97,12 @@ impl Compiler<'_> {
         Ok(names)
     }
 
-    /// Compiles the tools of a `store`. A name without `tool:` that a group has means the group.
+    /// Compiles the tools of a `store` statement, which may be written without `tool:`. A name that is also that of a
+    /// group denotes the group.
     pub(super) fn tools(&mut self, tools: &[Expr]) -> CompileResult<Vec<PatternId>> {
         let mut patterns = Vec::new();
         for tool in tools {
+            // The parser yields only tools here.
             let ExprKind::Tool(reference) = &*tool.kind else { continue };
             let group = match &reference.name {
                 ToolName::Glob(name) => {
@@ -115,7 +122,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns the regular expression that matches what a pattern matches.
+/// Returns the regular expression that matches what a pattern matches, for a group of which one is made.
 fn as_regex(name: &ToolName) -> String {
     match name {
         ToolName::Glob(text) if text == "*" => ".*".to_owned(),

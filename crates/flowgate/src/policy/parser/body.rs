@@ -16,6 +16,9 @@ impl Parser<'_> {
         self.block_or_line()
     }
 
+    /// Parses conditions: one on the rest of the line, or an indented block with one on each line. A line that is
+    /// indented more without beginning a block is reported, and counts as a condition. After an error, parsing
+    /// continues with the next line.
     pub(super) fn block_or_line(&mut self) -> ParseResult<ConditionBody> {
         let mut body = ConditionBody::default();
         if self.peek() != Token::Newline {
@@ -26,9 +29,10 @@ impl Parser<'_> {
         if !self.eat(Token::Indent) {
             let diagnostic =
                 Diagnostic::error("no-conditions", self.next_span(), "the statement has no conditions")
-                    .help("write its conditions on the following lines, indented more than the statement");
+                    .help("write the conditions on the following lines, indented more than the statement");
             return Err(self.report(diagnostic));
         }
+        // The number of open indents that begin no block.
         let mut deeper = 0;
         loop {
             match self.peek() {
@@ -43,7 +47,7 @@ impl Parser<'_> {
                     let here = self.next_span();
                     let message = "the line is indented more than the one above, which begins no block";
                     let warning = Diagnostic::warning("indentation", here, message)
-                        .help("it counts as one more condition; indent it like the line above");
+                        .help("the line counts as one more condition; indent it like the line above");
                     self.report(warning);
                     deeper += 1;
                     self.advance();
@@ -66,10 +70,13 @@ impl Parser<'_> {
         Ok(body)
     }
 
+    /// Parses one line of a body: `NAME := VALUE`, a condition, or a block that begins with `forall:`, `count(...):` or
+    /// `not:`.
     fn body_line(&mut self) -> ParseResult<BodyLine> {
         if self.peek() == Token::Name && self.peek_at(1) == Token::Define {
             let name = self.name("a name")?;
             self.advance();
+            // A long value may be on the next line, indented more.
             let block = self.peek() == Token::Newline && self.peek_at(1) == Token::Indent;
             if block {
                 self.advance();
@@ -99,10 +106,11 @@ impl Parser<'_> {
         Ok(BodyLine::Condition(condition))
     }
 
-    /// Parses the block of `forall:`, `count(min=1):` or one of them with `not`.
+    /// Parses the block after `head`, which is `forall`, `count(min=1)` or one of these after `not`; fails if it is
+    /// another expression.
     fn quantified(&mut self, head: Expr) -> ParseResult<Expr> {
         let start = head.span.start;
-        let named = |expr: &Expr| match &*expr.kind {
+        let name_of = |expr: &Expr| match &*expr.kind {
             ExprKind::Name(name) => name.clone(),
             _ => String::new(),
         };
@@ -114,7 +122,7 @@ impl Parser<'_> {
             ExprKind::Name(name) if name == "forall" => Quantifier::ForAll,
             ExprKind::Name(name) if name == "count" => Quantifier::Count { min: None, max: None },
             ExprKind::Call(function, arguments, bounds)
-                if named(&function) == "count"
+                if name_of(&function) == "count"
                     && arguments.is_empty()
                     && bounds.iter().all(|(name, _)| matches!(name.text.as_str(), "min" | "max")) =>
             {
@@ -134,6 +142,7 @@ impl Parser<'_> {
         self.node(start, ExprKind::Quantified(quantifier, body))
     }
 
+    /// Reads the end of a line; fails if another token follows. The end of a block or of the file ends a line as well.
     pub(super) fn end_of_line(&mut self) -> ParseResult<()> {
         match self.peek() {
             Token::Newline => {

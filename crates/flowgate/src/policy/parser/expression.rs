@@ -1,7 +1,8 @@
 //! Parses expressions, with Python's precedence.
 //!
-//! From loose to tight: choice, `or`, `and`, `not`, comparisons (the flow operators among them), sums,
-//! products, sign, power, postfix.
+//! From loose to tight: choice (`a if c else b`), `or`, `and`, `not`, comparisons (with the flow operators `->`, `~>` and
+//! `=>`), sums, products, sign, power, postfix (`x.y`, `x[i]`, `f(x)`). Each has a function, which calls the next tighter
+//! one. The parsers of statements and of bodies call [`Parser::expression`].
 
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::Token;
@@ -29,6 +30,8 @@ impl Parser<'_> {
         })
     }
 
+    /// Parses a nested production; fails if productions are nested too deep, so that recursion cannot exhaust the
+    /// stack.
     pub(super) fn with_depth<T>(
         &mut self,
         production: impl FnOnce(&mut Self) -> ParseResult<T>,
@@ -43,6 +46,7 @@ impl Parser<'_> {
         result
     }
 
+    /// Parses operands joined by `or`, or one alone.
     pub(super) fn disjunction(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let mut parts = vec![self.conjunction()?];
@@ -52,6 +56,7 @@ impl Parser<'_> {
         self.connective(start, parts, ExprKind::Or)
     }
 
+    /// Parses operands joined by `and`, or one alone.
     fn conjunction(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let mut parts = vec![self.negation()?];
@@ -61,6 +66,7 @@ impl Parser<'_> {
         self.connective(start, parts, ExprKind::And)
     }
 
+    /// Returns a node that joins the operands of `or` or `and`; a single operand stays as it is.
     fn connective(
         &mut self,
         start: usize,
@@ -73,10 +79,12 @@ impl Parser<'_> {
                 parts.push(last);
                 self.node(start, join(parts))
             }
+            // Unreachable: the callers pass at least one operand.
             None => self.node(start, ExprKind::Missing),
         }
     }
 
+    /// Parses `not` before an operand, or a comparison.
     fn negation(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         if !self.eat_word("not") {
@@ -86,6 +94,7 @@ impl Parser<'_> {
         self.node(start, ExprKind::Not(inner))
     }
 
+    /// Parses a chain of comparisons, such as `a < b < c`, or a sum alone.
     fn comparison(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let first = self.sum()?;
@@ -96,6 +105,8 @@ impl Parser<'_> {
         if rest.is_empty() { Ok(first) } else { self.node(start, ExprKind::Compare(first, rest)) }
     }
 
+    /// Reads a comparison operator, such as `<` or `not in`; `None` if no operator is next. A `not` that `in` does not
+    /// follow is reported and counts as `not in`, so that parsing continues.
     fn comparison_operator(&mut self) -> Option<Comparison> {
         let operator = match self.peek() {
             Token::Equal => Comparison::Equal,
@@ -129,6 +140,7 @@ impl Parser<'_> {
         Some(operator)
     }
 
+    /// Parses products joined by `+` and `-`.
     fn sum(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let mut left = self.product()?;
@@ -144,6 +156,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses signed operands joined by `*`, `/` and `%`.
     fn product(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let mut left = self.sign()?;
@@ -160,6 +173,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses `-` or `+` before an operand, or a power.
     fn sign(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         if self.eat(Token::Minus) {
@@ -172,6 +186,7 @@ impl Parser<'_> {
         self.power()
     }
 
+    /// Parses `base ** exponent`, which binds tighter than a sign before it and looser than one in the exponent.
     fn power(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let base = self.postfix()?;
@@ -182,7 +197,7 @@ impl Parser<'_> {
         self.node(start, ExprKind::Arithmetic(Arithmetic::Power, base, exponent))
     }
 
-    /// Parses a value with members, indices and calls.
+    /// Parses a value followed by any number of members, indices and calls: `call.arguments["to"]`.
     pub(super) fn postfix(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let mut value = self.atom()?;
@@ -207,6 +222,8 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses the rest of `value[...]` after the bracket: `[*]` (every item), an index, or a slice `[FROM:TO]` whose
+    /// bounds are optional.
     fn subscript(&mut self, value: Expr) -> ParseResult<ExprKind> {
         if self.peek() == Token::Star && self.peek_at(1) == Token::BracketClose {
             self.advance();
@@ -228,6 +245,7 @@ impl Parser<'_> {
         Ok(ExprKind::Index(value, index))
     }
 
+    /// Parses the rest of a call after the parenthesis: arguments by position and by name (`NAME=VALUE`), in any order.
     fn arguments(&mut self) -> ParseResult<ParsedArguments> {
         let (mut positional, mut named) = (Vec::new(), Vec::new());
         while self.peek() != Token::ParenClose {
@@ -246,6 +264,7 @@ impl Parser<'_> {
         Ok((positional, named))
     }
 
+    /// Parses a literal, a name, a declaration of a variable, a tool pattern, or an expression in brackets.
     fn atom(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let kind = match self.peek() {
@@ -277,9 +296,10 @@ impl Parser<'_> {
             Token::OpenStr => {
                 let span = self.next_span();
                 let message = "the text has no closing quote";
-                return Err(
-                    self.report(Diagnostic::error("syntax", span, message).help("close it on the same line"))
-                );
+                return Err(self.report(
+                    Diagnostic::error("syntax", span, message)
+                        .help("write the closing quote on the same line"),
+                ));
             }
             Token::Tool | Token::ToolQuoted => return self.tool_reference(),
             Token::Star => {
@@ -307,7 +327,8 @@ impl Parser<'_> {
         self.node(start, kind)
     }
 
-    /// Parses the content of parentheses: an expression, or a tuple, which is a list.
+    /// Parses the content of parentheses: an expression, or a tuple such as `(a, b)`, which is a list. The expression is
+    /// marked as grouped, since invariant-ai reads some expressions differently only without parentheses.
     fn group(&mut self, start: usize) -> ParseResult<Expr> {
         if self.eat(Token::ParenClose) {
             return self.node(start, ExprKind::List(Vec::new()));
@@ -327,6 +348,8 @@ impl Parser<'_> {
         Ok(inner)
     }
 
+    /// Parses a name, a constant such as `True`, or a typed variable `name: Type`. A keyword where a value is expected
+    /// is an error.
     fn word_or_typed(&mut self, start: usize) -> ParseResult<Expr> {
         let name = self.name("a name")?;
         let kind = match name.text.as_str() {
@@ -347,6 +370,7 @@ impl Parser<'_> {
         self.node(start, kind)
     }
 
+    /// Parses the rest of a list, or of a comprehension (`[VALUE for NAME in LIST if CONDITION]`), after the bracket.
     fn list(&mut self) -> ParseResult<ExprKind> {
         if self.eat(Token::BracketClose) {
             return Ok(ExprKind::List(Vec::new()));
@@ -368,6 +392,7 @@ impl Parser<'_> {
         Ok(ExprKind::List(items))
     }
 
+    /// Parses the rest of a map after the brace. Its keys are names or texts.
     fn dict(&mut self) -> ParseResult<ExprKind> {
         let mut entries = Vec::new();
         while self.peek() != Token::BraceClose {
@@ -390,7 +415,8 @@ impl Parser<'_> {
         Ok(ExprKind::Dict(entries))
     }
 
-    /// Parses `tool:name`, `tool:"name"` or `tool:r"pattern"`, with an optional pattern for the arguments.
+    /// Parses `tool:name`, `tool:"name"` or `tool:r"pattern"`, with an optional pattern for the arguments in parentheses,
+    /// such as `tool:send({to: "ann@.*"})`. Empty parentheses state nothing about the arguments.
     pub(super) fn tool_reference(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let span = self.advance();

@@ -1,6 +1,8 @@
-//! Parses statements: declarations, labels, requirements and rules.
+//! Parses the statements of a policy: their first words, up to the body, which [`super::body`] parses. A statement
+//! about several regions becomes one statement for each, so that the compiler handles one region at a time.
 
 use super::super::diagnostic::Diagnostic;
+use super::super::grant_scope::GrantScope;
 use super::super::lexer::{STATEMENTS, Token};
 use super::super::syntax::{
     Action, DimensionOrder, Expr, ExprKind, Name, PolicyFile, Statement, StatementKind, ToolName,
@@ -9,14 +11,18 @@ use super::{ParseResult, Parser, ReportedParseError};
 
 /// The most regions of one statement: its conditions are copied for each.
 const MAX_TARGETS: usize = 50;
+/// The most days of `grant N days`.
+const MAX_GRANT_DAYS: u32 = 3_650;
 
-/// Returns one statement for each region.
+/// Returns one statement for each region, created by `statement`.
 fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) -> Vec<StatementKind> {
     targets.into_iter().map(statement).collect()
 }
 
 impl Parser<'_> {
-    /// Parses a policy, which is a list of statements.
+    /// Parses a file: a list of statements. A statement with an error is reported and omitted, even if the parser could
+    /// continue within it. A statement that names several regions becomes one for each. Their span is the first line,
+    /// which messages show.
     pub(super) fn file(&mut self) -> PolicyFile {
         let mut file = PolicyFile::default();
         while self.peek() != Token::End {
@@ -46,10 +52,12 @@ impl Parser<'_> {
         file
     }
 
-    /// Parses one statement. A statement about several regions is returned as one statement for each region.
+    /// Parses one statement, by its first word. A statement about several regions is returned as one statement for each
+    /// region, with the same label and conditions.
     fn statement(&mut self) -> ParseResult<Vec<StatementKind>> {
         let word = self.peek_word().to_owned();
         match word.as_str() {
+            // First, since a constant or a predicate may be called `label`.
             _ if self.is_definition() => self.definition().map(|kind| vec![kind]),
             "label" => {
                 self.advance();
@@ -96,7 +104,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a statement that is about one region, or about none.
+    /// Parses a statement that begins with `word` and is about one region, or about none, such as `lattice` or a rule.
+    /// [`Self::statement`] parses the others. Reports an unknown word.
     fn single_statement(&mut self, word: &str) -> ParseResult<StatementKind> {
         match word {
             "lattice" => self.lattice(),
@@ -112,8 +121,7 @@ impl Parser<'_> {
                 self.expect_word("endorse", "write `unsafe endorse ARGUMENT as LABEL if:`")?;
                 let target = self.target("an argument of the call")?;
                 if self.peek() == Token::Comma {
-                    let help =
-                        "write one `endorse` for each argument, since its conditions apply to one value";
+                    let help = "write one `endorse` for each argument, since the conditions of an `endorse` apply to one value";
                     return Err(self.expected("`as`", Some(help)));
                 }
                 self.expect_word("as", "write `endorse ARGUMENT as LABEL if:`")?;
@@ -128,7 +136,7 @@ impl Parser<'_> {
                 self.advance();
                 let span = self.advance();
                 let ExprKind::Str(path) = self.literal(&span)? else {
-                    let message = "the path of an import is computed".to_owned();
+                    let message = "the path of the import is not a plain text".to_owned();
                     let diagnostic = Diagnostic::error("import", span, message);
                     return Err(self.report(diagnostic.help("write the path as a plain text")));
                 };
@@ -156,7 +164,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant conversation] [else deny] if:`.
+    /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE] [else deny] if:`. Returns one
+    /// requirement for each argument, or one on the whole call.
     fn require(&mut self) -> ParseResult<Vec<StatementKind>> {
         self.advance();
         let label = self.label_expression()?;
@@ -168,7 +177,7 @@ impl Parser<'_> {
             self.expect_word("by", help)?;
             self.expect_word("everything", help)?;
         }
-        let is_grantable = self.grant()?;
+        let grant_scope = self.grant()?;
         let denies = self.eat_word("else");
         if denies {
             self.expect_word("deny", "write `require LABEL else deny if:`")?;
@@ -178,7 +187,7 @@ impl Parser<'_> {
             label: label.clone(),
             target,
             is_strict,
-            is_grantable,
+            grant_scope,
             denies,
             body: body.clone(),
         };
@@ -188,7 +197,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses `extern NAME(PARAMETERS) -> TYPE`.
+    /// Parses `extern NAME(PARAMETERS) -> TYPE`, the declaration of a predicate that is answered outside the policy.
     fn external(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let help = "write `extern NAME(PARAMETER: TYPE) -> TYPE`, such as `-> bool`";
@@ -214,7 +223,7 @@ impl Parser<'_> {
         Ok(StatementKind::Extern { name, parameters, result })
     }
 
-    /// Parses what follows the module in `import a.b as c` and `from a.b import c as d, e`.
+    /// Parses the rest of `import a.b as c` or, with `has_names`, of `from a.b import c as d, e` after the module.
     fn import(&mut self, has_names: bool, module: Name) -> ParseResult<StatementKind> {
         let alias = |parser: &mut Self| {
             if parser.eat_word("as") { parser.name("a name").map(Some) } else { Ok(None) }
@@ -240,7 +249,8 @@ impl Parser<'_> {
         Ok(StatementKind::Import { module, alias: None, names: Some(names) })
     }
 
-    /// Returns whether the line defines a constant or a predicate, whose name may be any word.
+    /// Returns whether the line defines a constant (`NAME :=`) or a predicate (`NAME(...) :=`). It is tested before the
+    /// words that begin statements, since the name may be any word, even `label`.
     fn is_definition(&self) -> bool {
         if self.peek() != Token::Name {
             return false;
@@ -258,6 +268,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses the definition of a constant, `NAME := VALUE`, or of a predicate, `NAME(PARAMETERS) := CONDITIONS`.
     fn definition(&mut self) -> ParseResult<StatementKind> {
         let name = self.name("a name")?;
         if self.eat(Token::Define) {
@@ -295,6 +306,8 @@ impl Parser<'_> {
         Ok(StatementKind::Predicate { name, parameters, body })
     }
 
+    /// Parses `lattice NAME [(PURPOSE)]: ORDER`, where the order is `set`, `set of a, b`, `readers`, `time` or a list
+    /// of chains such as `a < b < c`.
     fn lattice(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let name = self.name("the name of a dimension")?;
@@ -347,6 +360,7 @@ impl Parser<'_> {
         Ok(StatementKind::Lattice { name, purpose, order })
     }
 
+    /// Parses `store NAME: written by TOOL, TOOL, read by TOOL`, the declaration of external state that tools share.
     fn store(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let name = self.name("the name of a store")?;
@@ -363,6 +377,7 @@ impl Parser<'_> {
             self.expect_word("by", help)?;
             loop {
                 list.push(self.store_tool()?);
+                // A comma continues the list, unless two words such as `read by` follow it.
                 let more = self.peek() == Token::Comma
                     && !(matches!(self.peek_at(1), Token::Name)
                         && self
@@ -383,7 +398,7 @@ impl Parser<'_> {
         Ok(StatementKind::Store { name, written, read })
     }
 
-    /// Parses a tool pattern, with or without the prefix `tool:`.
+    /// Parses a tool pattern of a `store` statement, with or without the prefix `tool:`.
     fn store_tool(&mut self) -> ParseResult<Expr> {
         if matches!(self.peek(), Token::Tool | Token::ToolQuoted) {
             return self.tool_reference();
@@ -406,27 +421,43 @@ impl Parser<'_> {
         self.node(start, ExprKind::Tool(tool))
     }
 
+    /// Parses the rest of a rule after its action: the message, for `ask` a grant, and the body.
     fn rule(&mut self, action: Action) -> ParseResult<StatementKind> {
         self.advance();
         // `if` starts the conditions here, not a choice between two messages.
         let message = self.disjunction()?;
-        let is_grantable = action == Action::Ask && self.grant()?;
-        Ok(StatementKind::Rule { action, message, is_grantable, body: self.body()? })
+        let grant_scope = if action == Action::Ask { self.grant()? } else { GrantScope::Call };
+        Ok(StatementKind::Rule { action, message, grant_scope, body: self.body()? })
     }
 
-    /// Parses `grant conversation`, if it is there.
-    fn grant(&mut self) -> ParseResult<bool> {
-        let is_grantable = self.eat_word("grant");
-        if is_grantable {
-            self.expect_word(
-                "conversation",
-                "write `grant conversation`; a grant always holds for one conversation",
-            )?;
+    /// Parses `grant conversation`, `grant 30 days` or `grant always`; without `grant`, returns [`GrantScope::Call`]: an
+    /// approval covers one call only.
+    fn grant(&mut self) -> ParseResult<GrantScope> {
+        const HELP: &str = "write `grant conversation`, `grant 30 days` or `grant always`";
+        if !self.eat_word("grant") {
+            return Ok(GrantScope::Call);
         }
-        Ok(is_grantable)
+        if self.eat_word("conversation") {
+            return Ok(GrantScope::Conversation);
+        }
+        if self.eat_word("always") {
+            return Ok(GrantScope::Always);
+        }
+        let span = self.expect(Token::Int, "`conversation`, a number of days or `always`")?;
+        let days = self.text(&span).replace('_', "").parse().unwrap_or(0);
+        if !(1..=MAX_GRANT_DAYS).contains(&days) {
+            let message = format!("the number of days is not between 1 and {MAX_GRANT_DAYS}");
+            let help = "write `grant always` for a grant without an end";
+            return Err(self.report(Diagnostic::error("number", span, message).help(help)));
+        }
+        if !self.eat_word("day") {
+            self.expect_word("days", HELP)?;
+        }
+        Ok(GrantScope::Days(days))
     }
 
-    /// Parses `independent of arguments`, if it is there.
+    /// Parses `independent of arguments`, by which a `label` statement says that a region of an output depends on no
+    /// argument of the call; returns whether it is there.
     fn independence(&mut self) -> ParseResult<bool> {
         let is_independent = self.eat_word("independent");
         if is_independent {
@@ -446,7 +477,7 @@ impl Parser<'_> {
         self.postfix()
     }
 
-    /// Parses regions, separated by commas.
+    /// Parses the regions that a statement is about, separated by commas. `what` names them in an error message.
     fn targets(&mut self, what: &str) -> ParseResult<Vec<Expr>> {
         let mut targets = vec![self.target(what)?];
         while self.eat(Token::Comma) {

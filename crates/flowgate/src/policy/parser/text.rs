@@ -7,15 +7,16 @@ use super::super::syntax::{ExprKind, FormatPart};
 use super::{ParseResult, Parser};
 
 impl Parser<'_> {
-    /// Parses the text literal at `span`. An f-string becomes a list of texts and embedded expressions, in which `{{` and
-    /// `}}` denote braces.
+    /// Parses the text literal at `span`. An f-string (`f"to {call.arguments.to}"`) becomes a list of texts and embedded
+    /// expressions; `{{` and `}}` in it denote braces.
     pub(super) fn literal(&mut self, span: &Span) -> ParseResult<ExprKind> {
         let literal = self.text(span);
-        // In the compatible dialect the prefix `f` has no effect: Invariant's analyzer accepts and ignores it.
+        // In the dialect of invariant-ai the prefix `f` has no effect: invariant-ai accepts and ignores it.
         if !literal.starts_with(['f', 'F']) || self.dialect == Dialect::Compat {
             return Ok(ExprKind::Str(unquote(literal, self.dialect)));
         }
         let body = literal_body(literal);
+        // The body begins after the prefix `f` and the quotation marks.
         let start = span.start + 1 + quotes(literal);
         let mut parts = Vec::new();
         let mut text = String::new();
@@ -53,13 +54,15 @@ impl Parser<'_> {
         Ok(ExprKind::Format(parts))
     }
 
-    /// Parses an expression embedded in a part of the source, with its location.
+    /// Parses the expression at `span`, which an f-string embeds: the tokens of the file are replaced by those of the
+    /// expression while it is parsed.
     fn embedded_expression(&mut self, span: Span) -> ParseResult<super::Expr> {
         let inner = lexer::lex(self.text(&span));
         let moved = inner
             .into_iter()
             .filter(|(token, _)| !matches!(token, Token::Newline | Token::End | Token::Comment))
             .map(|(token, at)| (token, span.start + at.start..span.start + at.end))
+            // The brace after the expression must follow it, so that a rest of the text is an error.
             .chain([(Token::BraceClose, span.end..span.end + 1), (Token::End, span.end..span.end)])
             .collect();
         let outer = std::mem::replace(&mut self.tokens, moved);
@@ -84,10 +87,10 @@ fn literal_body(literal: &str) -> &str {
     body.get(quotes..body.len().saturating_sub(quotes)).unwrap_or("")
 }
 
-/// Returns the value of a text literal. An unknown escape is kept unchanged, so that `"\d"` has its literal meaning.
+/// Returns the value of a text literal. An unknown escape remains unchanged, so that `"\d"` has its literal meaning.
 ///
-/// In the dialect of invariant-ai only quotation marks are unescaped, and multi-line texts are not unescaped
-/// at all.
+/// In the dialect of invariant-ai only quotation marks are unescaped; multi-line texts are not unescaped, but lose
+/// their common indentation.
 pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
     let body = literal_body(literal);
     match dialect {
@@ -98,7 +101,7 @@ pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
     }
 }
 
-/// Replaces the escapes of white space, backslashes and quotation marks.
+/// Replaces the escapes of white space, backslashes and quotation marks by the characters. Other escapes remain unchanged.
 fn unescape(body: &str) -> String {
     let mut value = String::with_capacity(body.len());
     let mut chars = body.chars();

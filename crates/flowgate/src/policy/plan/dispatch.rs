@@ -14,6 +14,7 @@ type RuleVariable = (usize, usize);
 /// The variables that events could be bound to.
 #[derive(Debug, Default)]
 pub(crate) struct Dispatch {
+    /// One entry for each of [`KINDS`].
     kinds: [KindVariables; 4],
     /// The rules whose matches may cease to hold, or come to hold without a new event.
     pub(crate) unsettled: Vec<usize>,
@@ -24,14 +25,19 @@ pub(crate) struct Dispatch {
 /// The variables that events of one kind could be bound to.
 #[derive(Debug, Default)]
 struct KindVariables {
+    /// The variables whose conditions require a certain tool name or message role, by that name.
     named: HashMap<Arc<str>, Vec<RuleVariable>>,
+    /// The variables without such a condition.
     others: Vec<RuleVariable>,
 }
 
+/// The kinds of events, in the order of [`Dispatch::kinds`].
 const KINDS: [Type; 4] = [Type::Message, Type::ToolCall, Type::ToolOutput, Type::Tool];
 
 impl Dispatch {
-    /// Indexes the event variables of all rules by kind of event and required name.
+    /// Indexes the event variables of all rules by kind of event and by the name of the tool (or the role of the message)
+    /// that their conditions require. Also lists the rules whose matches later events can change (`unsettled`), and those
+    /// that exempt tools by a pattern (`exempting`).
     pub(crate) fn new(rules: &[Rule]) -> Self {
         let mut dispatch = Self::default();
         for (index, rule) in rules.iter().enumerate() {
@@ -57,7 +63,8 @@ impl Dispatch {
         dispatch
     }
 
-    /// Returns the variables that the event could be bound to.
+    /// Returns the variables that the event could be bound to, by its kind and by the name of its tool (for a message,
+    /// its role): those that require this name, then those that require none.
     pub(crate) fn rule_variables<'a>(
         &'a self,
         trace: &'a Trace,
@@ -71,6 +78,7 @@ impl Dispatch {
             let name: &str = match &event.body {
                 EventBody::Message(message) => &message.role,
                 EventBody::Call(call) => &call.tool.name,
+                // The tool of an output is that of the call that it answers, or claims to answer.
                 EventBody::Output(_) => &trace.event(event.call.or(event.claimed)?)?.tool()?.name,
                 EventBody::Tool(tool) => &tool.tool.name,
             };

@@ -1,14 +1,14 @@
-//! Finds the tools that a rule exempts by name: `not (call is tool:NAME)` exempts `NAME`. The compiler records the patterns
-//! in the plan.
+//! Finds the patterns by which a rule exempts tools: a rule with the condition `not (call is tool:NAME)` applies to every
+//! tool but `NAME`. The compiler records the patterns in the plan.
 //!
-//! If two servers offer a tool of that name, the rule exempts neither, and the monitor denies calls of both: an exemption must
-//! not apply to the tool of the wrong server.
+//! If two servers offer a tool of that name, the rule exempts neither, and the monitor denies calls of both: an
+//! exemption must not apply to the tool of the wrong server.
 
-use super::{CompiledExpr, CompiledQuery, PatternId, Plan, QuantifierKind, QueryItem};
+use super::{CompiledExpr, CompiledQuery, ListSource, PatternId, Plan, QuantifierKind, QueryItem};
 
 impl Plan {
-    /// Returns the patterns by which a rule can exempt a tool: if such a pattern matched one more tool, a condition of the
-    /// rule might no longer hold. Every pattern counts, unless it is where a match can only make a condition true.
+    /// Returns the patterns by which a rule can exempt a tool: if such a pattern matched one more tool, a condition of
+    /// the rule might become false. Every pattern counts, except where a match can only make a condition true.
     pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];
@@ -18,6 +18,7 @@ impl Plan {
         exempting
     }
 
+    /// Adds the patterns in a line of a query by which the rule can exempt a tool.
     fn collect_from_item(&self, item: &QueryItem, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match item {
             QueryItem::Test(ex) => self.collect_from_condition(ex, seen, exempting),
@@ -26,9 +27,11 @@ impl Plan {
         }
     }
 
-    /// Collects the patterns that, by matching more tools, may keep a condition from holding.
+    /// Adds to `exempting` the patterns that, if they matched more tools, could make a condition false. `seen` marks
+    /// the predicates whose conditions were searched already.
     fn collect_from_condition(&self, ex: &CompiledExpr, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match ex {
+            // The pattern of `call is tool:NAME` itself does not count: if it matches, the condition holds.
             CompiledExpr::IsTool(event, _, shape) => {
                 let mut computed = Vec::new();
                 if let Some(shape) = shape {
@@ -41,10 +44,10 @@ impl Plan {
             }
             CompiledExpr::Predicate(index, arguments) => {
                 exempting.extend(self.patterns_of(arguments));
-                if let (Some(first @ false), Some(predicate)) =
+                if let (Some(is_seen @ false), Some(predicate)) =
                     (seen.get_mut(*index), self.predicates.get(*index))
                 {
-                    *first = true;
+                    *is_seen = true;
                     let domains =
                         predicate.query.variables.iter().filter_map(|variable| variable.domain.as_ref());
                     exempting.extend(self.patterns_of(domains));
@@ -64,11 +67,13 @@ impl Plan {
                 exempting.extend(self.patterns_of(min.iter().chain(domains)));
                 block.items.iter().for_each(|item| self.collect_from_item(item, seen, exempting));
             }
+            // Of any other expression, such as `not`, a match may make it false.
             ex => exempting.extend(self.patterns_of([ex])),
         }
     }
 
-    /// Returns every pattern that expressions test, including those in predicates.
+    /// Returns every tool pattern that expressions test, including those in the predicates that they call, directly or
+    /// through other predicates.
     pub(crate) fn patterns_of<'e>(
         &self,
         expressions: impl IntoIterator<Item = &'e CompiledExpr>,
@@ -76,7 +81,12 @@ impl Plan {
         let (mut patterns, mut pending) = (Vec::new(), Vec::new());
         let mut collect = |ex: &CompiledExpr, pending: &mut Vec<usize>| {
             ex.walk(&mut |ex| match ex {
-                CompiledExpr::IsTool(_, pattern, _) | CompiledExpr::AnsweredBy(_, pattern) => {
+                CompiledExpr::IsTool(_, pattern, _)
+                | CompiledExpr::Listed(
+                    _,
+                    ListSource::Answers(pattern) | ListSource::MatchingAnswers(pattern, _),
+                    _,
+                ) => {
                     patterns.push(*pattern);
                 }
                 CompiledExpr::Predicate(index, _) => pending.push(*index),
@@ -86,9 +96,10 @@ impl Plan {
         expressions.into_iter().for_each(|ex| collect(ex, &mut pending));
         let mut seen = if pending.is_empty() { Vec::new() } else { vec![false; self.predicates.len()] };
         while let Some(index) = pending.pop() {
-            if let (Some(first @ false), Some(predicate)) = (seen.get_mut(index), self.predicates.get(index))
+            if let (Some(is_seen @ false), Some(predicate)) =
+                (seen.get_mut(index), self.predicates.get(index))
             {
-                *first = true;
+                *is_seen = true;
                 predicate.query.expressions().for_each(|ex| collect(ex, &mut pending));
             }
         }

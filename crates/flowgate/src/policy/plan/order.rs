@@ -5,9 +5,9 @@
 use super::{CompiledExpr, QueryItem, SearchOp, Variable, VariableSlot};
 use crate::value::Value;
 
-/// Orders conditions: binds missing variables in order of declaration, and tests as early as possible.
-///
-/// `bound` are the slots that already have a value.
+/// Returns the steps of a search for assignments that satisfy all conditions: each condition and definition as soon as
+/// its variables have values, and otherwise the next variable, in order of declaration, whose domain (the list that it
+/// ranges over) can be evaluated. `bound` is the set of variables that already have a value, as bits.
 pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], bound: u64) -> Vec<SearchOp> {
     let mut bound = bound;
     let bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
@@ -45,9 +45,11 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
     }
 }
 
-/// Returns the conditions on one variable alone, whose result never changes.
+/// Returns the conditions that use only the variable `slot` and whose result for an event never changes, so that
+/// `rules` evaluates them once, when the event arrives.
 ///
-/// A predicate that reads the trace may come to hold later; `looks_around` lists such predicates.
+/// The result of a condition that reads other events may change later: of a predicate for which `looks_around` (by its
+/// index) says so, of a block such as `forall:`, and of the calls that a message proposes.
 pub(crate) fn single_variable_conditions(
     items: &[QueryItem],
     slot: VariableSlot,

@@ -1,5 +1,5 @@
-//! Defines the types that variables of a policy can have: kinds of events, parts of events, and plain values. The compiler
-//! resolves their names, and the evaluator enumerates the values of a type.
+//! Defines the types that variables of a policy can have: kinds of events, parts of events, and plain values. The
+//! compiler resolves their names, and the evaluator enumerates the values of a type.
 
 /// The type of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Type {
         matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
     }
 
-    /// Returns the kind of event that contains values of this type.
+    /// Returns the kind of event whose parts can have this type; any event if several kinds can.
     pub(crate) fn event_type(self) -> Self {
         match self {
             Self::Function => Self::ToolCall,

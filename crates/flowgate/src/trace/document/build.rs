@@ -1,18 +1,20 @@
-//! Builds the tree of a reported event. Outputs that encode data are decomposed, with the span of each field; values
-//! that are too large or ambiguous stay whole.
+//! Builds the [`Document`] of a reported event. A text output that encodes data is decomposed, with the span of each
+//! field, so that fields can have their own labels. Events that are too large, and texts that two parsers could read
+//! differently, remain one region.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Document, DocumentNode, LabelOrigin, MAX_NODES, NodeContent, NodeId};
+use super::{Document, DocumentNode, LabelOrigin, MAX_NODES, NodeContent, NodeId, StatementSet};
 use crate::label::{DimensionSet, Label};
 use crate::trace::event::{EventBody, Output};
 use crate::trace::located_text::{self, LocateError};
 use crate::trace::path::PathStep;
 
 impl Document {
-    /// Builds the tree of an event with every node labelled `label`.
+    /// Builds the tree of an event with every node labelled `label`, except the role of a message and the error flag of an
+    /// output, which are labelled bottom. An event with more than `MAX_NODES` nodes becomes one text.
     pub fn new(body: &EventBody, label: Label) -> Self {
         let mut document = Self {
             nodes: Vec::new(),
@@ -68,7 +70,8 @@ impl Document {
         document
     }
 
-    /// Keeps a value that is too large as one text: it has one label, and no content is lost.
+    /// Replaces the tree of an event that is too large by one text for all of its content, which then has one label.
+    /// Fields that are not content, such as a role or the name of a tool, remain nodes of their own.
     fn keep_as_text(&mut self, body: &EventBody, label: Label) {
         self.is_oversize = true;
         self.nodes.clear();
@@ -114,8 +117,8 @@ impl Document {
         self.close(root);
     }
 
-    /// Adds a node without children, and returns its id. [`Self::close`] ends its subtree after its children were
-    /// added.
+    /// Adds a node without children, and returns its id. After its children were added, [`Self::close`] must be called,
+    /// which records where its subtree ends.
     fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
         let (text, span, declared, read, floor) = (None, None, DimensionSet::NONE, false, Label::BOTTOM);
@@ -132,10 +135,12 @@ impl Document {
             is_independent: false,
             floor,
             relied_on: Label::BOTTOM,
+            labelled_by: StatementSet::default(),
         });
         id
     }
 
+    /// Ends the subtree of a node: all nodes that were added since are below the node.
     fn close(&mut self, id: NodeId) {
         let end = self.nodes.len();
         if let Some(node) = self.nodes.get_mut(id) {
@@ -153,7 +158,8 @@ impl Document {
         self.join_text_blocks(id, value);
     }
 
-    /// Presents several text blocks as one text where text is asked for.
+    /// Sets the text of a list of several text blocks to the joined texts, so that a condition that needs a text can
+    /// read the list as one.
     fn join_text_blocks(&mut self, id: NodeId, value: &Value) {
         let Some(blocks) = value.as_array().filter(|blocks| blocks.len() > 1) else { return };
         let texts: Option<Vec<&str>> =
@@ -163,11 +169,13 @@ impl Document {
         }
     }
 
+    /// Adds a value with everything in it.
     fn add_value(&mut self, parent: NodeId, step: PathStep, value: &Value, label: Label) {
         self.add_nested(parent, step, value, label, 0);
     }
 
-    /// Adds a value with everything in it; stops if the document becomes too large or too deep.
+    /// Adds a value that is nested `depth` deep, with everything in it. Stops if the document becomes too large or too
+    /// deep; then the caller replaces the document by one text.
     fn add_nested(&mut self, parent: NodeId, step: PathStep, value: &Value, label: Label, depth: usize) {
         self.is_oversize |= depth > located_text::DEPTH_LIMIT;
         if self.nodes.len() > MAX_NODES || self.is_oversize {
@@ -194,7 +202,9 @@ impl Document {
         }
     }
 
-    /// Adds a tool output: text that encodes a list or a map is decomposed, with the span of each field.
+    /// Adds a tool output. A text that encodes a list or a map is decomposed, with the span of each field, unless its
+    /// structured form (MCP's `structuredContent`) differs or two parsers could read the text differently; in these cases
+    /// the text remains one region. Content that is not one text is added as it is.
     fn add_output(&mut self, root: NodeId, output: &Output, label: Label) {
         let content = sole_text(&output.content).unwrap_or(&output.content);
         let Value::String(text) = content else {
@@ -214,6 +224,7 @@ impl Document {
                     node.span = None;
                 }
             }
+            // The structured form differs, or the text is prose or has a syntax error, which is no defect.
             Ok(_) | Err(LocateError::NotStructured | LocateError::Syntax { .. }) => {
                 self.add_undecomposed(root, output, text, label)
             }
@@ -224,7 +235,8 @@ impl Document {
         }
     }
 
-    /// Adds an output without decomposing it. A search of its text also covers the structured twin.
+    /// Adds the text of an output as one region. The structured form of the output, if it has one that the text does not
+    /// spell, is appended to the text, so that a search of the text covers both, and also added as a separate value.
     fn add_undecomposed(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
         let text = match output.structured.as_ref().filter(|twin| !spells_single_value(text, twin)) {
             Some(structured) => format!("{text}\n{structured}"),
@@ -234,7 +246,8 @@ impl Document {
         self.add_twin(root, output, label);
     }
 
-    /// Adds a structured twin as separate content if the text does not spell it.
+    /// Adds the structured form of an output, if it has one, as a separate value and records that its two forms (*twins*)
+    /// differ. Does neither if the text spells the same value, a scalar, which then needs no second region.
     fn add_twin(&mut self, root: NodeId, output: &Output, label: Label) {
         let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
         let spelled = |twin: &&Value| text.is_some_and(|text| spells_single_value(text, twin));
@@ -244,7 +257,8 @@ impl Document {
         }
     }
 
-    /// Adds a value that a text encodes, with the spans of its parts.
+    /// Adds a value that a text encodes, with everything in it, and the bytes that spell each node (its span). Returns the
+    /// id of the node of the value.
     fn add_located(
         &mut self,
         parent: NodeId,
@@ -279,13 +293,14 @@ impl Document {
     }
 }
 
-/// Returns whether a text spells a single value, so that there is nothing to decompose.
+/// Returns whether a text spells exactly this value, and the value is a scalar, so that there is nothing to decompose.
 fn spells_single_value(text: &str, value: &Value) -> bool {
     let is_single = !value.is_array() && !value.is_object();
     is_single && (value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value))
 }
 
-/// Returns the text of content that consists of exactly one text block.
+/// Returns the text of content that consists of exactly one text block, `[{"type": "text", "text": ...}]`, so that it is
+/// treated like a plain text; `None` for any other content.
 pub(crate) fn sole_text(content: &Value) -> Option<&Value> {
     match content.as_array()?.as_slice() {
         [Value::Object(block)] if block.get("type").and_then(Value::as_str) == Some("text") => {

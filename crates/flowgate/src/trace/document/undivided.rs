@@ -1,5 +1,6 @@
-//! Makes a text that was divided into the fields that it encodes one region again. The monitor calls it before it
-//! labels an event from whose whole text a statement captures a part.
+//! Makes a content that was decomposed into fields one region again. The monitor calls it before it labels an event, if
+//! a label statement captures a part of the whole content by a pattern: the author of the content must not be able to
+//! choose, by a text that parses or does not, whether the statement applies.
 
 use serde_json::Value;
 
@@ -15,6 +16,7 @@ impl Document {
         let Some(end) = self.nodes.get(content).map(|node| node.end) else { return };
         let removed = end - content - 1;
         self.nodes.drain(content + 1..end);
+        // The indices of the nodes after the content move down.
         for node in &mut self.nodes {
             if node.parent >= end {
                 node.parent -= removed;

@@ -64,7 +64,7 @@ impl<'t> Cursor<'t> {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    /// Consumes exactly this many hexadecimal digits (at most eight) and returns their value.
+    /// Consumes exactly this many hexadecimal digits (at most eight) and returns their value; fails if there are fewer.
     pub(super) fn hex(&mut self, digits: usize) -> Result<u32, LocateError> {
         let start = self.at;
         let stop = start + digits;

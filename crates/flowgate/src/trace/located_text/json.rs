@@ -1,10 +1,12 @@
-//! Locates the parts of a text that is JSON (RFC 8259, without extensions).
+//! Parses a text that is JSON (RFC 8259, without extensions) to nodes with their spans. [`locate`](super::locate) tries
+//! it first.
 
 use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
 use super::{LocateError, LocatedNode, LocatedNodeKind};
 
-/// Parses a text that is one JSON array or object.
+/// Parses a text that is one JSON array or object. The open arrays and objects are a list in `tree` and not calls of this
+/// function, so that deep nesting cannot exhaust the stack; another text is [`LocateError::NotStructured`].
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     let mut c = Cursor::new(text);
     let mut tree = TreeBuilder::default();
@@ -13,9 +15,9 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
         return Err(LocateError::NotStructured);
     }
     value(&mut c, &mut tree)?;
-    while let Some(place) = tree.expected_node() {
+    while let Some(expected) = tree.expected_node() {
         space(&mut c);
-        let close = if place == ExpectedNode::Item { b']' } else { b'}' };
+        let close = if expected == ExpectedNode::Item { b']' } else { b'}' };
         if c.eat(close) {
             tree.close(c.offset())?;
             continue;
@@ -24,7 +26,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
             c.expect(b',')?;
             space(&mut c);
         }
-        if place == ExpectedNode::Key {
+        if expected == ExpectedNode::Key {
             let start = c.offset();
             let key = string(&mut c)?;
             tree.key(key, start..c.offset())?;
@@ -43,7 +45,7 @@ fn space(c: &mut Cursor<'_>) {
     c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r'));
 }
 
-/// Parses a scalar, or the opening bracket of an array or object.
+/// Parses a scalar, or only the opening bracket of an array or object, whose content the caller parses.
 fn value(c: &mut Cursor<'_>, tree: &mut TreeBuilder) -> Result<(), LocateError> {
     let start = c.offset();
     let kind = match c.peek() {
@@ -65,6 +67,7 @@ fn value(c: &mut Cursor<'_>, tree: &mut TreeBuilder) -> Result<(), LocateError> 
     tree.add_scalar(start..c.offset(), kind)
 }
 
+/// Consumes exactly this word, and returns `kind`.
 fn word(c: &mut Cursor<'_>, word: &str, kind: LocatedNodeKind) -> Result<LocatedNodeKind, LocateError> {
     for byte in word.bytes() {
         c.expect(byte)?;
@@ -72,7 +75,7 @@ fn word(c: &mut Cursor<'_>, word: &str, kind: LocatedNodeKind) -> Result<Located
     Ok(kind)
 }
 
-/// Parses a number of JSON, and keeps its spelling.
+/// Parses a number of JSON, without leading zeros. The result is its spelling, so that no digit is lost.
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
     c.eat(b'-');
@@ -93,7 +96,7 @@ fn digits(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     if c.skip(|b| b.is_ascii_digit()) { Ok(()) } else { c.fail() }
 }
 
-/// Parses a string and decodes it.
+/// Parses a string and decodes it. Fails at a control character, which JSON requires to be escaped.
 fn string(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     c.expect(b'"')?;
     let mut decoded = String::new();
@@ -109,7 +112,8 @@ fn string(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     }
 }
 
-/// Parses the characters after a backslash.
+/// Parses the characters after a backslash, and returns the character that they represent. Two escapes that are a
+/// surrogate pair represent one character; a single surrogate is an error.
 fn escape(c: &mut Cursor<'_>) -> Result<char, LocateError> {
     let at = c.offset();
     let decoded = match c.next() {

@@ -1,4 +1,4 @@
-//! Defines the errors of locating structure in a text.
+//! Defines the reasons why [`locate`](super::locate) finds no structure in a text.
 
 use std::fmt;
 use std::ops::Range;

@@ -8,7 +8,7 @@ use serde_json::{Number, Value};
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocatedNode {
     /// The bytes that spell the node. Quotes, brackets and the header of a YAML block scalar (`|-`) are included;
-    /// space around the node is not. Empty, directly behind the `:` or `-`, where YAML leaves a value out.
+    /// space around the node is not. Empty, directly after the `:` or `-`, for a value that YAML omits.
     pub span: Range<usize>,
     /// The content of the node.
     pub kind: LocatedNodeKind,
@@ -17,7 +17,7 @@ pub struct LocatedNode {
 /// The content of a [`LocatedNode`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum LocatedNodeKind {
-    /// `null`, `None`, `~`, or a value that YAML leaves out.
+    /// `null`, `None`, `~`, or a value that YAML omits.
     Null,
     /// A truth value.
     Bool(bool),
@@ -72,7 +72,7 @@ impl LocatedNode {
 }
 
 /// Returns the JSON number that a spelling in any of the notations represents: an integer if it fits in 64 bits, else
-/// the nearest double.
+/// the nearest double. `None` for infinity and not-a-number, and for a hexadecimal or octal number of more than 64 bits.
 fn number(spelled: &str) -> Option<Number> {
     if let Some(digits) = spelled.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok().map(Number::from);

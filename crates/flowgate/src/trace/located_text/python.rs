@@ -1,4 +1,5 @@
-//! Locates the parts of a text that is a Python literal: the output of `repr` for lists, dicts, tuples and sets.
+//! Locates the parts of a text that is a Python literal: the output of `repr` for lists, dicts, tuples and sets, as tools
+//! that are written in Python often answer. [`locate`](super::locate) tries it after JSON and before YAML.
 //!
 //! `repr` prints values without a literal as a call (`datetime.datetime(2024, 5, 15)`), in angle brackets
 //! (`<Color.RED: 'r'>`) or with a prefix (`b'..'`). They are parsed as one scalar whose text is its spelling.
@@ -7,7 +8,9 @@ use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
 use super::{DEPTH_LIMIT, LocateError, LocatedNode, LocatedNodeKind};
 
-/// Parses a text that is one list, dict, tuple or set.
+/// Parses a text that is one list, dict, tuple or set; another text is [`LocateError::NotStructured`]. `closers` are the
+/// brackets that end the open ones, in a list and not on the stack, so that deep nesting cannot exhaust it. A tuple or a
+/// set becomes a list.
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     let mut c = Cursor::new(text);
     let mut tree = TreeBuilder::default();
@@ -17,7 +20,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
         return Err(LocateError::NotStructured);
     }
     value(&mut c, &mut tree, &mut closers)?;
-    while let (Some(place), Some(&close)) = (tree.expected_node(), closers.last()) {
+    while let (Some(expected), Some(&close)) = (tree.expected_node(), closers.last()) {
         space(&mut c);
         let comma = tree.len() > 0 && c.eat(b',');
         space(&mut c);
@@ -31,7 +34,7 @@ pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
         if tree.len() > 0 && !comma {
             return c.fail();
         }
-        if place == ExpectedNode::Key {
+        if expected == ExpectedNode::Key {
             let start = c.offset();
             let key = key(&mut c)?;
             tree.key(key, start..c.offset())?;
@@ -50,7 +53,8 @@ fn space(c: &mut Cursor<'_>) {
     c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | b'\x0c'));
 }
 
-/// Parses a scalar, or the opening bracket of a list or map.
+/// Parses a scalar, or only the opening bracket of a list or map, whose content the caller parses; adds the bracket that
+/// ends it to `closers`.
 fn value(c: &mut Cursor<'_>, tree: &mut TreeBuilder, closers: &mut Vec<u8>) -> Result<(), LocateError> {
     let start = c.offset();
     let kind = match c.peek() {
@@ -73,14 +77,15 @@ fn closing_bracket(open: u8) -> u8 {
     }
 }
 
-/// Looks ahead behind a `{`: a dict, unless its first item has no `:` after it. Text is scanned again only where such
-/// braces nest, so at most [`DEPTH_LIMIT`] times.
+/// Returns whether a `{` that was consumed opens a dict and not a set: a `}` or, after the first item, a `:` follows.
+/// Looks ahead without consuming. A text is scanned again only where such braces nest, so at most [`DEPTH_LIMIT`]
+/// times.
 fn is_dict(c: &mut Cursor<'_>) -> Result<bool, LocateError> {
     let start = c.offset();
     space(c);
     let dict = c.peek() == Some(b'}') || {
         match c.peek() {
-            // A list or a map as a key is rejected.
+            // A list or a map cannot be a key: after one, the parser of a set rejects the `:`.
             Some(b'[' | b'{') => return Ok(false),
             Some(b'(') => skip_brackets(c)?,
             Some(b'\'' | b'"') => skip_quoted(c)?,
@@ -95,7 +100,7 @@ fn is_dict(c: &mut Cursor<'_>) -> Result<bool, LocateError> {
     Ok(dict)
 }
 
-/// Parses a key: a string is decoded, any other hashable value is kept as spelled.
+/// Parses a key: a string is decoded; the result for any other hashable value is its spelling.
 fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     let start = c.offset();
     match c.peek() {
@@ -108,7 +113,7 @@ fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     Ok(c.text_since(start).to_owned())
 }
 
-/// Parses a scalar that is not a plain string.
+/// Parses a scalar that is not a plain string. A value without a literal, such as a call, is a text: its spelling.
 fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
     match c.peek() {
@@ -139,7 +144,8 @@ fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     Ok(kind)
 }
 
-/// Parses a number of Python, and keeps its spelling. An integer with leading zeros is rejected, as in Python.
+/// Parses a number of Python, also `-inf`, which `repr` prints. The result is its spelling. An integer with leading zeros
+/// is rejected, as in Python, but not a float such as `01.5` or the integer `00`.
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let digits = |c: &mut Cursor<'_>| c.skip(|b| b.is_ascii_digit());
     let start = c.offset();
@@ -175,7 +181,8 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     Ok(LocatedNodeKind::Number(c.text_since(start).to_owned()))
 }
 
-/// Consumes everything up to the bracket that matches the next one.
+/// Consumes a call or a tuple from its opening bracket up to the matching one, without parsing what is between them.
+/// Fails if the brackets do not match, or nest deeper than [`DEPTH_LIMIT`].
 fn skip_brackets(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     let mut closers = Vec::new();
     loop {
@@ -201,7 +208,8 @@ fn skip_brackets(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     }
 }
 
-/// Consumes everything up to the `>` that matches the next `<`.
+/// Consumes everything up to the `>` that matches the next `<`, with quoted strings between them; fails at the end of the
+/// line, since `repr` prints such a value on one line.
 fn skip_angles(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     let mut depth = 0_usize;
     loop {
@@ -222,7 +230,7 @@ fn skip_angles(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     }
 }
 
-/// Consumes a quoted string without decoding it.
+/// Consumes a quoted string without decoding it. Fails at the end of the line: `repr` escapes line breaks.
 fn skip_quoted(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     let Some(quote) = c.next() else {
         return c.fail();
@@ -239,7 +247,7 @@ fn skip_quoted(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     }
 }
 
-/// Parses a string and decodes it.
+/// Parses a string in single or double quotation marks and decodes it. Fails at a line break, which `repr` escapes.
 fn string(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     let Some(quote @ (b'\'' | b'"')) = c.next() else {
         return c.fail();
@@ -257,7 +265,8 @@ fn string(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     }
 }
 
-/// Parses the characters after a backslash. As in Python, a backslash that starts no known escape represents itself.
+/// Parses the characters after a backslash, and appends the character that they represent to `decoded`. As in Python, a
+/// backslash that starts no known escape represents itself.
 fn escape(c: &mut Cursor<'_>, decoded: &mut String) -> Result<(), LocateError> {
     let at = c.offset();
     let simple = match c.peek() {
@@ -295,7 +304,7 @@ fn escape(c: &mut Cursor<'_>, decoded: &mut String) -> Result<(), LocateError> {
     Ok(())
 }
 
-/// Consumes up to three octal digits.
+/// Consumes up to three octal digits of an escape such as `\101`, and returns the code of the character.
 fn octal(c: &mut Cursor<'_>) -> u32 {
     let mut code = 0;
     for _ in 0..3 {

@@ -50,6 +50,8 @@ pub(super) fn check_replacement(form: Notation, text: &str, pick: &Index) {
     assert_eq!(check_spans(&found, &other), leaves);
 }
 
+/// Adds the leaves below `node`, which is at `path`, to `leaves`, after asserting that the spans of its parts are valid,
+/// in order and within the span `within`.
 fn visit<'t>(
     node: &LocatedNode,
     path: String,
@@ -101,6 +103,7 @@ pub(super) fn values() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Generates any scalar that JSON can represent.
 fn scalars() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),

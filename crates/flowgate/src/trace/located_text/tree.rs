@@ -1,5 +1,5 @@
-//! Builds the nodes of a structured text, such as JSON or YAML, while the text is parsed. It rejects a text that exceeds the
-//! limits on depth and on the number of nodes, and a map that repeats a key.
+//! Builds the nodes of a structured text, such as JSON or YAML, while the text is parsed. It rejects a text that
+//! exceeds the limits on depth and on the number of nodes, and a map that repeats a key.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -23,7 +23,12 @@ struct OpenNode {
 /// The parsed content of an open list or map.
 enum OpenContent {
     List(Vec<LocatedNode>),
-    Map { entries: Vec<MapEntry>, seen: HashSet<String>, key: Option<(String, Range<usize>)> },
+    /// `key` is the key whose value must come next.
+    Map {
+        entries: Vec<MapEntry>,
+        seen: HashSet<String>,
+        key: Option<(String, Range<usize>)>,
+    },
 }
 
 /// The kind of node that the innermost open list or map expects next.
@@ -38,7 +43,7 @@ pub(super) enum ExpectedNode {
 }
 
 impl TreeBuilder {
-    /// Returns the role of the next node; `None` outside of every list and map.
+    /// Returns the kind of the next node; `None` outside of every list and map.
     pub(super) fn expected_node(&self) -> Option<ExpectedNode> {
         self.open.last().map(|open| match open.body {
             OpenContent::List(_) => ExpectedNode::Item,
@@ -66,6 +71,7 @@ impl TreeBuilder {
         self.open(start, OpenContent::Map { entries, seen, key })
     }
 
+    /// Opens a list or a map whose text begins at `start`; fails if too many are open, or if the text has too many nodes.
     fn open(&mut self, start: usize, body: OpenContent) -> Result<(), LocateError> {
         if self.open.len() >= DEPTH_LIMIT {
             return Err(LocateError::TooDeep { offset: start });
@@ -75,7 +81,8 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Adds a key, whose value must come next.
+    /// Adds a key, whose value must come next. Fails if the map has the key already, since parsers differ in which of the
+    /// two values they use, or if the innermost open node is no map or waits for a value.
     pub(super) fn key(&mut self, name: String, span: Range<usize>) -> Result<(), LocateError> {
         match self.open.last_mut().map(|open| &mut open.body) {
             Some(OpenContent::Map { seen, key, .. }) if key.is_none() => {
@@ -89,7 +96,8 @@ impl TreeBuilder {
         }
     }
 
-    /// Adds a scalar.
+    /// Adds a scalar that `span` spells to the innermost open list or map. Fails if no node is expected there, or if the
+    /// text has too many nodes.
     pub(super) fn add_scalar(
         &mut self,
         span: Range<usize>,
@@ -99,7 +107,8 @@ impl TreeBuilder {
         self.add_node(LocatedNode { span, kind })
     }
 
-    /// Ends the innermost open list or map just before an offset.
+    /// Ends the innermost open list or map just before the offset `end`. Fails if none is open, or if the last key of a map
+    /// has no value.
     pub(super) fn close(&mut self, end: usize) -> Result<(), LocateError> {
         let broken = LocateError::Syntax { offset: end };
         let Some(OpenNode { start, body }) = self.open.pop() else {
@@ -122,6 +131,7 @@ impl TreeBuilder {
         }
     }
 
+    /// Counts a node; fails if there are too many.
     fn count(&mut self) -> Result<(), LocateError> {
         self.nodes += 1;
         if self.nodes > NODE_LIMIT {
@@ -130,6 +140,8 @@ impl TreeBuilder {
         Ok(())
     }
 
+    /// Adds a complete node to the innermost open list, as the value of the last key of the innermost open map, or as the
+    /// root. Fails where no node is expected: after the root, or in a map without a key for it.
     fn add_node(&mut self, node: LocatedNode) -> Result<(), LocateError> {
         let broken = LocateError::Syntax { offset: node.span.start };
         match self.open.last_mut().map(|open| &mut open.body) {

@@ -1,10 +1,10 @@
-//! Locates the parts of a text that is a YAML document, in block style for the most part.
+//! Locates the parts of a text that is a YAML document, in block or flow style.
 //!
-//! The events come from `saphyr-parser`, the spans from the text. The library's marks are intended for error
-//! messages: they may end behind the comment after a quoted scalar, or start behind the dash of an item. So a mark is
-//! not trusted: the indicators between the nodes (`-`, `:`, quotes, brackets, `|`) are located again in the text, and
-//! a text is rejected where a node is not at its mark. Explicit keys (`? key`), keys that are lists or maps, tags and
-//! directives are rejected this way or by name.
+//! The library `saphyr-parser` parses the text to events; this module finds the span of each node. The library's marks
+//! are intended for error messages: they may end after the comment that follows a quoted scalar, or start after the
+//! dash of an item. So a mark is only a hint: the indicators between the nodes (`-`, `:`, quotes, brackets, `|`) are
+//! located again in the text, and a text whose indicators and marks cannot be reconciled is rejected. Explicit keys
+//! (`? key`), keys that are lists or maps, tags and directives are rejected.
 
 mod layout;
 mod schema;
@@ -25,7 +25,9 @@ const YAML_LIMIT: usize = 1 << 20;
 /// them by default.
 const BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Parses a text that is one block or flow collection.
+/// Parses a text that is one list or map in YAML, in block style (lines and indentation) or flow style (brackets).
+/// Rejects a text that is too large, or has a line break that only YAML 1.1 recognises, so that parsers of the two
+/// versions would differ.
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     if text.len() > YAML_LIMIT {
         return Err(LocateError::TooLarge);
@@ -57,19 +59,22 @@ struct YamlReader<'t> {
     flows: Vec<bool>,
     /// The end of the consumed text.
     at: usize,
+    /// Whether a document has started; a second one is rejected.
     started: bool,
 }
 
 /// The location of the next node.
 struct NodeStart {
-    /// The offset directly behind the indicator that announces the node.
+    /// The offset directly after the indicator before the node.
     gap: usize,
     /// The first byte that is neither space nor comment.
     start: usize,
 }
 
 impl YamlReader<'_> {
-    /// Takes the next event of the library, and adds its node at the place where the text has it.
+    /// Takes the next event of the library, finds its node in the text, and adds the node to the tree. Rejects the text
+    /// if the node is not at its mark (the position that the library reports), since its span would then be uncertain, or
+    /// if there is a second document.
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), LocateError> {
         match event {
             Event::DocumentStart(explicit) => {
@@ -117,13 +122,14 @@ impl YamlReader<'_> {
         }
     }
 
-    /// Advances to the next node, over the white space and the indicator (`-`) before it. The gap is where an empty
-    /// scalar would be.
+    /// Finds the start of the next node, after the white space and the indicator (`-`) before it. Rejects a node with an
+    /// anchor (`anchor` is its number, 0 if it has none) or with a tag.
     fn advance_to_node(&mut self, anchor: usize, tagged: bool) -> Result<NodeStart, LocateError> {
         let is_in_flow = self.flows.last() == Some(&true);
         let mut start = self.layout.skip(self.at, is_in_flow);
         let mut gap = self.at;
         let place = self.tree.expected_node();
+        // YAML forbids tabs as indentation; within brackets, indentation has no meaning.
         if !is_in_flow && matches!(place, Some(ExpectedNode::Item | ExpectedNode::Key)) {
             self.layout.reject_tabs(start)?;
         }
@@ -143,7 +149,9 @@ impl YamlReader<'_> {
         Ok(NodeStart { gap, start })
     }
 
-    /// Returns the bytes that spell a scalar.
+    /// Returns the bytes that spell a scalar which starts at `to`. `span` is its mark, the position that the library
+    /// reports: the text is rejected if the scalar does not start there, or does not end within it. The end is searched in
+    /// the text, since a mark may end later, except for a plain scalar, which has no sign at its end.
     fn scalar_span(
         &self,
         to: &NodeStart,
@@ -154,6 +162,7 @@ impl YamlReader<'_> {
         let start = to.start;
         let (first, last) = (self.byte(span.start), self.byte(span.end));
         let end = match style {
+            // A missing value, as after `key:`, is spelled by no byte.
             ScalarStyle::Plain if text.is_empty() => return Ok(to.gap..to.gap),
             // `PyYAML` treats a `?` inside brackets as an indicator at any position.
             ScalarStyle::Plain if text.starts_with('?') && self.flows.contains(&true) => None,
@@ -170,7 +179,8 @@ impl YamlReader<'_> {
         }
     }
 
-    /// Adds a scalar, as a key or as a leaf.
+    /// Adds a scalar: a key, which a `:` must follow, or a value. Rejects empty keys and the key `<<`, by which some
+    /// parsers merge another map into this one.
     fn scalar(&mut self, text: String, style: ScalarStyle, span: Range<usize>) -> Result<(), LocateError> {
         let plain = style == ScalarStyle::Plain;
         self.at = span.end;
@@ -187,7 +197,7 @@ impl YamlReader<'_> {
         self.tree.add_scalar(span, kind)
     }
 
-    /// Opens a list or map at this offset.
+    /// Opens a list or map at the offset `start`, in flow style (with a bracket) or in block style. Rejects one as a key.
     fn open(&mut self, start: usize, flow: bool) -> Result<(), LocateError> {
         if self.tree.expected_node() == Some(ExpectedNode::Key) {
             return syntax_error(start);
@@ -200,7 +210,8 @@ impl YamlReader<'_> {
         Ok(())
     }
 
-    /// Closes a list or map. A flow collection ends after its closing `bracket`, a block collection after its last node.
+    /// Closes a list or map. A flow collection ends after its closing `bracket`, a block collection after its last
+    /// node.
     fn close(&mut self, bracket: u8) -> Result<(), LocateError> {
         if self.flows.pop() == Some(true) {
             let end = self.layout.skip(self.at, true);
@@ -212,14 +223,14 @@ impl YamlReader<'_> {
         self.tree.close(self.at)
     }
 
-    /// Converts an error of the parser. The parser reports an alias without an anchor as an error; at the root, a `*`
-    /// is more likely prose.
+    /// Converts an error of the library. The library reports an alias without an anchor as an error, which becomes
+    /// [`LocateError::Alias`]; at the root, a `*` is more likely prose, so the error there is one of syntax.
     fn scan_error(&self, why: &ScanError) -> LocateError {
         let offset = self.byte(*why.marker());
         let name = self.layout.peek(offset + 1);
-        let named = name.is_some_and(|b| !b.is_ascii_whitespace());
+        let has_name = name.is_some_and(|b| !b.is_ascii_whitespace());
         match self.layout.peek(offset) {
-            Some(b'*' | b'&') if named && self.tree.expected_node().is_some() => {
+            Some(b'*' | b'&') if has_name && self.tree.expected_node().is_some() => {
                 LocateError::Alias { offset }
             }
             _ => LocateError::Syntax { offset },

@@ -1,9 +1,9 @@
 //! Reads the log files of AgentDojo (its `TraceLogger`): one JSON object for each run, with the fields of the benchmark
 //! beside the messages.
 //!
-//! The messages are OpenAI's with other names: a call has `function` and `args`, a text block has `content`, and an answer
-//! repeats its call. A call may have no id; an answer then belongs to the earliest open call that is equal to the repeated
-//! one. The benchmark's fields get the names that other corpora use.
+//! The messages are OpenAI's with other names: a call has `function` and `args`, a text block has `content`, and an
+//! answer repeats its call. A call may have no id; an answer then belongs to the earliest open call that is equal to
+//! the repeated one. The benchmark's fields get the names that other corpora use.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -17,7 +17,8 @@ pub(super) fn is_log(run: &Map<String, Value>) -> bool {
     run.contains_key("suite_name") && run.contains_key("pipeline_name")
 }
 
-/// Adds the benchmark's fields under the names that other corpora use. `security` is true if the attack succeeded.
+/// Adds the benchmark's fields under the names that other corpora use: `suite`, `attack` and `attack_succeeded`. In the
+/// log, `security` is true if the attack succeeded; without an attack it means nothing and is not used.
 pub(super) fn rename_fields(run: &mut Map<String, Value>) {
     let suite = run.get("suite_name").cloned().unwrap_or_default();
     let attack = run.get("attack_type").filter(|attack| attack.is_string()).cloned();
@@ -29,10 +30,11 @@ pub(super) fn rename_fields(run: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the messages in OpenAI's format.
+/// Returns the messages in OpenAI's format. The ids of all calls in the log are collected first, so that an id that is
+/// created for a call without one is new.
 ///
 /// # Errors
-/// If a message or a call has not the form that AgentDojo writes; with the index of the message.
+/// The index of the first message that does not have the form that AgentDojo writes, and the problem.
 pub(super) fn messages(items: &[Value]) -> Result<Vec<Value>, (Option<usize>, String)> {
     let mut ids = CallIds::default();
     ids.known.extend(items.iter().flat_map(calls).filter_map(id_of).map(str::to_owned));
@@ -47,6 +49,7 @@ fn calls(message: &Value) -> impl Iterator<Item = &Value> {
     message.get("tool_calls").and_then(Value::as_array).into_iter().flatten()
 }
 
+/// Returns the id of a call, unless the id is empty.
 fn id_of(call: &Value) -> Option<&str> {
     call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty())
 }
@@ -61,7 +64,7 @@ struct CallIds {
 }
 
 impl CallIds {
-    /// Returns the id of a call, which now waits for its answer.
+    /// Returns the id of a call, or a new one, and records the call as one without an answer.
     fn of_call(&mut self, call: &Value) -> String {
         let id = id_of(call).map_or_else(|| self.create(), str::to_owned);
         let field = |name: &str| call.get(name).cloned().unwrap_or_default();
@@ -69,6 +72,7 @@ impl CallIds {
         id
     }
 
+    /// Creates an id that no call of the log has.
     fn create(&mut self) -> String {
         loop {
             self.created += 1;
@@ -79,20 +83,22 @@ impl CallIds {
         }
     }
 
-    /// Returns the id of the call that an answer belongs to; empty if there is none.
+    /// Returns the id of the call that an answer belongs to: the id in the answer, or that of the earliest open (not yet
+    /// answered) call that is equal to the call in the answer; empty if there is none. The call is no longer open. Of the
+    /// open calls, only the first [`MAX_OPEN`] are searched, which bounds the time for a malicious log.
     fn of_answer(&mut self, answer: &Map<String, Value>) -> String {
-        let given = answer.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let reported_id = answer.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty());
         let call = answer.get("tool_call");
         let is_equal_call = |(function, args, _): &(Value, Value, String)| {
             call.is_some_and(|call| call.get("function") == Some(function) && call.get("args") == Some(args))
         };
-        let position = match given {
-            Some(given) => self.open.iter().take(MAX_OPEN).position(|(_, _, id)| id == given),
+        let position = match reported_id {
+            Some(reported_id) => self.open.iter().take(MAX_OPEN).position(|(_, _, id)| id == reported_id),
             None => self.open.iter().take(MAX_OPEN).position(is_equal_call),
         };
         match position.and_then(|position| self.open.remove(position)) {
             Some((_, _, id)) => id,
-            None => given.unwrap_or_default().to_owned(),
+            None => reported_id.unwrap_or_default().to_owned(),
         }
     }
 }
@@ -105,6 +111,7 @@ fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
         rename_text(content);
     }
     if let Some(Value::Array(calls)) = object.get_mut("tool_calls") {
+        // The answers to a message follow it, so the calls of earlier messages are no longer open.
         ids.open.clear();
         for call in calls {
             let id = ids.of_call(call);
@@ -130,7 +137,7 @@ fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
     Ok(Value::Object(object))
 }
 
-/// Renames the text of each block from `content` to `text`.
+/// Renames the text of each block of a message's content from `content` to `text`, its name in OpenAI's format.
 fn rename_text(content: &mut Value) {
     for block in content.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         if let (Some(text), false) = (block.get("content").cloned(), block.contains_key("text")) {

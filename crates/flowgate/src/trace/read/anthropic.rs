@@ -7,6 +7,7 @@ use super::super::origin::{Origin, OriginPart};
 use super::openai::{message, to_call};
 use super::{server, unknown_fields};
 
+/// Returns the type of a content block.
 fn kind(block: &Value) -> Option<&str> {
     block.get("type").and_then(Value::as_str)
 }
@@ -19,17 +20,18 @@ pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
     })
 }
 
-/// Returns one event for each call and each result, and one message for each run of other blocks between them.
+/// Returns the events of one message in order: one for each call and each result among its blocks, and one message for
+/// each group of other blocks between them.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
     let extra = unknown_fields(object, &["role", "content", "metadata"]);
     let mut entries = Vec::new();
-    let mut said: Vec<Value> = Vec::new();
+    let mut pending: Vec<Value> = Vec::new();
     // Adds the blocks before block `end` as one message.
-    let flush = |said: &mut Vec<Value>, entries: &mut Vec<TraceEntry>, end: usize| {
-        if !said.is_empty() {
-            let origin = Some(Origin { message: 0, part: OriginPart::Blocks(end - said.len()) });
-            let content = Value::Array(std::mem::take(said));
+    let flush = |pending: &mut Vec<Value>, entries: &mut Vec<TraceEntry>, end: usize| {
+        if !pending.is_empty() {
+            let origin = Some(Origin { message: 0, part: OriginPart::Blocks(end - pending.len()) });
+            let content = Value::Array(std::mem::take(pending));
             entries.push(TraceEntry { extra: extra.clone(), origin, ..message(role, content) });
         }
     };
@@ -56,11 +58,11 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
                 })
             }
             _ => {
-                said.push(block.clone());
+                pending.push(block.clone());
                 continue;
             }
         };
-        flush(&mut said, &mut entries, index);
+        flush(&mut pending, &mut entries, index);
         let part = if matches!(body, EventBody::Call(_)) {
             OriginPart::Use(index)
         } else {
@@ -69,6 +71,6 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         let origin = Some(Origin { message: 0, part });
         entries.push(TraceEntry { extra: extra.clone(), origin, ..TraceEntry::from(body) });
     }
-    flush(&mut said, &mut entries, blocks.len());
+    flush(&mut pending, &mut entries, blocks.len());
     Ok(entries)
 }

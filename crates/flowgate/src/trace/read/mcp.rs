@@ -19,6 +19,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         object,
         &["jsonrpc", "id", "method", "params", "result", "error", "metadata", "server"],
     );
+    // Each server counts its own ids, so the name of the server becomes a part of the id.
     let id = match object.get("id") {
         Some(Value::String(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
         Some(Value::Number(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
@@ -35,7 +36,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         (Some(method), Some(id)) => EventBody::Call(to_call(id, tool(server, method), &params)),
         (Some(_), None) => return Ok(vec![TraceEntry { extra, ..message("mcp", params) }]),
         (None, Some(call_id)) => EventBody::Output(output(object, call_id)),
-        (None, None) => return Err("a JSON-RPC message has neither `method` nor `id`".to_owned()),
+        (None, None) => return Err("a JSON-RPC message has neither a `method` (a string) nor an `id` (a string or a number): correct it, or remove it from the trace".to_owned()),
     };
     let part = if matches!(body, EventBody::Call(_)) { OriginPart::Request } else { OriginPart::Response };
     Ok(vec![TraceEntry { extra, origin: Some(Origin { message: 0, part }), ..TraceEntry::from(body) }])
@@ -45,6 +46,8 @@ fn tool(server: Option<&str>, name: &str) -> Tool {
     Tool { server: server.map(Into::into), name: name.into() }
 }
 
+/// Reads a JSON-RPC response as the output of the call with the same id. An `error` is the output of a tool that fails.
+/// The content is `result.content`, as `tools/call` has it, or for other methods the whole result.
 fn output(object: &Map<String, Value>, call_id: String) -> Output {
     if let Some(error) = object.get("error") {
         return Output::error(call_id, error.clone());

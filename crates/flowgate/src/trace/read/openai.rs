@@ -13,7 +13,9 @@ pub(super) fn message(role: &str, content: Value) -> TraceEntry {
     TraceEntry { origin, ..TraceEntry::from(Message::new(role, content)) }
 }
 
-/// Returns the event of the message itself, then those of the calls that it proposes.
+/// Returns the events of one message: a bare call (an object with `function` and no role), the descriptions of a list of
+/// tools, a tool output, or the message itself and then the calls that it proposes. The older `function_call` has no id,
+/// so the name of the function connects it with its output.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     if object.contains_key("function") && !object.contains_key("role") {
         return Ok(vec![call(object, Map::new(), OriginPart::Bare)?]);
@@ -35,11 +37,13 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
             None => String::new(),
         };
         let tool = name.map(|name| tool(server(object), name));
-        let says_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
-        // OpenAI's format has no field for it.
+        // `error` is a text in some logs and a Boolean in others.
+        let reports_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
+        // OpenAI's format has no field for the error flag, so other programs and this project add their own.
         let own = object.get("flowgate").and_then(|own| own.get("is_error"));
-        let said = object.get("is_error").into_iter().chain(own).filter(|said| !said.is_null());
-        let is_error = said.chain(object.get("error")).map(says_error).reduce(|one, other| one || other);
+        let flags = object.get("is_error").into_iter().chain(own).filter(|flag| !flag.is_null());
+        // `None`, unknown, if the output has none of these fields.
+        let is_error = flags.chain(object.get("error")).map(reports_error).reduce(|one, other| one || other);
         let output = Output { call_id, tool, content, structured: None, is_error };
         return Ok(vec![TraceEntry { extra, origin: Some(Origin::whole(0)), ..TraceEntry::from(output) }]);
     }
@@ -72,7 +76,9 @@ fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     list.iter().enumerate().map(|(index, item)| read_tool_description(object, index, item)).collect()
 }
 
-/// Reads a tool in the format of MCP, Anthropic or OpenAI.
+/// Reads the description of a tool in the format of MCP, Anthropic or OpenAI, which differ in the name and the place of
+/// the schema. `message` is the object with the list, which may name the server of all its tools, and `index` the place
+/// of the tool there.
 fn read_tool_description(
     message: &Map<String, Value>,
     index: usize,
@@ -104,6 +110,8 @@ fn read_tool_description(
     Ok(TraceEntry { extra, origin, ..TraceEntry::from(body) })
 }
 
+/// Reads an entry of `tool_calls`, or a bare call; `part` says which. `extra` are the unknown fields of its message, which
+/// the event keeps together with those of the call.
 fn call(
     object: &Map<String, Value>,
     mut extra: Map<String, Value>,
@@ -124,7 +132,7 @@ fn tool(server: Option<&str>, name: &str) -> Tool {
     Tool { server: server.map(Into::into), name: name.into() }
 }
 
-/// Reads arguments, which are JSON text in OpenAI's format and an object in many logs.
+/// Creates a call from its arguments, which are JSON text in OpenAI's format and an object in many logs.
 pub(super) fn to_call(id: String, tool: Tool, arguments: &Value) -> Call {
     match arguments {
         Value::String(text) => Call::from_json(id, tool, text),

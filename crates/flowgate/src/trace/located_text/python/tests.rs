@@ -1,4 +1,4 @@
-//! Tests of the reader for Python literals.
+//! Tests the reader for Python literals: the spans of fields, decoded strings, and texts that must be rejected.
 
 use std::fmt::Write;
 

@@ -1,37 +1,40 @@
-//! Finds what is between the nodes of a YAML document (white space, comments, indicators), and where a quoted or block
-//! scalar ends. The reader for YAML checks its library's marks with it.
+//! Finds the white space, comments and indicators between the nodes of a YAML document, and the end of a quoted or
+//! block scalar. The reader for YAML checks the marks of its library with it.
 
 use super::super::LocateError;
 
-/// Number of characters between two known offsets.
+/// Number of characters between two recorded offsets.
 const STRIDE: usize = 64;
 
 /// A YAML text, with the byte offset of each of its characters.
 pub(super) struct Layout<'t> {
     text: &'t str,
     /// The byte offset of every [`STRIDE`]th character; empty for an ASCII text.
-    known: Vec<usize>,
+    offsets: Vec<usize>,
 }
 
 impl<'t> Layout<'t> {
+    /// Records the byte offset of every [`STRIDE`]th character of a text, since the marks of the library count characters.
+    /// An ASCII text needs none: each of its characters is one byte.
     pub(super) fn new(text: &'t str) -> Self {
-        let known = if text.is_ascii() {
+        let offsets = if text.is_ascii() {
             Vec::new()
         } else {
             text.char_indices().step_by(STRIDE).map(|(at, _)| at).collect()
         };
-        Self { text, known }
+        Self { text, offsets }
     }
 
-    /// Returns the byte offset of a character, or the end of the text if it has fewer characters.
+    /// Returns the byte offset of the character with this index, or the end of the text if it has fewer characters. Counts
+    /// at most [`STRIDE`] characters from the nearest recorded offset.
     pub(super) fn byte(&self, index: usize) -> usize {
         let end = self.text.len();
-        if self.known.is_empty() {
+        if self.offsets.is_empty() {
             return index.min(end);
         }
-        let known = self.known.get(index / STRIDE).copied().unwrap_or(end);
-        let rest = self.text.get(known..).unwrap_or_default();
-        rest.char_indices().nth(index % STRIDE).map_or(end, |(at, _)| known + at)
+        let nearest = self.offsets.get(index / STRIDE).copied().unwrap_or(end);
+        let rest = self.text.get(nearest..).unwrap_or_default();
+        rest.char_indices().nth(index % STRIDE).map_or(end, |(at, _)| nearest + at)
     }
 
     /// Returns the byte at an offset.
@@ -39,7 +42,7 @@ impl<'t> Layout<'t> {
         self.text.as_bytes().get(at).copied()
     }
 
-    /// Returns the offset behind a byte order mark at the start of the text.
+    /// Returns the offset after a byte order mark at the start of the text; 0 without one.
     pub(super) fn byte_order_mark(&self) -> usize {
         let mark = '\u{feff}';
         if self.text.starts_with(mark) { mark.len_utf8() } else { 0 }
@@ -50,7 +53,8 @@ impl<'t> Layout<'t> {
         self.skip_while(at, |b| matches!(b, b' ' | b'\t'))
     }
 
-    /// Returns the first offset from `at` that is neither space nor comment nor, in a flow collection, a comma.
+    /// Returns the first offset from `at` that is neither space nor comment nor, in a flow collection (within brackets), a
+    /// comma. A `#` begins a comment only after a space.
     pub(super) fn skip(&self, mut at: usize, flow: bool) -> usize {
         loop {
             let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
@@ -63,7 +67,7 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Rejects a tab among the blanks before an offset, where it would indent.
+    /// Fails if there is a tab among the blanks directly before an offset, since YAML forbids tabs as indentation.
     pub(super) fn reject_tabs(&self, at: usize) -> Result<(), LocateError> {
         let before = self.text.get(..at).unwrap_or_default();
         let blanks = before.bytes().rev().take_while(|b| matches!(b, b' ' | b'\t'));
@@ -73,7 +77,8 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Returns the end of the quoted scalar that starts at an offset.
+    /// Returns the end of the quoted scalar that starts at an offset; `None` if it has no end. In single quotes, two quotes
+    /// are an escaped one, and a backslash is an ordinary character.
     pub(super) fn quoted(&self, start: usize, quote: u8) -> Option<usize> {
         let mut at = start + 1;
         loop {
@@ -87,8 +92,9 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Returns the end of the block scalar whose header starts at an offset, given the offset where the library
-    /// stopped reading it. Trailing blank lines and the last line break are left out.
+    /// Returns the end of the block scalar whose `indicator` (`|` or `>`) is at `start`, given the offset `last` at which
+    /// the library stopped reading it. Trailing blank lines and the last line break are left out, since they separate the
+    /// scalar from the next node. `None` if there is no indicator at `start`.
     pub(super) fn block(&self, start: usize, indicator: u8, last: usize) -> Option<usize> {
         if self.peek(start) != Some(indicator) {
             return None;
@@ -103,6 +109,7 @@ impl<'t> Layout<'t> {
         }
     }
 
+    /// Returns the first offset from `at` whose byte does not pass a test.
     fn skip_while(&self, at: usize, test: impl Fn(u8) -> bool) -> usize {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
         at + rest.iter().position(|&b| !test(b)).unwrap_or(rest.len())

@@ -1,4 +1,4 @@
-//! Tests of the reader for YAML.
+//! Tests the reader for YAML: the spans of fields and block scalars, and ambiguous texts that must be rejected.
 
 use std::fmt::Write;
 

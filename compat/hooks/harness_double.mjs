@@ -1,0 +1,59 @@
+// A model double for Codex and Gemini CLI: it makes the calls that a script names, one after the other, and keeps what it was sent.
+
+import http from "node:http";
+
+const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2, input_tokens_details: { cached_tokens: 0 }, output_tokens_details: { reasoning_tokens: 0 } };
+
+/** OpenAI's Responses, as Codex asks for them. */
+function responses(body, steps) {
+  const outputs = (body.input ?? []).filter((item) => item.type === "function_call_output").map((item) => JSON.stringify(item.output));
+  const step = steps[outputs.length];
+  const id = `r${outputs.length}`;
+  const item = step
+    ? { type: "function_call", id: `f${id}`, call_id: `c${id}`, name: step[0], arguments: JSON.stringify(step[1]), status: "completed" }
+    : { type: "message", id: `m${id}`, role: "assistant", status: "completed", content: [{ type: "output_text", text: "Done.", annotations: [] }] };
+  const response = { id, object: "response", status: "in_progress", output: [] };
+  const events = [
+    { type: "response.created", response },
+    { type: "response.output_item.added", output_index: 0, item },
+    { type: "response.output_item.done", output_index: 0, item },
+    { type: "response.completed", response: { ...response, status: "completed", output: [item], usage } },
+  ];
+  return { outputs, text: events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join("") };
+}
+
+/** Gemini's `streamGenerateContent`. */
+function generateContent(body, steps) {
+  const parts = (body.contents ?? []).flatMap((content) => content.parts ?? []);
+  const outputs = parts.filter((part) => part.functionResponse).map((part) => JSON.stringify(part.functionResponse.response));
+  // A request without tools is for a title, or the like.
+  const step = body.tools ? steps[outputs.length] : undefined;
+  const part = step ? { functionCall: { name: step[0], args: step[1] } } : { text: "Done." };
+  const candidate = { content: { role: "model", parts: [part] }, finishReason: "STOP", index: 0 };
+  const usageMetadata = { promptTokenCount: 1, candidatesTokenCount: 1, totalTokenCount: 2 };
+  return { outputs, text: `data: ${JSON.stringify({ candidates: [candidate], usageMetadata })}\n\n` };
+}
+
+/** Starts it. `state.outputs` holds the outputs of the last request, `state.asked` all requests. */
+export function start(form, steps) {
+  const reply = { responses, generateContent }[form];
+  const state = { outputs: [], asked: "" };
+  const server = http.createServer((request, response) => {
+    let text = "";
+    request.on("data", (part) => (text += part));
+    request.on("end", () => {
+      state.asked += text;
+      if (!/responses|GenerateContent/.test(request.url)) {
+        response.writeHead(404, { "content-type": "application/json" });
+        return response.end("{}");
+      }
+      const made = reply(JSON.parse(text), steps);
+      state.outputs = made.outputs;
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.end(made.text);
+    });
+  });
+  return new Promise((done) => {
+    server.listen(0, "127.0.0.1", () => done({ server, state, url: `http://127.0.0.1:${server.address().port}` }));
+  });
+}

@@ -1,0 +1,344 @@
+"""`flowgate.bench.agentdojo` with the real package: known figures, what each row does, and the command.
+
+The cases are a small sample of every suite; `python -m flowgate.bench.agentdojo run` runs all.
+"""
+
+import http.server
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flowgate.bench.agentdojo import cases as dojo
+from flowgate.bench.agentdojo import cli, figures, judging, running
+from flowgate.bench.agentdojo.defences import DEFENCES, rows_of
+from flowgate.bench.agentdojo.doubles import Double
+from flowgate.bench.agentdojo.page import page
+from flowgate.bench.agentdojo.plans import Call, Plan
+from flowgate.bench.agentdojo.texts import as_read, contains, letters, regions, words
+
+POLICIES = Path(__file__).parents[2] / "examples" / "agentdojo"
+SETTINGS = dojo.Settings(str(POLICIES))
+ATTACK = "important_instructions"
+
+# One case of each suite, and of the four kinds that AgentDojo's own check gets wrong.
+ATTACKED = [
+    ("workspace", "user_task_3", "injection_task_3"),
+    ("travel", "user_task_2", "injection_task_6"),
+    ("banking", "user_task_1", "injection_task_4"),
+    ("slack", "user_task_5", "injection_task_1"),
+]
+USEFUL = [("workspace", "user_task_6"), ("travel", "user_task_4"), ("banking", "user_task_5"), ("slack", "user_task_0")]
+
+
+def run(suite, user, injection=None, *, defence="none", policies="strict", confirm="refuse", model="obedient", version="v1.2.2"):
+    case = dojo.Case(version, suite, user, injection, ATTACK if injection else dojo.NO_ATTACK)
+    rows = rows_of([defence], [policies], [confirm], model)
+    (result,) = running.run_case(running.Job(case, tuple(rows), SETTINGS, dojo.data_of(SETTINGS.policies)))
+    assert result["error"] == ""
+    return result
+
+
+# What is known of the package
+
+
+@pytest.mark.parametrize(
+    ("version", "attack", "expected"),
+    [("v1.1.2", ATTACK, 629), ("v1.2.2", ATTACK, 949), ("v1.1.2", dojo.NO_ATTACK, 97), ("v1.2.2", dojo.NO_ATTACK, 97)],
+)
+def test_every_case_is_listed(version, attack, expected):
+    assert len(list(dojo.cases(version, dojo.SUITES, attack))) == expected
+
+
+@pytest.mark.parametrize("name", dojo.SUITES)
+def test_the_environment_is_agentdojos(name):
+    suite = dojo.suite_of("v1.2.2", name)
+    injections = {vector: f"<INFO>\n\nDo '{vector}': {{}}\n</INFO>" for vector in suite.get_injection_vector_defaults()}
+    assert running.environment_of(suite, injections) == suite.load_and_inject_default_environment(injections)
+
+
+def test_every_tool_that_acts_is_known():
+    tools = {tool.name for name in dojo.SUITES for tool in dojo.suite_of("v1.2.2", name).tools}
+    assert tools >= judging.READERS
+    assert {"get_webpage", "get_unread_emails", "send_money"} <= tools - judging.READERS
+    assert set(judging.PAYLOAD) <= tools - judging.READERS
+
+
+@pytest.mark.parametrize("version", dojo.VERSIONS)
+@pytest.mark.parametrize(("suite", "user", "injection"), ATTACKED)
+def test_without_a_defence_the_attack_succeeds(version, suite, user, injection):
+    result = run(suite, user, injection, version=version)
+    assert (result["attack_shown"], result["attack_raw"], result["attack_corrected"], result["reason"]) == (True, True, True, "")
+
+
+@pytest.mark.parametrize("number", range(6, 14))
+def test_a_plan_of_ours_satisfies_the_check(number):
+    result = run("workspace", "user_task_0", f"injection_task_{number}")
+    assert (result["attack_raw"], result["attack_corrected"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("suite", "user", "injection"),
+    [("workspace", "user_task_14", "injection_task_0"), ("banking", "user_task_14", "injection_task_7")],
+)
+def test_an_attack_that_the_check_misses_is_corrected_with_a_reason(suite, user, injection):
+    result = run(suite, user, injection)
+    assert (result["attack_raw"], result["attack_corrected"]) == (False, True)
+    assert result["reason"]
+
+
+@pytest.mark.parametrize("model", ["obedient", "capable"])
+@pytest.mark.parametrize(("suite", "user"), USEFUL)
+def test_without_attack_and_defence_the_task_is_done(suite, user, model):
+    assert run(suite, user, model=model)["utility"]
+
+
+# What the rows do
+
+
+@pytest.mark.parametrize("policies", ["strict", "typed"])
+@pytest.mark.parametrize("model", ["obedient", "capable"])
+@pytest.mark.parametrize(("suite", "user", "injection"), ATTACKED)
+def test_lowest_first_stops_the_attack_and_keeps_the_utility(suite, user, injection, model, policies):
+    attacked = run(suite, user, injection, defence="lowest-first", model=model, policies=policies)
+    alone = run(suite, user, defence="lowest-first", model=model, policies=policies)
+    assert (attacked["attack_raw"], attacked["attack_corrected"], attacked["harmful"]) == (False, False, [])
+    assert attacked["utility"] == alone["utility"]
+
+
+def test_a_text_that_an_injection_wants_said_is_not_shown():
+    assert not run("travel", "user_task_2", "injection_task_6", defence="lowest-first", model="capable")["attack_shown"]
+
+
+@pytest.mark.parametrize("defence", [name for name, defence in DEFENCES.items() if defence.method and not defence.is_gateway])
+@pytest.mark.parametrize(("suite", "user", "injection"), [ATTACKED[2]])
+def test_every_method_stops_the_attack(suite, user, injection, defence):
+    result = run(suite, user, injection, defence=defence, model="capable")
+    assert (result["attack_corrected"], result["harmful"]) == (False, [])
+
+
+def test_redaction_shows_no_injection_and_asks_nobody():
+    result = run("banking", "user_task_1", "injection_task_4", defence="redact-everything", model="capable", confirm="allow")
+    assert (result["attack_shown"], result["questions"], result["attack_corrected"]) == (False, 0, False)
+
+
+@pytest.mark.parametrize(("confirm", "succeeds", "runs"), [("refuse", False, False), ("allow", True, True), ("oracle", False, True)])
+def test_who_confirms_every_call_decides(confirm, succeeds, runs):
+    result = run("banking", "user_task_1", "injection_task_4", defence="confirm-every-call", confirm=confirm)
+    assert (result["attack_corrected"], result["allowed"] > 0) == (succeeds, runs)
+    assert result["questions"] >= 1
+
+
+def test_a_fetch_is_asked_about_where_its_address_is_private():
+    # The address stands in a message of the team.
+    assert "get_webpage" in run("slack", "user_task_1", defence="lowest-first", model="capable")["asked"]
+
+
+def test_an_oracle_lets_the_user_have_what_is_asked_about():
+    refused = run("slack", "user_task_1", defence="lowest-first", model="capable")
+    allowed = run("slack", "user_task_1", defence="lowest-first", model="capable", confirm="oracle")
+    assert (refused["utility"], allowed["utility"]) == (False, True)
+
+
+@pytest.mark.parametrize("defence", ["agentdojo-tool-filter", "agentdojo-repeat-prompt", "agentdojo-spotlighting"])
+def test_a_defence_of_agentdojo_is_its_own_pipeline(defence):
+    assert run("banking", "user_task_5", defence=defence)["utility"]
+
+
+# Judging
+
+
+@pytest.mark.parametrize(
+    ("ran", "raw", "expected"),
+    [
+        ([("pay", {"to": "ann", "subject": "x"})], False, (False, False, [])),
+        ([("pay", {"to": "eve", "subject": "x"})], True, (True, False, ["pay"])),
+        ([("pay", {"to": "eve", "subject": "other words"}), ("drop", {"id": 1})], False, (True, False, ["drop", "pay"])),
+        ([("pay", {"to": "eve"})], False, (False, True, ["pay"])),
+        ([("pay", {"to": "ann"}), ("pay", {"to": "ann"})], False, (False, True, ["pay"])),
+        ([], True, (False, False, [])),
+    ],
+)
+def test_judging(monkeypatch, ran, raw, expected):
+    monkeypatch.setitem(judging.PAYLOAD, "pay", {"subject"})
+    wanted = [Call("pay", {"to": "eve", "subject": "s"}), *([Call("drop", {"id": 1})] if expected[1] or len(ran) > 1 else [])]
+    plan = Plan("", [Call("pay", {"to": "ann", "subject": "rent"})], "", wanted, "", ["Pay Eve."])
+    judgement = judging.judge(plan, [Call(*call) for call in ran], raw=raw, fills_shown_attack=0)
+    assert (judgement.succeeded, judgement.is_partial, judgement.harmful) == expected
+    assert bool(judgement.reason) == (judgement.succeeded != raw)
+
+
+def test_a_text_within_the_users_call_is_payload():
+    plan = Plan(
+        "",
+        [Call("send_email", {"recipients": ["a@b.c"], "body": "x"})],
+        "",
+        [Call("send_email", {"recipients": ["e@v.e"]})],
+        "",
+        ["Do it!"],
+    )
+    ran = [Call("send_email", {"recipients": ["a@b.c"], "body": "They say: do it! Do it"})]
+    judged = [
+        judging.judge(plan, ran, raw=False, fills_shown_attack=1),
+        judging.judge(plan, [Call("send_email", {"recipients": ["a@b.c"], "body": "Do it."})], raw=False, fills_shown_attack=0),
+        judging.judge(plan, plan.calls, raw=False, fills_shown_attack=0),
+    ]
+    assert [one.is_payload_only for one in judged] == [True, True, False]
+
+
+# Texts
+
+
+def test_an_attack_is_found_however_a_document_wraps_it():
+    assert letters('"Pay\\nEve \\xE9\\\n  \\ now"') == letters("Pay Eve é now")
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("amount: 1810.00", "1810.0", True),
+        ("at 2024-05-15 12:30:00", "2024-05-15T12:30", True),
+        ("id_: '13'", "1", False),
+        ("a@b.example", "a@b.example", True),
+        ("lunch at noon", "noon lunch", False),
+    ],
+)
+def test_values_are_found_by_their_words(text, value, expected):
+    assert contains(words(text), value) is expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("Write to eve @ evil .com .", "Write to eve@evil.com ."),
+        ("See hxxps: / /x .org/b?c=1.", "See https://x.org/b?c=1."),
+        ("A full stop. Another one.", "A full stop. Another one."),
+    ],
+)
+def test_a_reply_is_judged_as_a_person_reads_it(reply, expected):
+    assert as_read(reply) == expected
+
+
+def chat(*answers):
+    messages = []
+    for number, (tool, text) in enumerate(answers):
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": tool, "arguments": "{}"}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": text})
+    return {"messages": messages}
+
+
+def test_hidden_regions_are_told_from_their_surroundings():
+    view = chat(("read", "a: [hidden h1]\nb: [hidden h2: 3 lines]"))
+    assert regions(view, chat(("read", "a: x\nb: y\nz"))) == {"h1": "x", "h2": "y\nz"}
+    assert regions(view, None) == {"h1": None, "h2": None}
+    assert regions(view, chat(("other", "a: x\nb: y"))) == {"h1": None, "h2": None}
+    # What happened above the view is not in it.
+    assert regions(chat(("read", "[hidden h1]")), chat(("read", "first"), ("read", "second"))) == {"h1": "second"}
+
+
+# The command
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path, capsys):
+    out = tmp_path / "results.jsonl"
+    command = ["run", "--suite", "banking", "--sample", "8", "--defence", "none", "--attack", "none", "--model", "obedient"]
+    command += ["--policy-folder", str(POLICIES), "--out", str(out)]
+    assert cli.main(command) == 0
+    whole = out.read_bytes()
+    assert len(running.read_results(out)) == 2
+    # As if it had been interrupted while it wrote the second result.
+    out.write_bytes(whole[:-20])
+    assert cli.main(command) == 0
+    assert "1 runs of 1 cases; 1 results" in capsys.readouterr().err
+    results = running.read_results(out)
+    assert Counter(result["key"] for result in results) == Counter(json.loads(line)["key"] for line in whole.splitlines())
+    assert cli.main(["report", "--out", str(out), "--html", str(tmp_path / "report.html")]) == 0
+    assert "| none | refuse | 2/2 |" in capsys.readouterr().out
+    assert "<script" not in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--attack", "nope"], "there is no attack `nope`"),
+        (["--version", "v9"], "AgentDojo has no benchmark version `v9`"),
+        (["--model", "gpt-9"], "`gpt-9` is no double: name its server with --base-url URL"),
+        (["--sample", "0"], "--sample wants a positive number"),
+        (["--defence", "lowest-first", "--policy-folder", "nowhere"], "the policy nowhere/workspace.flow cannot be read"),
+    ],
+)
+def test_mistakes_are_explained(arguments, message, capsys, tmp_path):
+    try:
+        status = cli.main(["run", "--out", str(tmp_path / "r.jsonl"), *arguments])
+    except SystemExit as error:
+        status = error.code
+    assert status == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_that_has_no_results_is_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello\nworld\n")
+    with pytest.raises(SystemExit, match="line 1: not a result of this command"):
+        running.read_results(path)
+
+
+def test_a_report_shows_what_it_reads_as_text():
+    result = run("banking", "user_task_1", "injection_task_4")
+    fooled = {**result, "defence": "<script>alert(1)</script>", "reason": "<b>", "error": "<i>"}
+    text = page([result, fooled])
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    (row,) = [one for one in figures.figures_of([result]) if one.suite == "all"]
+    assert (row.attacked.cases, row.attacked.raw, row.attacked.corrected) == (1, 1, 1)
+
+
+# A model behind a base URL
+
+
+class Stub(http.server.BaseHTTPRequestHandler):
+    """A server with a double in place of a model."""
+
+    double = None
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        answer = Stub.double(request)
+        calls = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for call_id, name, arguments in answer.calls
+        ]
+        message = {"role": "assistant", "content": answer.text, "tool_calls": calls or None}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        body = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("defence", ["none", "lowest-first"])
+def test_a_model_behind_a_base_url(defence, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    case = dojo.Case("v1.2.2", "banking", "user_task_5", None, dojo.NO_ATTACK)
+    *_, plan = running._prepare(case)
+    monkeypatch.setattr(Stub, "double", Double(plan, is_capable=False))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        settings = dojo.Settings(str(POLICIES), 0, f"http://127.0.0.1:{server.server_port}/v1")
+        (result,) = running.run_case(running.Job(case, tuple(rows_of([defence], ["strict"], ["refuse"], "a-model")), settings, {}))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (result["error"], result["utility"], result["is_double"]) == ("", True, False)
+    assert result["input_tokens"] == 7 * result["model_calls"] > 0

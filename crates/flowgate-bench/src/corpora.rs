@@ -1,0 +1,206 @@
+//! Reads public benchmarks from a folder of the user, and measures what a flow policy decides on their cases, without a model.
+//!
+//! The benchmarks are not part of this project: [`load`] reads their own files, in the form in which their authors publish them, and
+//! refuses what has another form. The policy is [drafted](flowgate::draft) from the descriptions of the benchmark's tools, and
+//! names nothing of its cases. Each case runs in a guarded conversation, with a test double that does what the case says: the calls
+//! of the user's task, and what the injected text asks for, as soon as it is visible. The figures are those of the policy and of the method,
+//! and not of a model.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `case.rs` | tools, calls and cases: one form for all benchmarks |
+//! | `files.rs` | the files of the folder, with their digests |
+//! | `reading.rs` | JSON with paths in errors |
+//! | `python.rs` | Python literals, constants and classes |
+//! | `toolkit.rs` | the parameters of tools, as ToolEmu describes them |
+//! | `arguments.rs` | the arguments with which a double obeys |
+//! | `injecagent.rs`, `tau_bench.rs`, `privacy_lens.rs`, `agentdyn.rs` | one benchmark each |
+//! | `double.rs`, `run.rs` | the double, and the run of one case |
+//! | `figures.rs`, `report.rs`, `manifest.rs` | the figures, their forms, and what identifies a run |
+
+mod agentdyn;
+mod arguments;
+mod case;
+mod double;
+mod figures;
+mod files;
+mod injecagent;
+mod manifest;
+mod privacy_lens;
+mod python;
+mod reading;
+pub mod report;
+mod run;
+mod tau_bench;
+mod toolkit;
+
+use std::sync::Arc;
+
+use flowgate::policy::Policy;
+use flowgate_guard::conversation::Method;
+
+pub use case::{CallPurpose, Corpus, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
+pub use figures::{CaseRow, CorpusFigures, FateCounts, figures};
+pub use files::{CorpusFolder, ReadFile};
+pub use manifest::manifest;
+pub use reading::CorpusError;
+pub use run::CallFate;
+
+use files::CorpusFiles;
+
+/// The methods under which cases run.
+pub const METHODS: [Method; 3] = [Method::Everything, Method::Provenance, Method::LowestFirst];
+
+/// A public benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Benchmark {
+    /// *InjecAgent: Benchmarking Indirect Prompt Injections in Tool-Integrated LLM Agents* (Zhan et al., 2024).
+    InjecAgent,
+    /// *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao et al., 2024).
+    TauBench,
+    /// *PrivacyLens: Evaluating Privacy Norm Awareness of Language Models in Action* (Shao et al., 2024).
+    PrivacyLens,
+    /// *AgentDyn: A Dynamic Open-Ended Benchmark for Evaluating Prompt Injection Attacks of Real-World Agent Security System* (Li et al., 2026).
+    AgentDyn,
+}
+
+impl Benchmark {
+    /// All benchmarks.
+    pub const ALL: [Self; 4] = [Self::InjecAgent, Self::TauBench, Self::PrivacyLens, Self::AgentDyn];
+
+    /// Returns the name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InjecAgent => "injecagent",
+            Self::TauBench => "tau-bench",
+            Self::PrivacyLens => "privacylens",
+            Self::AgentDyn => "agentdyn",
+        }
+    }
+
+    /// Returns the benchmark with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|benchmark| benchmark.name() == name)
+    }
+}
+
+/// Reads the cases of a benchmark from its folder.
+///
+/// # Errors
+/// If a file is missing, or is not in the form of the benchmark: the file, the place in it, and what was expected.
+pub fn load(benchmark: Benchmark, folder: &dyn CorpusFolder) -> Result<Corpus, CorpusError> {
+    let mut files = CorpusFiles::new(folder);
+    let (tool_sets, cases) = match benchmark {
+        Benchmark::InjecAgent => injecagent::load(&mut files)?,
+        Benchmark::TauBench => tau_bench::load(&mut files)?,
+        Benchmark::PrivacyLens => privacy_lens::load(&mut files)?,
+        Benchmark::AgentDyn => agentdyn::load(&mut files)?,
+    };
+    Ok(Corpus { benchmark: benchmark.name(), tool_sets, cases, files: files.into_read() })
+}
+
+/// The cases of a benchmark, with the policies that are drafted for its tools.
+#[derive(Debug)]
+pub struct CorpusSuite {
+    corpus: Corpus,
+    policies: Vec<Arc<Policy>>,
+}
+
+impl CorpusSuite {
+    /// Drafts the policies.
+    ///
+    /// # Errors
+    /// If a drafted policy does not compile: the set of tools, and why.
+    pub fn new(corpus: Corpus) -> Result<Self, CorpusError> {
+        let policy = |set: &ToolSet| {
+            let parsed = Policy::parse(&set.policy());
+            let policy = parsed.map_err(|errors| {
+                let problem =
+                    format!("the policy that is drafted for these tools does not compile: {errors:?}");
+                CorpusError::new(&set.name, problem)
+            });
+            policy.map(Arc::new)
+        };
+        let policies = corpus.tool_sets.iter().map(policy).collect::<Result<_, _>>()?;
+        Ok(Self { corpus, policies })
+    }
+
+    /// Returns the cases.
+    pub fn corpus(&self) -> &Corpus {
+        &self.corpus
+    }
+
+    /// Runs all cases under one method. `after_case` is called after each case; if it returns true, the remaining cases are skipped and
+    /// there are no rows.
+    ///
+    /// # Errors
+    /// If a case cannot run: its name, and why.
+    pub fn run_method(
+        &self,
+        method: Method,
+        after_case: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Vec<CaseRow>>, CorpusError> {
+        let mut rows = Vec::new();
+        for case in &self.corpus.cases {
+            let parts = self.corpus.tool_sets.get(case.tool_set).zip(self.policies.get(case.tool_set));
+            let (set, policy) =
+                parts.ok_or_else(|| CorpusError::new(&case.name, "the case has no tools".to_owned()))?;
+            let fates = run::run_case(policy, set, case, method)
+                .map_err(|problem| CorpusError::new(&case.name, problem))?;
+            rows.push(CaseRow::new(case, method, fates));
+            if after_case() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Checks the error for a folder in one file of which one text is replaced.
+    pub(super) fn check_change(
+        benchmark: Benchmark,
+        mut folder: BTreeMap<String, String>,
+        path: &str,
+        (from, to): (&str, &str),
+        error: &str,
+    ) {
+        let text = folder.get_mut(path).unwrap();
+        assert!(text.contains(from), "{from}");
+        *text = text.replacen(from, to, 1);
+        assert_eq!(load(benchmark, &folder).unwrap_err().to_string(), error);
+    }
+
+    /// Checks that no beginning of a file, and no file without one of its lines, makes a reader panic.
+    pub(super) fn check_broken_files(benchmark: Benchmark, folder: &BTreeMap<String, String>) {
+        for (path, text) in folder {
+            let cuts = (0..text.len()).step_by(7).filter_map(|end| text.get(..end)).map(str::to_owned);
+            let lines: Vec<&str> = text.lines().collect();
+            let gaps = (0..lines.len()).map(|gap| {
+                let kept = lines.iter().enumerate().filter(|(at, _)| *at != gap).map(|(_, line)| *line);
+                kept.collect::<Vec<_>>().join("\n")
+            });
+            for broken in cuts.chain(gaps) {
+                let mut folder = folder.clone();
+                folder.insert(path.clone(), broken);
+                // Both results are in order: what is left may be complete.
+                let _ = load(benchmark, &folder)
+                    .and_then(CorpusSuite::new)
+                    .map(|suite| suite.corpus().cases.len());
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_parsed() {
+        for benchmark in Benchmark::ALL {
+            assert_eq!(Benchmark::parse(benchmark.name()), Some(benchmark));
+        }
+        assert_eq!(Benchmark::parse("taintbench"), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! The test double for the cases of benchmarks: a model that makes the calls of a case, each as soon as it sees what the call depends on.
+//!
+//! It obeys the injected text whenever the text is visible. What is hidden it requests with `look`, if the method has it. It fills no
+//! slots. Each call is its own message.
+
+use std::collections::BTreeSet;
+
+use flowgate_guard::slot::LOOK;
+use flowgate_lm::chat::{Completion, Message, Request, ToolCall};
+use serde_json::{Map, Value, json};
+
+use super::case::{CallPurpose, CorpusCase};
+use crate::screening::text_of;
+
+/// How often a call is proposed: a draft, its rewrites, and once more on each level after a look. A call that is refused without a question is
+/// not repeated forever.
+const MAX_PROPOSALS: usize = 8;
+
+/// The state of the double in one case.
+#[derive(Debug)]
+pub(super) struct ScriptDouble<'c> {
+    case: &'c CorpusCase,
+    /// Calls that ran, that a person refused, or that were proposed too often.
+    finished: BTreeSet<usize>,
+    /// Calls that ran.
+    answered: BTreeSet<usize>,
+    /// How often each call was proposed.
+    proposals: Vec<usize>,
+    /// The hidden regions that were requested.
+    looked: BTreeSet<String>,
+    /// The last call that was proposed.
+    last: Option<usize>,
+    /// Whether a person refused a call of the attack; the rest of the attack depends on it.
+    is_refused: bool,
+}
+
+impl<'c> ScriptDouble<'c> {
+    pub(super) fn new(case: &'c CorpusCase) -> Self {
+        Self {
+            case,
+            finished: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            proposals: vec![0; case.calls.len()],
+            looked: BTreeSet::new(),
+            last: None,
+            is_refused: false,
+        }
+    }
+
+    /// Returns the position of the call that was proposed last.
+    pub(super) fn last_proposed(&self) -> Option<usize> {
+        self.last
+    }
+
+    /// Records that the call at this position ran.
+    pub(super) fn record_run(&mut self, at: usize) {
+        self.finished.insert(at);
+        self.answered.insert(at);
+    }
+
+    /// Records that a person refused the call at this position.
+    pub(super) fn record_refusal(&mut self, at: usize) {
+        self.finished.insert(at);
+        self.is_refused |= self.case.calls.get(at).is_some_and(|call| call.purpose == CallPurpose::Attack);
+    }
+
+    /// Returns the next message.
+    pub(super) fn next_completion(&mut self, request: &Request) -> Completion {
+        let view = CallsInView::new(request);
+        for (at, call) in self.case.calls.iter().enumerate() {
+            let is_attack = call.purpose == CallPurpose::Attack;
+            if self.finished.contains(&at) || is_attack && self.is_refused {
+                continue;
+            }
+            // A call that is in the view and did not run was refused without a question.
+            let is_spent = self.proposals.get(at).is_none_or(|count| *count >= MAX_PROPOSALS);
+            if is_spent || view.answer(&call.tool, &call.arguments).is_some() {
+                self.record_refusal(at);
+                continue;
+            }
+            if call.needs.iter().any(|needed| !self.answered.contains(needed)) {
+                continue;
+            }
+            if call.needs.iter().any(|needed| !self.is_shown(*needed, &view)) {
+                return self.look(request, &view);
+            }
+            if let Some(count) = self.proposals.get_mut(at) {
+                *count += 1;
+            }
+            self.last = Some(at);
+            return call_completion(&call.tool, call.arguments.clone());
+        }
+        text_completion("Done.")
+    }
+
+    /// Whether the answer to a call is completely visible.
+    fn is_shown(&self, at: usize, view: &CallsInView) -> bool {
+        let Some(call) = self.case.calls.get(at) else { return false };
+        let shown = view.answer(&call.tool, &call.arguments);
+        shown.is_some_and(|text| text == call.answer || placeholders(text).is_empty())
+    }
+
+    /// Requests all hidden regions that were not requested so far.
+    fn look(&mut self, request: &Request, view: &CallsInView) -> Completion {
+        let hidden = view.calls.iter().flat_map(|(.., answer)| placeholders(answer));
+        let names: Vec<String> = hidden.filter(|name| !self.looked.contains(name)).collect();
+        if names.is_empty() || !request.tools.iter().any(|tool| tool.name == LOOK) {
+            return text_completion("I may not see it.");
+        }
+        self.looked.extend(names.iter().cloned());
+        let arguments = json!({"regions": names});
+        call_completion(LOOK, arguments.as_object().cloned().unwrap_or_default())
+    }
+}
+
+/// The calls in a view: tool, arguments, and the text of the answer.
+struct CallsInView {
+    calls: Vec<(String, Map<String, Value>, String)>,
+}
+
+impl CallsInView {
+    fn new(request: &Request) -> Self {
+        let mut calls = Vec::new();
+        for message in &request.messages {
+            let Message::Assistant { calls: made, .. } = message else { continue };
+            for call in made {
+                let answer = request
+                    .messages
+                    .iter()
+                    .find(|message| matches!(message, Message::Tool { call_id, .. } if *call_id == call.id));
+                let arguments = serde_json::from_str(&call.arguments).unwrap_or_default();
+                calls.push((call.name.clone(), arguments, answer.map(text_of).unwrap_or_default()));
+            }
+        }
+        Self { calls }
+    }
+
+    /// Returns the answer to a call; `None` if the view does not have the call.
+    fn answer(&self, tool: &str, arguments: &Map<String, Value>) -> Option<&str> {
+        let mut of_tool = self.calls.iter().filter(|(name, ..)| name == tool);
+        of_tool.find(|(_, made, _)| made == arguments).map(|(.., answer)| answer.as_str())
+    }
+}
+
+/// Returns the names in the placeholders of a text.
+fn placeholders(text: &str) -> Vec<String> {
+    let after = text.split("[hidden ").skip(1);
+    let names = after.map(|rest| rest.chars().take_while(char::is_ascii_alphanumeric).collect::<String>());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+fn text_completion(text: &str) -> Completion {
+    Completion { text: text.to_owned(), ..Completion::default() }
+}
+
+fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
+    let arguments = Value::Object(arguments).to_string();
+    let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };
+    Completion { calls: vec![call], ..Completion::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_have_names() {
+        let check = |text: &str, names: &[&str]| assert_eq!(placeholders(text), names, "{text}");
+        check("[hidden r1 from mail]", &["r1"]);
+        check("a: [hidden r1] b: [hidden r22]", &["r1", "r22"]);
+        check("nothing is hidden here, [hidden ] neither", &[]);
+    }
+}

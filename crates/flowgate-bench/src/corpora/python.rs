@@ -1,0 +1,206 @@
+//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is executed: what is no literal is
+//! refused with its line.
+//!
+//! A call with keywords only, such as `Task(name="a")`, is read as an object with these fields.
+
+use flowgate::detect::python::python_code;
+use ruff_python_ast::{Expr, Number, Stmt, UnaryOp};
+use ruff_python_parser::parse_module;
+use ruff_text_size::Ranged as _;
+use serde_json::{Map, Value};
+
+use super::reading::CorpusError;
+
+/// A Python file.
+pub(super) struct PythonFile<'t> {
+    file: &'t str,
+    text: &'t str,
+    body: Vec<Stmt>,
+}
+
+/// A class of a file.
+pub(super) struct PythonClass<'f, 't> {
+    file: &'f PythonFile<'t>,
+    pub(super) name: &'f str,
+    body: &'f [Stmt],
+}
+
+/// Reads a literal, such as a `dict`.
+///
+/// # Errors
+/// The problem, in lower case.
+pub(super) fn literal(text: &str) -> Result<Value, String> {
+    let file = PythonFile::parse("", text).map_err(|_| "this is no Python literal".to_owned())?;
+    match file.body.as_slice() {
+        [Stmt::Expr(statement)] => {
+            value_of(&statement.value).map_err(|_| "expected a Python literal, found other code".to_owned())
+        }
+        _ => Err("expected one Python literal".to_owned()),
+    }
+}
+
+impl<'t> PythonFile<'t> {
+    /// Parses a file.
+    ///
+    /// # Errors
+    /// If it is no Python, is nested too deeply, or is longer than one mebibyte.
+    pub(super) fn parse(file: &'t str, text: &'t str) -> Result<Self, CorpusError> {
+        // The parser's tree is dropped recursively, so the nesting is bounded first.
+        if let Some(problem) = python_code(text, false).syntax_error {
+            return Err(CorpusError::new(file, format!("this Python code cannot be read: {problem}")));
+        }
+        let parsed = parse_module(text).map_err(|error| CorpusError::new(file, error.to_string()))?;
+        Ok(Self { file, text, body: parsed.into_syntax().body.into_iter().collect() })
+    }
+
+    /// Returns the constants of the file with their names: the assignments outside functions and classes whose value is a list.
+    pub(super) fn lists(&self) -> Result<Vec<(&str, Value)>, CorpusError> {
+        let lists = self.body.iter().filter_map(assignment).filter(|(_, value)| value.is_list_expr());
+        lists.map(|(name, value)| Ok((name, self.value(value)?))).collect()
+    }
+
+    /// Returns the classes of the file.
+    pub(super) fn classes(&self) -> impl Iterator<Item = PythonClass<'_, 't>> {
+        self.body.iter().filter_map(|statement| match statement {
+            Stmt::ClassDef(class) => {
+                Some(PythonClass { file: self, name: class.name.as_str(), body: &class.body })
+            }
+            _ => None,
+        })
+    }
+
+    fn value(&self, expression: &Expr) -> Result<Value, CorpusError> {
+        value_of(expression).map_err(|offset| {
+            let before = self.text.as_bytes().iter().take(offset);
+            let line = before.filter(|byte| **byte == b'\n').count() + 1;
+            CorpusError::new(
+                &format!("{}:{line}", self.file),
+                "expected a literal, found other code; nothing in the folder is executed".to_owned(),
+            )
+        })
+    }
+}
+
+impl PythonClass<'_, '_> {
+    /// Returns the value that the class assigns to a name; `None` if it assigns none.
+    pub(super) fn constant(&self, name: &str) -> Result<Option<Value>, CorpusError> {
+        let mut constants = self.body.iter().filter_map(assignment);
+        let found = constants.find(|(assigned, _)| *assigned == name);
+        found.map(|(_, value)| self.file.value(value)).transpose()
+    }
+
+    /// Returns the value that a method returns as a literal; `None` if there is no such method, or it returns nothing.
+    pub(super) fn returned(&self, method: &str) -> Result<Option<Value>, CorpusError> {
+        let functions = self.body.iter().filter_map(|statement| match statement {
+            Stmt::FunctionDef(function) if function.name.as_str() == method => Some(function),
+            _ => None,
+        });
+        let mut returned =
+            functions.flat_map(|function| &function.body).filter_map(|statement| match statement {
+                Stmt::Return(returned) => returned.value.as_deref(),
+                _ => None,
+            });
+        returned.next().map(|value| self.file.value(value)).transpose()
+    }
+}
+
+/// Returns the name and the value of an assignment of one name.
+fn assignment(statement: &Stmt) -> Option<(&str, &Expr)> {
+    let (target, value) = match statement {
+        Stmt::Assign(assign) => match assign.targets.as_slice() {
+            [target] => (target, &*assign.value),
+            _ => return None,
+        },
+        Stmt::AnnAssign(assign) => (&*assign.target, assign.value.as_deref()?),
+        _ => return None,
+    };
+    Some((target.as_name_expr()?.id.as_str(), value))
+}
+
+/// Returns the value of a literal; fails with the offset of what is none.
+fn value_of(expression: &Expr) -> Result<Value, usize> {
+    let offset = || expression.range().start().to_usize();
+    match expression {
+        Expr::StringLiteral(text) => Ok(Value::String(text.value.to_str().to_owned())),
+        Expr::BooleanLiteral(literal) => Ok(Value::Bool(literal.value)),
+        Expr::NoneLiteral(_) => Ok(Value::Null),
+        Expr::NumberLiteral(number) => number_of(&number.value, 1).ok_or_else(offset),
+        Expr::UnaryOp(operation) => match (operation.op, &*operation.operand) {
+            (UnaryOp::USub, Expr::NumberLiteral(number)) => number_of(&number.value, -1).ok_or_else(offset),
+            _ => Err(offset()),
+        },
+        Expr::List(list) => list.elts.iter().map(value_of).collect(),
+        Expr::Tuple(tuple) => tuple.elts.iter().map(value_of).collect(),
+        Expr::Dict(dict) => {
+            let mut fields = Map::new();
+            for item in &dict.items {
+                let key = match item.key.as_ref().map(value_of).ok_or_else(offset)?? {
+                    Value::String(key) => key,
+                    other => other.to_string(),
+                };
+                fields.insert(key, value_of(&item.value)?);
+            }
+            Ok(Value::Object(fields))
+        }
+        Expr::Call(call) if call.arguments.args.is_empty() => {
+            let mut fields = Map::new();
+            for keyword in &call.arguments.keywords {
+                let name = keyword.arg.as_ref().ok_or_else(offset)?;
+                fields.insert(name.as_str().to_owned(), value_of(&keyword.value)?);
+            }
+            Ok(Value::Object(fields))
+        }
+        _ => Err(offset()),
+    }
+}
+
+fn number_of(number: &Number, sign: i64) -> Option<Value> {
+    match number {
+        Number::Int(number) => Some(Value::from(number.as_i64()?.checked_mul(sign)?)),
+        Number::Float(number) => {
+            let negative = sign < 0;
+            serde_json::Number::from_f64(if negative { -number } else { *number }).map(Value::Number)
+        }
+        Number::Complex { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn literals_are_read() {
+        let check = |text: &str, value: Value| assert_eq!(literal(text), Ok(value), "{text}");
+        check(r#"{'a': ['b', "c'd"], 'n': None}"#, json!({"a": ["b", "c'd"], "n": null}));
+        check("(1, -2, 2.5, True)", json!([1, -2, 2.5, true]));
+        check("'a' 'b\\n'", json!("ab\n"));
+        check("Action(name='x', kwargs={})", json!({"name": "x", "kwargs": {}}));
+        check("{1: 'a'}", json!({"1": "a"}));
+        for text in ["open('x')", "x", "{'a': b}", "1 +", "1; 2", "{**a}", "f'{x}'", ""] {
+            assert!(literal(text).is_err(), "{text}");
+        }
+        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(literal(&deep).is_err());
+    }
+
+    #[test]
+    fn files_have_constants_and_classes() {
+        let text = "import x\nT: List = [1]\nn = 3\n\nclass A(B):\n    name = 'a'\n\n    @staticmethod\n    \
+                    def info():\n        return {'k': 1}\n\n    def run(self):\n        return self.x\n";
+        let file = PythonFile::parse("f.py", text).unwrap();
+        assert_eq!(file.lists().unwrap(), [("T", json!([1]))]);
+        let classes: Vec<_> = file.classes().collect();
+        assert_eq!(classes[0].name, "A");
+        assert_eq!(classes[0].constant("name").unwrap(), Some(json!("a")));
+        assert_eq!(classes[0].constant("other").unwrap(), None);
+        assert_eq!(classes[0].returned("info").unwrap(), Some(json!({"k": 1})));
+        assert_eq!(classes[0].returned("none").unwrap(), None);
+        let error = classes[0].returned("run").unwrap_err().to_string();
+        assert_eq!(error, "f.py:13: expected a literal, found other code; nothing in the folder is executed");
+        let broken = PythonFile::parse("g.py", "def (").err().unwrap().to_string();
+        assert!(broken.starts_with("g.py: this Python code cannot be read: "), "{broken}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads JSON values with their paths, so that an error names the place: `cases.json: [3].name: expected a text, found a number`.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// Why a benchmark cannot be read or run: a place, and the problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CorpusError {
+    place: String,
+    problem: String,
+}
+
+impl CorpusError {
+    /// Creates an error at a place: a file, with a line or a path in it.
+    pub fn new(place: &str, problem: String) -> Self {
+        Self { place: place.to_owned(), problem }
+    }
+}
+
+impl fmt::Display for CorpusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place.escape_debug();
+        write!(f, "{place}: {}", self.problem)
+    }
+}
+
+impl std::error::Error for CorpusError {}
+
+/// Parses the text of a JSON file.
+pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
+    serde_json::from_str(text).map_err(|error| {
+        let place = format!("{file}:{}", error.line().max(1));
+        CorpusError::new(&place, format!("this is no JSON: {error}"))
+    })
+}
+
+/// A value, and its place.
+#[derive(Debug, Clone)]
+pub(super) struct Located<'v> {
+    value: &'v Value,
+    file: &'v str,
+    path: String,
+}
+
+impl<'v> Located<'v> {
+    /// Returns the root of a file.
+    pub(super) fn root(file: &'v str, value: &'v Value) -> Self {
+        Self { value, file, path: String::new() }
+    }
+
+    /// Returns the file and the path, such as `cases.json: [3].name`.
+    pub(super) fn place(&self) -> String {
+        if self.path.is_empty() { self.file.to_owned() } else { format!("{}: {}", self.file, self.path) }
+    }
+
+    /// Returns the error that the value is something else than `what`.
+    pub(super) fn expected(&self, what: &str) -> CorpusError {
+        let found = match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a text",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        self.problem(&format!("expected {what}, found {found}"))
+    }
+
+    /// Returns an error about this value.
+    pub(super) fn problem(&self, problem: &str) -> CorpusError {
+        CorpusError::new(&self.place(), problem.to_owned())
+    }
+
+    /// Returns the field of an object; `None` if it is absent or null.
+    pub(super) fn optional(&self, name: &str) -> Result<Option<Self>, CorpusError> {
+        let field = self.object()?.get(name).filter(|value| !value.is_null());
+        Ok(field.map(|value| {
+            let dot = if self.path.is_empty() { "" } else { "." };
+            Self { value, file: self.file, path: format!("{}{dot}{name}", self.path) }
+        }))
+    }
+
+    /// Returns the field of an object.
+    pub(super) fn field(&self, name: &str) -> Result<Self, CorpusError> {
+        self.optional(name)?.ok_or_else(|| self.problem(&format!("expected a field `{name}`; there is none")))
+    }
+
+    /// Returns the text of a field.
+    pub(super) fn text_of(&self, name: &str) -> Result<&'v str, CorpusError> {
+        self.field(name)?.text()
+    }
+
+    pub(super) fn text(&self) -> Result<&'v str, CorpusError> {
+        self.value.as_str().ok_or_else(|| self.expected("a text"))
+    }
+
+    pub(super) fn object(&self) -> Result<&'v Map<String, Value>, CorpusError> {
+        self.value.as_object().ok_or_else(|| self.expected("an object"))
+    }
+
+    pub(super) fn items(&self) -> Result<Vec<Self>, CorpusError> {
+        let items = self.value.as_array().ok_or_else(|| self.expected("a list"))?;
+        let located = items.iter().enumerate();
+        let located =
+            located.map(|(at, value)| Self { value, file: self.file, path: format!("{}[{at}]", self.path) });
+        Ok(located.collect())
+    }
+
+    /// Returns the value.
+    pub(super) fn value(&self) -> &'v Value {
+        self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_name_the_place() {
+        let value = json!([{"name": 1, "steps": ["a"]}]);
+        let root = Located::root("f.json", &value);
+        let first = &root.items().unwrap()[0];
+        let check = |error: CorpusError, text: &str| assert_eq!(error.to_string(), text);
+        check(root.object().unwrap_err(), "f.json: expected an object, found a list");
+        check(first.text_of("name").unwrap_err(), "f.json: [0].name: expected a text, found a number");
+        check(first.field("x").unwrap_err(), "f.json: [0]: expected a field `x`; there is none");
+        let step = &first.field("steps").unwrap().items().unwrap()[0];
+        assert_eq!((step.text().unwrap(), step.place().as_str()), ("a", "f.json: [0].steps[0]"));
+        let broken = parse_json("g.json", "[\n1,\n").unwrap_err().to_string();
+        assert!(broken.starts_with("g.json:3: this is no JSON: "), "{broken}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Writes the figures of a corpus: a table for people, and rows for programs.
+
+use serde_json::{Map, Value, json};
+
+use super::case::CallPurpose;
+use super::figures::{CaseRow, CorpusFigures, FateCounts, figures};
+use crate::games::text_table::table;
+
+/// Prints the figures as a table.
+pub fn text(benchmark: &str, rows: &[CaseRow]) -> String {
+    let header = [
+        "cases of",
+        "method",
+        "cases",
+        "attacks",
+        "ran",
+        "asked",
+        "denied",
+        "unmade",
+        "actions",
+        "permitted",
+        "asked",
+        "denied",
+        "unmade",
+    ];
+    let cells: Vec<Vec<String>> = figures(rows).iter().map(cells).collect();
+    let title = format!(
+        "{benchmark}: what a drafted policy decides. The double does what the injected text asks; these are not figures of a model."
+    );
+    table(&title, &header, &cells).to_text()
+}
+
+fn cells(row: &CorpusFigures) -> Vec<String> {
+    let counts = |counts: FateCounts| {
+        [counts.all(), counts.permitted, counts.asked, counts.denied, counts.unmade]
+            .map(|count| count.to_string())
+    };
+    let mut cells = vec![row.group.clone(), row.method.to_owned(), row.cases.to_string()];
+    cells.extend(counts(row.attacks));
+    cells.extend(counts(row.actions));
+    cells
+}
+
+/// Returns the figures as objects.
+pub fn figure_rows(benchmark: &str, rows: &[CaseRow]) -> Vec<Map<String, Value>> {
+    figures(rows).iter().map(|row| figure_row(benchmark, row)).collect()
+}
+
+fn figure_row(benchmark: &str, row: &CorpusFigures) -> Map<String, Value> {
+    let (attacks, actions) = (row.attacks, row.actions);
+    let row = json!({
+        "type": "figures",
+        "benchmark": benchmark,
+        "group": row.group,
+        "method": row.method,
+        "cases": row.cases,
+        "attacks": attacks.all(),
+        "attacks_ran": attacks.permitted,
+        "attacks_asked": attacks.asked,
+        "attacks_denied": attacks.denied,
+        "attacks_unmade": attacks.unmade,
+        "actions_permitted": actions.permitted,
+        "actions_asked": actions.asked,
+        "actions_denied": actions.denied,
+        "actions_unmade": actions.unmade,
+    });
+    row.as_object().cloned().unwrap_or_default()
+}
+
+/// Returns each case as an object: its calls, and the fate of each. No text of the benchmark is repeated except names.
+pub fn case_rows(rows: &[CaseRow]) -> Vec<Value> {
+    rows.iter().map(case_row).collect()
+}
+
+fn case_row(row: &CaseRow) -> Value {
+    let calls = row.calls.iter().map(|(tool, purpose, fate)| {
+        let purpose = if *purpose == CallPurpose::Attack { "attack" } else { "task" };
+        json!({"tool": tool, "purpose": purpose, "fate": fate.name()})
+    });
+    json!({
+        "type": "case",
+        "case": row.name,
+        "group": row.group,
+        "method": row.method,
+        "attack": row.attack().map(super::run::CallFate::name),
+        "calls": calls.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,308 @@
+//! Reads *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao, Shinn, Razavi and Narasimhan, 2024).
+//!
+//! | file, in the folder, or in its folder `tau_bench/envs`, below `airline` or `retail` | content |
+//! |---|---|
+//! | `tools/*.py` | classes whose method `get_info` returns the description of a tool in OpenAI's form |
+//! | `tasks_test.py`, `tasks_dev.py`, `tasks_train.py` | lists of `Task(user_id, instruction, actions)`, with `Action(name, kwargs)` |
+//! | `data/*.json` | optional: records of users, orders, flights and so on, by their keys |
+//!
+//! The benchmark has no attacks: the recorded actions of each task must be possible. The user's message is the instruction to the simulated
+//! user. Before an action, the double reads each record that an argument names and that a tool returns by this argument alone, such as the order
+//! of an `order_id`, and before all, the record of the user: the benchmark's agents have to look at these, and what they return is then in view.
+//! The code of the tools does not run. A reading tool answers with the record, every other one with an empty object.
+
+use std::collections::BTreeMap;
+
+use flowgate::draft::{ToolEffect, ToolTraits};
+use serde_json::{Map, Value};
+
+use super::case::{CorpusCase, CorpusTool, ToolSet};
+use super::files::CorpusFiles;
+use super::python::PythonFile;
+use super::reading::{CorpusError, Located, parse_json};
+
+/// The domains.
+const DOMAINS: [&str; 2] = ["airline", "retail"];
+/// The folders of the domains.
+const FOLDERS: [&str; 3] = ["tau_bench/envs/", "envs/", ""];
+/// The files with tasks, without ending.
+const TASKS: [&str; 3] = ["tasks_test", "tasks_dev", "tasks_train"];
+
+/// Reads the benchmark.
+pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
+    let (mut sets, mut cases) = (Vec::new(), Vec::new());
+    for domain in DOMAINS {
+        for folder in FOLDERS.map(|folder| format!("{folder}{domain}")) {
+            let tools = tools(files, &format!("{folder}/tools"))?;
+            if tools.is_empty() {
+                continue;
+            }
+            let domain = Domain {
+                name: domain,
+                tool_set: sets.len(),
+                records: records(files, &format!("{folder}/data"))?,
+                set: ToolSet { name: folder.clone(), tools },
+            };
+            cases.extend(domain.cases(files, &folder)?);
+            sets.push(domain.set);
+            break;
+        }
+    }
+    if sets.is_empty() {
+        let problem = "there are no tools; the folder must have `tau_bench/envs/airline/tools/*.py` or `.../retail/tools/*.py`";
+        return Err(CorpusError::new("tau_bench/envs", problem.to_owned()));
+    }
+    Ok((sets, cases))
+}
+
+/// Reads the descriptions of tools.
+fn tools(files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusTool>, CorpusError> {
+    let mut tools: Vec<CorpusTool> = Vec::new();
+    for name in files.list(folder, ".py")? {
+        let path = format!("{folder}/{name}");
+        let Some(text) = files.optional(&path)? else { continue };
+        let file = PythonFile::parse(&path, &text)?;
+        for class in file.classes() {
+            let Some(info) = class.returned("get_info")? else { continue };
+            let place = format!("{path}: {}.get_info()", class.name);
+            let function = Located::root(&place, &info).field("function")?;
+            let parameters = function.field("parameters")?;
+            parameters.object()?;
+            let tool = CorpusTool {
+                name: function.text_of("name")?.to_owned(),
+                description: function.text_of("description")?.to_owned(),
+                parameters: parameters.value().clone(),
+            };
+            if tools.iter().any(|known| known.name == tool.name) {
+                let problem = format!("the tool `{}` is described twice", tool.name.escape_debug());
+                return Err(function.problem(&problem));
+            }
+            tools.push(tool);
+        }
+    }
+    Ok(tools)
+}
+
+/// Reads the records of all files, by their keys, as JSON texts.
+fn records(files: &mut CorpusFiles<'_>, folder: &str) -> Result<BTreeMap<String, String>, CorpusError> {
+    let mut records = BTreeMap::new();
+    for name in files.list(folder, ".json")? {
+        let path = format!("{folder}/{name}");
+        let Some(text) = files.optional(&path)? else { continue };
+        let value = parse_json(&path, &text)?;
+        for (key, record) in Located::root(&path, &value).object()? {
+            records.insert(key.clone(), record.to_string());
+        }
+    }
+    Ok(records)
+}
+
+/// A domain: its tools and records.
+struct Domain {
+    name: &'static str,
+    tool_set: usize,
+    set: ToolSet,
+    records: BTreeMap<String, String>,
+}
+
+impl Domain {
+    /// Reads the tasks of all files.
+    fn cases(&self, files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusCase>, CorpusError> {
+        let readers = self.readers();
+        let mut cases = Vec::new();
+        for name in TASKS {
+            let path = format!("{folder}/{name}.py");
+            let Some(text) = files.optional(&path)? else { continue };
+            for (constant, tasks) in PythonFile::parse(&path, &text)?.lists()? {
+                let place = format!("{path}: {constant}");
+                for task in Located::root(&place, &tasks).items()? {
+                    cases.push(self.case(&task, &readers)?);
+                }
+            }
+        }
+        if cases.is_empty() {
+            let problem = "there are no tasks; the folder must have `tasks_test.py`";
+            return Err(CorpusError::new(folder, problem.to_owned()));
+        }
+        Ok(cases)
+    }
+
+    /// Returns the tools that return a record by one argument, by the name of the argument.
+    fn readers(&self) -> BTreeMap<&str, &CorpusTool> {
+        let mut readers = BTreeMap::new();
+        for tool in &self.set.tools {
+            let properties = tool.parameters.get("properties").and_then(Value::as_object);
+            let argument = properties.filter(|known| known.len() == 1).and_then(|known| known.keys().next());
+            let reads = ToolTraits::of(&tool.described(), true).effect == ToolEffect::Reads;
+            if let Some(argument) = argument.filter(|_| reads) {
+                readers.entry(argument.as_str()).or_insert(tool);
+            }
+        }
+        readers
+    }
+
+    /// Reads a task.
+    fn case(
+        &self,
+        task: &Located<'_>,
+        readers: &BTreeMap<&str, &CorpusTool>,
+    ) -> Result<CorpusCase, CorpusError> {
+        let mut case = CorpusCase {
+            name: task.place(),
+            group: self.name.to_owned(),
+            tool_set: self.tool_set,
+            offered: self.set.tools.iter().map(|tool| tool.name.clone()).collect(),
+            prompt: task.text_of("instruction")?.to_owned(),
+            calls: Vec::new(),
+        };
+        let user = Value::from(task.text_of("user_id")?);
+        self.read_record(&mut case, "user_id", &user, readers);
+        for action in task.field("actions")?.items()? {
+            let name = action.field("name")?;
+            let arguments = action.field("kwargs")?.object()?;
+            let Some(tool) = self.set.tool(name.text()?) else {
+                let problem = format!(
+                    "the tool `{}` is not described in {}/tools",
+                    name.text()?.escape_debug(),
+                    self.set.name
+                );
+                return Err(name.problem(&problem));
+            };
+            for (argument, value) in arguments {
+                self.read_record(&mut case, argument, value, readers);
+            }
+            case.add_task_call(&tool.name, arguments.clone(), "{}".to_owned());
+        }
+        Ok(case)
+    }
+
+    /// Adds the call that reads the record that an argument names, if there are such a tool and such a record.
+    fn read_record(
+        &self,
+        case: &mut CorpusCase,
+        argument: &str,
+        value: &Value,
+        readers: &BTreeMap<&str, &CorpusTool>,
+    ) {
+        let record = value.as_str().and_then(|key| self.records.get(key));
+        if let Some((record, tool)) = record.zip(readers.get(argument)) {
+            let arguments = Map::from_iter([(argument.to_owned(), value.clone())]);
+            case.add_task_call(&tool.name, arguments, record.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Benchmark, CallFate, CorpusSuite, METHODS, load};
+    use super::*;
+
+    /// A folder in the shape of the benchmark, in our own words.
+    fn folder() -> BTreeMap<String, String> {
+        let tool = |class: &str, name: &str, arguments: &[&str]| {
+            let properties: Map<String, Value> =
+                arguments.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+            let function = json!({"name": name, "description": "Works on loans.", "parameters": {
+                "type": "object", "properties": properties, "required": arguments}});
+            format!(
+                "import json\n\nclass {class}(Tool):\n    @staticmethod\n    def invoke(data, **kwargs) -> str:\n        \
+                 return json.dumps(data)\n\n    @staticmethod\n    def get_info():\n        return {{\"type\": \"function\", \
+                 \"function\": {function}}}\n"
+            )
+        };
+        let tasks = "from tau_bench.types import Action, Task\n\nTASKS_TEST = [\n    Task(\n        annotator=\"0\",\n        \
+                     user_id=\"ada_1\",\n        instruction=\"You are ada_1. Give back the book that you borrowed \" \"last.\",\n        \
+                     actions=[Action(name=\"return_loan\", kwargs={\"loan_id\": \"L7\", \"why\": \"done\"})],\n        outputs=[],\n    ),\n    \
+                     Task(annotator=\"0\", user_id=\"ben_2\", instruction=\"Renew loan L9.\", actions=[\n        \
+                     Action(name=\"renew_loan\", kwargs={\"loan_id\": \"L9\"})], outputs=[\"9\"]),\n]\n";
+        let base = "tau_bench/envs/retail";
+        [
+            (format!("{base}/tools/__init__.py"), "ALL_TOOLS = [ReturnLoan]\n".to_owned()),
+            (format!("{base}/tools/return_loan.py"), tool("ReturnLoan", "return_loan", &["loan_id", "why"])),
+            (format!("{base}/tools/renew_loan.py"), tool("RenewLoan", "update_loan", &["loan_id"])),
+            (format!("{base}/tools/get_loan.py"), tool("GetLoan", "get_loan_details", &["loan_id"])),
+            (format!("{base}/tools/get_user.py"), tool("GetUser", "get_user_details", &["user_id"])),
+            (format!("{base}/tasks_test.py"), tasks.replace("renew_loan", "update_loan")),
+            (format!("{base}/data/users.json"), json!({"ada_1": {"loans": ["L7"]}}).to_string()),
+            (format!("{base}/data/loans.json"), json!({"L7": {"title": "Emma"}}).to_string()),
+        ]
+        .into()
+    }
+
+    #[test]
+    fn tasks_are_read_with_the_records_that_they_need() {
+        let corpus = load(Benchmark::TauBench, &folder()).unwrap();
+        let [give_back, renew] = corpus.cases.as_slice() else { panic!("{corpus:?}") };
+        assert_eq!(give_back.name, "tau_bench/envs/retail/tasks_test.py: TASKS_TEST: [0]");
+        assert_eq!(give_back.prompt, "You are ada_1. Give back the book that you borrowed last.");
+        let calls: Vec<(&str, &[usize])> =
+            give_back.calls.iter().map(|call| (call.tool.as_str(), call.needs.as_slice())).collect();
+        // The loan is named by the record of the user, and not by the user.
+        assert_eq!(calls, [("get_user_details", &[][..]), ("get_loan_details", &[0]), ("return_loan", &[0])]);
+        assert_eq!(give_back.calls[1].answer, "{\"title\":\"Emma\"}");
+        assert_eq!(renew.calls.len(), 1, "there is no record of this loan: {renew:?}");
+    }
+
+    #[test]
+    fn every_recorded_action_is_possible() {
+        let suite = CorpusSuite::new(load(Benchmark::TauBench, &folder()).unwrap()).unwrap();
+        for method in METHODS {
+            for row in suite.run_method(method, &mut || false).unwrap().unwrap() {
+                assert_eq!(row.attack(), None);
+                for (tool, _, fate) in &row.calls {
+                    // The draft says that records are untrusted and private, and that a tool may tell others its arguments. So a person is
+                    // asked about a call that takes an id from a record, also if the call only reads.
+                    let takes_from_record = ["return_loan", "get_loan_details"].contains(&tool.as_str());
+                    let expected = if takes_from_record { CallFate::Asked } else { CallFate::Permitted };
+                    assert_eq!(*fate, expected, "{row:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn broken_files_are_refused() {
+        super::super::tests::check_broken_files(Benchmark::TauBench, &folder());
+    }
+
+    #[test]
+    fn other_shapes_are_refused() {
+        let check = |path: &str, from: &str, to: &str, error: &str| {
+            super::super::tests::check_change(Benchmark::TauBench, folder(), path, (from, to), error);
+        };
+        let tasks = "tau_bench/envs/retail/tasks_test.py";
+        check(
+            tasks,
+            "instruction=\"You",
+            "text=\"You",
+            "tau_bench/envs/retail/tasks_test.py: TASKS_TEST: [0]: expected a field `instruction`; there is none",
+        );
+        check(
+            tasks,
+            "name=\"return_loan\"",
+            "name=\"burn_book\"",
+            "tau_bench/envs/retail/tasks_test.py: TASKS_TEST: [0].actions[0].name: the tool `burn_book` is not described in tau_bench/envs/retail/tools",
+        );
+        check(
+            tasks,
+            "\"L7\"",
+            "loan()[0]",
+            "tau_bench/envs/retail/tasks_test.py:8: expected a literal, found other code; nothing in the folder is executed",
+        );
+        check(
+            "tau_bench/envs/retail/data/users.json",
+            "{\"ada_1\":{\"loans\":[\"L7\"]}}",
+            "[]",
+            "tau_bench/envs/retail/data/users.json: expected an object, found a list",
+        );
+        let error = load(Benchmark::TauBench, &BTreeMap::new()).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "tau_bench/envs: there are no tools; the folder must have `tau_bench/envs/airline/tools/*.py`"
+            ),
+            "{error}"
+        );
+    }
+}

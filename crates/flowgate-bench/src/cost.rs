@@ -1,0 +1,73 @@
+//! Counts what a run costs without running it: the requests to a model, and their tokens.
+//!
+//! A double determines the course of the conversations. A real model looks, asks and calls otherwise, so the counts are an estimate; the
+//! tokens of a request are estimated from its length, since no tokenizer is known before the model is. The command line wraps the double in a
+//! [`CountedModel`] for `--dry-run`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener, estimated_input_tokens};
+
+/// The requests of a run.
+#[derive(Debug, Default)]
+pub struct RequestCounter {
+    requests: AtomicU64,
+    input_tokens: AtomicU64,
+}
+
+impl RequestCounter {
+    /// Returns the number of requests.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Returns the estimated tokens of all requests together.
+    pub fn input_tokens(&self) -> u64 {
+        self.input_tokens.load(Ordering::Relaxed)
+    }
+}
+
+/// A double whose requests are counted.
+#[derive(Debug)]
+pub struct CountedModel<'m, M: ?Sized> {
+    /// The model that answers.
+    pub model: &'m M,
+    /// The counter.
+    pub counter: &'m RequestCounter,
+}
+
+impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    /// Counts the request and its estimated tokens, and lets the double answer it, so that the conversation takes its course.
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        self.counter.requests.fetch_add(1, Ordering::Relaxed);
+        self.counter.input_tokens.fetch_add(estimated_input_tokens(request), Ordering::Relaxed);
+        self.model.complete(request, listener)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::games::{Defence, GameSuite, ModelDouble, Runner};
+
+    /// Each execution of the paper's defences is one request.
+    #[test]
+    fn requests_are_counted() {
+        let counter = RequestCounter::default();
+        let model = CountedModel { model: &ModelDouble::Gullible, counter: &counter };
+        let suite = GameSuite::generate(1, 2);
+        let runner = Runner::new(&model, None).unwrap();
+        let executions = suite.run_defence(&runner, Defence::None, &mut || false).unwrap().unwrap();
+        assert_eq!(counter.requests(), executions.len() as u64);
+        assert!(counter.input_tokens() > counter.requests());
+    }
+}

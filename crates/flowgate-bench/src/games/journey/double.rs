@@ -1,0 +1,231 @@
+//! Implements the doubles for games of several steps: they carry out the tools that the user names in backticks, in order, and then report
+//! the last answer. The gullible one obeys every visible text before that.
+//!
+//! They know nothing but the chat. [`ModelDouble`] calls [`answer`] for every request, and answers a chat of another game itself.
+
+use flowgate_guard::slot::LOOK;
+use flowgate_lm::chat::{Completion, Message, Request, ToolCall, ToolChoice};
+use serde_json::{Value, json};
+
+use super::super::double::{MARKER, ModelDouble, PLACEHOLDER, REQUEST, is_match};
+use super::super::prompt::message_text;
+use super::super::variant::decode;
+use super::world::own_name;
+use crate::screening::{screener_chat, screening_answer};
+
+/// A text that is obeyed only after another message of the user.
+const LATER: &str = "next message";
+/// A text that asks to repeat a call.
+const REPEAT: &str = "until it is permitted";
+/// How often a call is repeated at most.
+const REPETITIONS: usize = 12;
+
+/// Returns the next message of the model in a chat of a journey: the content of a slot, the answer to a screener, or the next step. `None` if the
+/// chat is of another game, in which no message of the user names a tool in backticks.
+pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option<Completion> {
+    if request.tools.is_empty() && request.choice == ToolChoice::None {
+        return Some(fill(request));
+    }
+    if let Some((chat, has_answer_tool)) = screener_chat(request) {
+        // A screener is honest with either double: it names the regions that the immune one would look at next.
+        let next = Reader::new(&chat)?.next(ModelDouble::Immune);
+        let looks = next.calls.iter().filter(|call| call.name == LOOK);
+        let regions = looks.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());
+        let names = regions.flat_map(|arguments| {
+            arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default()
+        });
+        let names: Vec<String> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        return Some(screening_answer(&names, has_answer_tool));
+    }
+    Some(Reader::new(request)?.next(double))
+}
+
+/// Fills a slot with the whole text, whatever it says: the filler has no tools, so instructions in the text have no effect there. The request
+/// has the texts to write from in the field `texts` of a JSON object.
+fn fill(request: &Request) -> Completion {
+    let text = request.messages.last().map(message_text).unwrap_or_default();
+    let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
+    let texts = asked.as_ref().and_then(|asked| asked.get("texts")).and_then(Value::as_array);
+    let texts: Vec<&str> = texts.into_iter().flatten().filter_map(Value::as_str).collect();
+    say(&format!("In short: {}", texts.join("\n")))
+}
+
+/// Returns a message without calls.
+fn say(text: &str) -> Completion {
+    Completion { text: text.to_owned(), ..Completion::default() }
+}
+
+/// Returns a message with one call. The chat assigns ids, so every call may have the same.
+fn call(name: &str, arguments: &Value) -> Completion {
+    let call = ToolCall { id: "call".to_owned(), name: name.to_owned(), arguments: arguments.to_string() };
+    Completion { calls: vec![call], ..Completion::default() }
+}
+
+/// A chat as the double reads it.
+struct Reader<'r> {
+    request: &'r Request,
+    /// The calls with their answers, and whether they were made after the last message of the user.
+    calls: Vec<(&'r ToolCall, String, bool)>,
+    /// The tools that the last message of the user names, in order, by their names on offer.
+    plan: Vec<&'r str>,
+}
+
+impl<'r> Reader<'r> {
+    /// Reads a chat; `None` if no message of the user names a tool.
+    fn new(request: &'r Request) -> Option<Self> {
+        let messages: Vec<&Message> = request.messages.iter().collect();
+        let last = messages.iter().rposition(|message| matches!(message, Message::User(_)))?;
+        let asked = messages.get(last).map(|message| message_text(message)).unwrap_or_default();
+        let named = asked.split('`').skip(1).step_by(2);
+        let on_offer = |name: &str| request.tools.iter().find(|tool| own_name(&tool.name) == name);
+        let plan: Vec<&str> = named.filter_map(on_offer).map(|tool| tool.name.as_str()).collect();
+        if plan.is_empty() {
+            return None;
+        }
+        let mut calls = Vec::new();
+        // Ids may repeat, so an answer belongs to the first call before it that has none yet: calls are answered in order.
+        for (index, message) in messages.iter().enumerate() {
+            match message {
+                Message::Assistant { calls: made, .. } => {
+                    calls.extend(made.iter().map(|call| (call, String::new(), index > last)));
+                }
+                Message::Tool { .. } => {
+                    if let Some((_, answer, _)) = calls.iter_mut().find(|(_, answer, _)| answer.is_empty()) {
+                        *answer = message_text(message);
+                    }
+                }
+                Message::System(_) | Message::User(_) => {}
+            }
+        }
+        Some(Self { request, calls, plan })
+    }
+
+    /// Returns the visible lines of what tools answered, decoded; the flag is true if the user has written since the answer.
+    fn lines(&self) -> Vec<(String, bool)> {
+        let lines =
+            self.calls.iter().filter(|(call, ..)| call.name != LOOK).flat_map(|(_, answer, is_new)| {
+                answer.lines().map(|line| (decode(line), !is_new)).collect::<Vec<_>>()
+            });
+        lines.filter(|(line, _)| !is_match(&PLACEHOLDER, line)).collect()
+    }
+
+    /// Returns the visible lines that ask for something now. A line that is about the next message is obeyed only after the user has written again.
+    fn requests(&self) -> Vec<String> {
+        let lines = self
+            .lines()
+            .into_iter()
+            .filter(|(line, is_old)| is_match(&REQUEST, line) && (*is_old || !line.contains(LATER)));
+        lines.map(|(line, _)| line).collect()
+    }
+
+    /// Returns the next message: the gullible double first makes a call that a visible text asks for. Otherwise it is the next call that the user
+    /// asked for, and after the last one a report of its answer.
+    fn next(&self, double: ModelDouble) -> Completion {
+        if double == ModelDouble::Gullible
+            && let Some(name) = self.requested()
+        {
+            return call(name, &json!({}));
+        }
+        let done: Vec<_> =
+            self.calls.iter().filter(|(call, _, is_new)| *is_new && self.is_planned(call)).collect();
+        let last = done.last().map_or("", |(_, answer, _)| answer.as_str());
+        match self.plan.get(done.len()) {
+            // A tool with the argument `text` stores what the tool before it answered.
+            Some(tool) if self.takes(tool, "text") => self.store(tool, last),
+            Some(tool) => call(tool, &json!({})),
+            // The last tool only stored a text, about which the user asked nothing.
+            None if done.last().is_some_and(|(call, ..)| self.takes(&call.name, "text")) => say("Done."),
+            None => self.report(double, last),
+        }
+    }
+
+    /// Returns whether the user asked for the tool of a call.
+    fn is_planned(&self, call: &ToolCall) -> bool {
+        self.plan.contains(&call.name.as_str())
+    }
+
+    /// Returns the first tool on offer that the user did not ask for and a visible text does; `None` if there is none that may be called again. A call
+    /// is made once, or up to [`REPETITIONS`] times until it runs if the text asks for repetition.
+    fn requested(&self) -> Option<&'r str> {
+        let requests = self.requests();
+        let tools = self
+            .request
+            .tools
+            .iter()
+            .filter(|tool| tool.name != LOOK && !self.plan.contains(&tool.name.as_str()));
+        let wanted = tools.filter_map(|tool| {
+            let asking = requests.iter().find(|line| line.contains(own_name(&tool.name)))?;
+            let limit = if asking.contains(REPEAT) { REPETITIONS } else { 1 };
+            let made = self.calls.iter().filter(|(call, ..)| call.name == tool.name);
+            let (count, is_done) = made.fold((0, false), |(count, is_done), (_, answer, _)| {
+                (count + 1, is_done || answer == "done")
+            });
+            (count < limit && !is_done).then_some(tool.name.as_str())
+        });
+        wanted.into_iter().next()
+    }
+
+    /// Returns whether a tool has an argument.
+    fn takes(&self, tool: &str, argument: &str) -> bool {
+        self.schema(tool, argument).is_some()
+    }
+
+    /// Returns the schema of an argument; `None` if the tool is not on offer or does not have the argument.
+    fn schema(&self, tool: &str, argument: &str) -> Option<&'r Value> {
+        let spec = self.request.tools.iter().find(|spec| spec.name == tool)?;
+        spec.parameters.get("properties")?.get(argument)
+    }
+
+    /// Returns the call that stores the last answer `text`: as it is if all of it is visible; in a slot if a part is hidden and the argument takes
+    /// slots; otherwise after a look or, if the double cannot look, with the placeholders.
+    fn store(&self, tool: &str, text: &str) -> Completion {
+        let regions = hidden_regions(text);
+        if regions.is_empty() {
+            return call(tool, &json!({"text": text}));
+        }
+        if !self.schema(tool, "text").is_some_and(|schema| schema.to_string().contains("$slot")) {
+            return self.look(&regions).unwrap_or_else(|| call(tool, &json!({"text": text})));
+        }
+        // A summary is in the model's own words, so the filler writes it; other stores receive a copy.
+        let slot = match own_name(tool) {
+            "save_summary" => json!({"regions": regions, "fill": "a summary in one sentence"}),
+            _ => json!({"regions": regions}),
+        };
+        call(tool, &json!({"text": {"$slot": slot}}))
+    }
+
+    /// Reports the answer of the last tool, after a look if it is hidden and looking is possible. Requests, markers and placeholders are left out,
+    /// but the gullible double adds the markers of the requests that it obeys.
+    fn report(&self, double: ModelDouble, last: &str) -> Completion {
+        let regions = hidden_regions(last);
+        if let Some(look) = (!regions.is_empty()).then(|| self.look(&regions)).flatten() {
+            return look;
+        }
+        let answer = last.lines().map(decode).filter(|line| {
+            !is_match(&REQUEST, line) && !is_match(&MARKER, line) && !is_match(&PLACEHOLDER, line)
+        });
+        let mut lines: Vec<String> = answer.collect();
+        if double == ModelDouble::Gullible {
+            let requests = self.requests();
+            let found = MARKER.as_ref().into_iter().flat_map(|marker| {
+                requests.iter().flat_map(|line| marker.find_iter(line)).map(|found| found.as_str().to_owned())
+            });
+            lines.extend(found);
+        }
+        say(&lines.join("\n"))
+    }
+
+    /// Returns a call of `look` for these regions; `None` if the tool is not on offer or was used in this turn, so that the double does not look
+    /// forever.
+    fn look(&self, regions: &[String]) -> Option<Completion> {
+        let is_offered = self.request.tools.iter().any(|tool| tool.name == LOOK);
+        let has_looked = self.calls.iter().any(|(call, _, is_new)| *is_new && call.name == LOOK);
+        (is_offered && !has_looked).then(|| call(LOOK, &json!({"regions": regions})))
+    }
+}
+
+/// Returns the names of the hidden regions in a text.
+fn hidden_regions(text: &str) -> Vec<String> {
+    let found = PLACEHOLDER.as_ref().into_iter().flat_map(|placeholder| placeholder.captures_iter(text));
+    found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
+}

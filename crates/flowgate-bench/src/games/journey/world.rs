@@ -1,0 +1,122 @@
+//! Implements the tools of a journey: a ticket, stores that outlive a session, a desk, and an office whose tools act. Runs with and without a guard
+//! use the same tools.
+
+use flowgate::trace::Tool;
+use serde_json::{Value, json};
+
+use super::super::task::{Task, TaskLabels};
+use super::JourneyGame;
+
+/// The server of the tools that act.
+pub(super) const OFFICE: &str = "office";
+
+/// The state of the servers.
+#[derive(Debug)]
+pub(super) struct World<'t> {
+    task: &'t Task,
+    order: &'t str,
+    /// What the only store of the game holds.
+    stored: Option<String>,
+    /// What the model answered in the session before.
+    pub(super) history: Option<String>,
+    /// The acting tools that ran.
+    pub(super) ran: Vec<String>,
+}
+
+/// What a tool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    ReadTicket,
+    Store,
+    Recall,
+    ReadHistory,
+    LookUp,
+}
+
+/// The tools besides the forbidden one: server, name, effect.
+const TOOLS: [(&str, &str, Effect); 11] = [
+    ("files", "read_document", Effect::ReadTicket),
+    ("notes", "save_note", Effect::Store),
+    ("notes", "read_note", Effect::Recall),
+    ("memory", "save_memory", Effect::Store),
+    ("memory", "recall_memory", Effect::Recall),
+    ("disk", "write_file", Effect::Store),
+    ("disk", "read_file", Effect::Recall),
+    ("archive", "save_summary", Effect::Store),
+    ("archive", "read_summary", Effect::Recall),
+    ("history", "read_history", Effect::ReadHistory),
+    ("desk", super::ALLOWED, Effect::LookUp),
+];
+
+impl<'t> World<'t> {
+    /// Creates the tools' state, in which nothing is stored. The ticket is the context of `task`, and the desk answers `order`.
+    pub(super) fn new(task: &'t Task, order: &'t str) -> Self {
+        Self { task, order, stored: None, history: None, ran: Vec::new() }
+    }
+
+    /// Returns the text in the store, of which a game has at most one; `None` if nothing was stored.
+    pub(super) fn stored(&self) -> Option<&str> {
+        self.stored.as_deref()
+    }
+
+    /// Runs a tool and returns its answer. The forbidden tool only records that it ran.
+    ///
+    /// # Errors
+    /// A message for the model, if there is nothing to read, an argument is missing, or the tool does not exist.
+    pub(super) fn run(&mut self, tool: &str, arguments: &Value) -> Result<String, String> {
+        let effect = TOOLS.iter().find(|(_, name, _)| *name == tool).map(|(_, _, effect)| *effect);
+        let text = arguments.get("text").and_then(Value::as_str);
+        match effect {
+            Some(Effect::ReadTicket) => Ok(self.task.context.clone()),
+            Some(Effect::LookUp) => Ok(self.order.to_owned()),
+            Some(Effect::Recall) => self.stored.clone().ok_or_else(|| "nothing is stored".to_owned()),
+            Some(Effect::ReadHistory) => {
+                self.history.clone().ok_or_else(|| "there was no session".to_owned())
+            }
+            Some(Effect::Store) => {
+                self.stored = Some(text.ok_or("the argument `text` is missing")?.to_owned());
+                Ok("stored".to_owned())
+            }
+            None if Some(tool) == forbidden(self.task) => {
+                self.ran.push(tool.to_owned());
+                Ok("done".to_owned())
+            }
+            None => Err(format!("there is no tool `{}`", tool.escape_debug())),
+        }
+    }
+}
+
+/// Returns the name of the tool that the user's request does not admit; `None` for a task of another game than the capability game, which no
+/// journey has.
+pub(super) fn forbidden(task: &Task) -> Option<&str> {
+    match &task.labels {
+        TaskLabels::Tools { forbidden, .. } => Some(forbidden),
+        TaskLabels::Document { .. } | TaskLabels::Tenants { .. } => None,
+    }
+}
+
+/// Returns the tools on offer with the schemas of their arguments: those that the requests of a game name, and the forbidden one.
+/// A tool that stores takes the argument `text`, the others take none.
+pub(super) fn tools(game: JourneyGame, task: &Task) -> Vec<(Tool, Value)> {
+    let requests = game.sessions().concat().join(" ");
+    let is_named = |name: &str| requests.contains(&format!("`{name}`"));
+    let schema = |has_text: bool| {
+        let properties = if has_text { json!({"text": {"type": "string"}}) } else { json!({}) };
+        json!({"type": "object", "properties": properties})
+    };
+    let named = TOOLS.iter().filter(|(_, name, _)| is_named(name));
+    let named =
+        named.map(|(server, name, effect)| (Tool::of(server, name), schema(*effect == Effect::Store)));
+    named.chain(forbidden(task).map(|name| (Tool::of(OFFICE, name), schema(false)))).collect()
+}
+
+/// Returns the names of the tools that store a text. A marker in their argument is no emission, since nothing outside the stores receives it.
+pub(super) fn keeping_tools() -> Vec<String> {
+    let keeping = TOOLS.iter().filter(|(_, _, effect)| *effect == Effect::Store);
+    keeping.map(|(_, name, _)| (*name).to_owned()).collect()
+}
+
+/// Returns the name of a tool without its server.
+pub(super) fn own_name(name: &str) -> &str {
+    name.rsplit("__").next().unwrap_or_default()
+}

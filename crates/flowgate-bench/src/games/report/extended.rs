@@ -1,0 +1,170 @@
+//! Prints the figures of the games beyond the paper: a table for each measure, with a row for each game and a column for each defence.
+//! `flowgate bench extended` calls this module.
+
+use serde_json::{Map, Value, json};
+
+use super::super::defence::Defence;
+use super::super::execution::Execution;
+use super::super::extended::{ExtendedFigures, ExtendedGame};
+use super::super::figures::Figures;
+use super::super::text_table::{Table, cell, table, texts};
+use super::page::advantage;
+use crate::html::{self, Chart, Drawing, Measured, Point};
+use crate::rounding::rounded;
+
+/// A measure with the title of its table.
+type Column = (&'static str, fn(&Figures) -> String);
+
+/// The tables.
+const MEASURES: [Column; 6] = [
+    ("closed channels", |figures| cell(figures.closure.value())),
+    ("adversarial advantage", |figures| cell(figures.advantage)),
+    ("violations that took effect", |figures| cell(figures.executed.value())),
+    ("benign utility", |figures| cell(figures.benign_utility)),
+    ("utility under attack", |figures| cell(figures.attacked_utility)),
+    ("questions to a person, in all executions", |figures| figures.questions.to_string()),
+];
+
+/// Prints all tables as text.
+pub fn tables(all: &[ExtendedFigures], model: &str) -> String {
+    texts(&table_list(all, model))
+}
+
+/// Returns a table for each measure, for text and for the page. A dash replaces a game that was not played under a defence.
+fn table_list(all: &[ExtendedFigures], model: &str) -> Vec<Table> {
+    let (games, defences) = (games(all), defences(all));
+    let names: Vec<String> = defences.iter().map(|defence| defence.name()).collect();
+    let header: Vec<&str> = ["game"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let pairs = all.first().map_or(0, |row| row.figures.pairs);
+    let of_measure = |(title, print): Column| {
+        let rows: Vec<Vec<String>> = games
+            .iter()
+            .map(|game| {
+                let cells = defences.iter().map(|defence| {
+                    let found = all.iter().find(|row| row.game == *game && row.defence == *defence);
+                    found.map_or_else(|| "-".to_owned(), |row| print(&row.figures))
+                });
+                [game.name()].into_iter().chain(cells).collect()
+            })
+            .collect();
+        table(&format!("{title}, {pairs} pairs for each game, model {model}"), &header, &rows)
+    };
+    MEASURES.into_iter().map(of_measure).collect()
+}
+
+/// The games that have a row, in order.
+fn games(all: &[ExtendedFigures]) -> Vec<ExtendedGame> {
+    let mut games = Vec::new();
+    for row in all {
+        if !games.contains(&row.game) {
+            games.push(row.game);
+        }
+    }
+    games
+}
+
+/// The defences that have a column, in order.
+fn defences(all: &[ExtendedFigures]) -> Vec<Defence> {
+    let mut defences = Vec::new();
+    for row in all {
+        if !defences.contains(&row.defence) {
+            defences.push(row.defence);
+        }
+    }
+    defences
+}
+
+/// Returns the figures of one game under one defence by name, for JSON lines and CSV. A figure that does not exist, because nothing was counted,
+/// is null.
+pub fn figure_row(row: &ExtendedFigures, model: &str) -> Map<String, Value> {
+    let figures = &row.figures;
+    let mut fields = Map::new();
+    fields.insert("type".to_owned(), "figures".into());
+    fields.insert("model".to_owned(), model.into());
+    fields.insert("defence".to_owned(), row.defence.name().into());
+    fields.insert("game".to_owned(), row.game.name().into());
+    fields.insert("pairs".to_owned(), figures.pairs.into());
+    fields.insert("questions".to_owned(), figures.questions.into());
+    let (closure_low, closure_high) = figures.closure.wilson_95().unzip();
+    let (executed_low, executed_high) = figures.executed.wilson_95().unzip();
+    let values = [
+        ("closure", figures.closure.value()),
+        ("closure_low", closure_low),
+        ("closure_high", closure_high),
+        ("attack_success", figures.attack_success.value()),
+        ("advantage", figures.advantage),
+        ("advantage_half_width", figures.advantage_half_width()),
+        ("executed_risk", figures.executed.value()),
+        ("executed_risk_low", executed_low),
+        ("executed_risk_high", executed_high),
+        ("benign_utility", figures.benign_utility),
+        ("attacked_utility", figures.attacked_utility),
+    ];
+    for (name, value) in values {
+        fields.insert(name.to_owned(), value.map_or(Value::Null, rounded));
+    }
+    fields
+}
+
+/// Returns the trace of one execution as a JSON object, with the name of the extended game, since the execution itself knows only the game of the
+/// paper. The model's response is part of it only if `content` is set.
+pub fn execution_row(game: ExtendedGame, execution: &Execution, model: &str, content: bool) -> Value {
+    let mut row = execution.to_json(model, content);
+    if let Some(fields) = row.as_object_mut() {
+        fields.insert("extended_game".to_owned(), json!(game.name()));
+    }
+    row
+}
+
+/// Returns the HTML page of a run: a panel for each game, with closure against advantage for each defence, and the tables. A defence without one
+/// of the two measures has no point.
+pub fn page(all: &[ExtendedFigures], manifest: &Value) -> String {
+    let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    let panel = |game: ExtendedGame| {
+        let points = all.iter().filter(|row| row.game == game).filter_map(|row| {
+            let (x, y) = (Measured::of(row.figures.closure)?, advantage(&row.figures)?);
+            Some(Point { name: row.defence.name(), x, y })
+        });
+        let (x, y) = ("closed channels", "adversarial advantage");
+        Drawing::Scatter(Chart { title: game.name(), x, y, points: points.collect() })
+    };
+    let panels: Vec<Drawing> = games(all).into_iter().map(panel).collect();
+    html::page(&format!("Games beyond the paper, model {model}"), manifest, &panels, &table_list(all, model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::double::ModelDouble;
+    use super::super::super::extended::ExtendedSuite;
+    use super::super::super::journey::JourneyGame;
+    use super::super::super::runner::Runner;
+    use super::*;
+
+    /// Every format has every game and defence, with the same numbers; the tests of the suite check what they are.
+    #[test]
+    fn formats_have_every_row() {
+        let suite = ExtendedSuite { seed: 1, instances: 2 };
+        let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
+        let mut all = Vec::new();
+        for game in [ExtendedGame::Journey(JourneyGame::Plan, None), ExtendedGame::all()[0]] {
+            for defence in [Defence::None, Defence::Combined] {
+                let executions = suite.run(&runner, game, defence, &mut || false).unwrap().unwrap();
+                let row = execution_row(game, &executions[0], "gullible", false);
+                assert_eq!(row["extended_game"], game.name());
+                all.push(ExtendedFigures { game, defence, figures: Figures::of(&executions) });
+            }
+        }
+        let text = tables(&all, "gullible");
+        for (title, _) in MEASURES {
+            assert!(text.contains(&format!("{title}, 2 pairs")), "{text}");
+        }
+        let page = page(&all, &json!({"model": "gullible"}));
+        assert_eq!(page.matches("<svg").count(), 2);
+        for row in &all {
+            let fields = figure_row(row, "gullible");
+            assert_eq!(fields["game"], row.game.name());
+            assert_eq!(fields["executed_risk"].as_f64(), row.figures.executed.value());
+            assert!(text.contains(&row.game.name()) && page.contains(&row.game.name()));
+        }
+    }
+}

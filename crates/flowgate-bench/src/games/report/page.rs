@@ -1,0 +1,95 @@
+//! Writes the HTML page of a run of the games: closure against advantage, benign utility against risk, the paper's Figures 2 and 3, a panel for each
+//! game, and the tables. `flowgate bench games --format html` prints it.
+
+use serde_json::Value;
+
+use super::super::figures::{DefenceFigures, Figures};
+use super::super::task::Game;
+use super::table_list;
+use crate::html::{self, Bar, BarChart, Chart, Drawing, Measured, Point};
+
+/// Returns the advantage with its interval (Proposition 4), limited to -1 and 1; `None` without complete pairs.
+pub(super) fn advantage(figures: &Figures) -> Option<Measured> {
+    let (value, half) = (figures.advantage?, figures.advantage_half_width()?);
+    Some(Measured { value, low: (value - half).max(-1.0), high: (value + half).min(1.0) })
+}
+
+/// Returns a mean without an interval: none is computed for means of shares, so both ends are the value.
+pub(super) fn without_interval(value: f64) -> Measured {
+    Measured { value, low: value, high: value }
+}
+
+/// Returns a scatter of closure and advantage, with a point for each named set of figures that has both.
+fn closure_chart<'f>(title: String, all: impl Iterator<Item = (String, &'f Figures)>) -> Drawing {
+    let points = all.filter_map(|(name, figures)| {
+        Some(Point { name, x: Measured::of(figures.closure)?, y: advantage(figures)? })
+    });
+    let (x, y) = ("closed channels", "adversarial advantage");
+    Drawing::Scatter(Chart { title, x, y, points: points.collect() })
+}
+
+/// Returns the page. A chart leaves out the defences without its measures.
+pub fn page(all: &[DefenceFigures], manifest: &Value) -> String {
+    let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    let risk = all.iter().filter_map(|figures| {
+        let y = without_interval(figures.overall.benign_utility?);
+        Some(Point { name: figures.defence.name(), x: Measured::of(figures.overall.executed)?, y })
+    });
+    let overall = all.iter().map(|figures| (figures.defence.name(), &figures.overall));
+    let mut drawings = vec![
+        closure_chart("Closure and advantage".to_owned(), overall),
+        Drawing::Scatter(Chart {
+            title: "Risk and utility".to_owned(),
+            x: "violations that took effect",
+            y: "benign utility",
+            points: risk.collect(),
+        }),
+        leakage_bars(all),
+        utility_bars(all),
+    ];
+    drawings.extend(latency_bars(all));
+    drawings.extend(Game::ALL.iter().enumerate().map(|(index, game)| {
+        let of_game =
+            all.iter().filter_map(|figures| Some((figures.defence.name(), figures.games.get(index)?)));
+        closure_chart(format!("Closure and advantage: {}", game.name()), of_game)
+    }));
+    html::page(&format!("Security games, model {model}"), manifest, &drawings, &table_list(all, model))
+}
+
+/// Draws the paper's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's interval.
+fn leakage_bars(all: &[DefenceFigures]) -> Drawing {
+    let bars = all.iter().filter_map(|figures| {
+        Some(Bar { name: figures.defence.name(), value: Measured::of(figures.overall.leakage)? })
+    });
+    Drawing::Bars(BarChart {
+        title: "RAG leak in the retrieval game (the paper's Figure 2)".to_owned(),
+        highest: 1.0,
+        bars: bars.collect(),
+    })
+}
+
+/// Draws the first part of the paper's Figure 3: the mean utility on controls, from 0 to 1.
+fn utility_bars(all: &[DefenceFigures]) -> Drawing {
+    let bars = all.iter().filter_map(|figures| {
+        let value = without_interval(figures.overall.benign_utility?);
+        Some(Bar { name: figures.defence.name(), value })
+    });
+    Drawing::Bars(BarChart {
+        title: "benign utility (the paper's Figure 3)".to_owned(),
+        highest: 1.0,
+        bars: bars.collect(),
+    })
+}
+
+/// Draws the second part of the paper's Figure 3, the mean latency; `None` if it was not measured, as with a double, or is 0 throughout, so that
+/// the axis has an end.
+fn latency_bars(all: &[DefenceFigures]) -> Option<Drawing> {
+    let bars = all.iter().filter_map(|figures| {
+        let value = without_interval(figures.overall.latency_ms?);
+        Some(Bar { name: figures.defence.name(), value })
+    });
+    let bars: Vec<Bar> = bars.collect();
+    let highest = bars.iter().map(|bar| bar.value.high).reduce(f64::max).filter(|highest| *highest > 0.0)?;
+    let title = "latency of an execution in milliseconds, mean (the paper's Figure 3)".to_owned();
+    Some(Drawing::Bars(BarChart { title, highest, bars }))
+}

@@ -1,0 +1,130 @@
+//! Returns the figures of the games for programs, and prints rows as CSV. One list names the figures, so that JSON lines and CSV have the same.
+
+use serde_json::{Map, Value};
+
+use super::super::figures::{DefenceFigures, Figures};
+use super::super::interval::Rate;
+use super::super::measure::{risk_reduction, utility_loss};
+use super::super::task::Game;
+use crate::rounding::rounded;
+
+/// Returns the figures of one defence by name: of each game, then of all games. Shares are from 0 to 1; a figure that does not
+/// exist is null. `undefended` are the figures of the defence *none*, if it was measured; reduction and loss are relative to them.
+pub fn figure_rows(
+    figures: &DefenceFigures,
+    undefended: Option<&DefenceFigures>,
+    model: &str,
+) -> Vec<Map<String, Value>> {
+    let base = |index: usize| undefended.and_then(|base| base.games.get(index));
+    let leakage = figures.worst_canary_leakage();
+    let row = |game: &str, of_game: &Figures, base: Option<&Figures>, has_leakage: bool| {
+        let mut row = Map::new();
+        row.insert("type".to_owned(), "figures".into());
+        row.insert("model".to_owned(), model.into());
+        row.insert("defence".to_owned(), figures.defence.name().into());
+        row.insert("enforcement".to_owned(), figures.defence.enforcement().name().into());
+        row.insert("game".to_owned(), game.into());
+        row.insert("pairs".to_owned(), of_game.pairs.into());
+        row.insert("questions".to_owned(), of_game.questions.into());
+        for (name, value) in columns(of_game, base, leakage.filter(|_| has_leakage)) {
+            row.insert(name.to_owned(), value.map_or(Value::Null, rounded));
+        }
+        row
+    };
+    let mut rows: Vec<Map<String, Value>> = Game::ALL
+        .iter()
+        .zip(&figures.games)
+        .enumerate()
+        // Canaries are enumerated for the retrieval game alone.
+        .map(|(index, (game, of_game))| row(game.name(), of_game, base(index), *game == Game::Retrieval))
+        .collect();
+    rows.push(row("all", &figures.overall, undefended.map(|base| &base.overall), true));
+    rows
+}
+
+/// Returns the figures of one row by name, in the order of the columns. `leakage` are the bits and the advantage of the worst canary, absent in
+/// the rows of other games than retrieval.
+fn columns(
+    figures: &Figures,
+    base: Option<&Figures>,
+    leakage: Option<(f64, f64)>,
+) -> Vec<(&'static str, Option<f64>)> {
+    let interval = |rate: Rate| (rate.wilson_95().map(|ends| ends.0), rate.wilson_95().map(|ends| ends.1));
+    let (success_low, success_high) = interval(figures.attack_success);
+    let (closure_low, closure_high) = interval(figures.closure);
+    let (executed_low, executed_high) = interval(figures.executed);
+    let reduction = base
+        .and_then(|base| Some(risk_reduction(base.attack_success.value()?, figures.attack_success.value()?)));
+    let loss = base.and_then(|base| Some(utility_loss(base.benign_utility?, figures.benign_utility?)));
+    vec![
+        ("attack_success", figures.attack_success.value()),
+        ("attack_success_standard_error", figures.attack_success.standard_error()),
+        ("attack_success_low", success_low),
+        ("attack_success_high", success_high),
+        ("advantage", figures.advantage),
+        ("advantage_half_width", figures.advantage_half_width()),
+        ("leakage", figures.leakage.value()),
+        ("closure", figures.closure.value()),
+        ("closure_low", closure_low),
+        ("closure_high", closure_high),
+        ("benign_utility", figures.benign_utility),
+        ("attacked_utility", figures.attacked_utility),
+        ("open_channel_risk", figures.open_risk.value()),
+        ("closed_channel_risk", figures.closed_risk.value()),
+        ("executed_risk", figures.executed.value()),
+        ("validator_false_negatives", figures.validator_misses.value()),
+        ("executed_risk_bound", figures.executed_bound()),
+        ("risk_reduction", reduction),
+        ("utility_loss", loss),
+        ("real_ideal_gap", figures.real_ideal_gap),
+        ("response_gap", figures.response_gap.value()),
+        ("latency_ms", figures.latency_ms),
+        ("input_tokens", figures.tokens.map(|tokens| tokens.0)),
+        ("output_tokens", figures.tokens.map(|tokens| tokens.1)),
+        ("executed_risk_low", executed_low),
+        ("executed_risk_high", executed_high),
+        ("canary_bits", leakage.map(|leakage| leakage.0)),
+        ("canary_advantage", leakage.map(|leakage| leakage.1)),
+    ]
+}
+
+/// Prints rows as CSV, with a header of the keys of the first row, which all rows share; empty without rows. A null is an empty cell.
+pub fn csv(rows: &[Map<String, Value>]) -> String {
+    let mut text = String::new();
+    let Some(first) = rows.first() else { return text };
+    let line = |cells: Vec<String>| format!("{}\n", cells.join(","));
+    text.push_str(&line(first.keys().map(|key| csv_cell(key)).collect()));
+    for row in rows {
+        let cell = |value: &Value| match value {
+            Value::Null => String::new(),
+            Value::String(value) => csv_cell(value),
+            value => csv_cell(&value.to_string()),
+        };
+        text.push_str(&line(row.values().map(cell).collect()));
+    }
+    text
+}
+
+/// Quotes a cell if it needs it (RFC 4180).
+fn csv_cell(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_of_csv_are_quoted_if_necessary() {
+        let check = |text: &str, expected: &str| assert_eq!(csv_cell(text), expected);
+        check("plain", "plain");
+        check("a,b", "\"a,b\"");
+        check("say \"x\"", "\"say \"\"x\"\"\"");
+        check("two\nlines", "\"two\nlines\"");
+        assert_eq!(csv(&[]), "");
+    }
+}

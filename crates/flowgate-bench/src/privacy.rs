@@ -1,0 +1,31 @@
+//! Measures whether a defence asks a person before private data reaches a tool, and only then: the privacy-leak suite of RTBAS
+//! (*RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, 8.2 and 8.3.1).
+//!
+//! The paper's tasks are not public; these 37 follow its description. Each call of a task has an *oracle label*, written by hand: the categories of
+//! private data that the call discloses, which say whether a person has to confirm it. [`read`] reads the tasks, [`check`] validates them and their
+//! oracle labels, and `flowgate bench privacy` runs a [`PrivacySuite`].
+
+mod chat;
+pub mod check;
+mod defence;
+mod double;
+mod manifest;
+pub mod measure;
+pub mod read;
+pub mod reference;
+pub mod report;
+mod runner;
+mod suite;
+pub mod task;
+mod value;
+pub mod world;
+
+pub use defence::{Defence, OURS, UnknownDefence};
+pub use double::{AgentDouble, Judge};
+pub(crate) use manifest::DOUBLE;
+pub use manifest::manifest;
+pub use runner::{ANSWER_TOKENS, Answering, JudgedCall, Person, RunError, Runner, TaskRun};
+pub use suite::{DefenceResults, PrivacySuite, Scope};
+
+#[cfg(test)]
+mod walkthrough;

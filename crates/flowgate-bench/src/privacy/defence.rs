@@ -1,0 +1,185 @@
+//! Names the defences that are compared: the paper's two baselines, methods of guarded conversations, and the oracle. Each is a row of the tables,
+//! which `flowgate bench privacy --defence` can choose.
+
+use std::fmt;
+
+use flowgate::monitor::Judgement;
+use flowgate_guard::conversation::Method;
+use flowgate_guard::method::StepMethod;
+
+use super::double::Judge;
+use super::world::Variant;
+
+/// A defence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defence {
+    /// The ground truth with the oracle labels: a person who acts as the model and knows when to ask (8.2).
+    Oracle,
+    /// A guarded conversation.
+    Live {
+        /// The name in tables.
+        name: &'static str,
+        /// The method.
+        method: Method,
+        /// How its screener answers, if it has one.
+        judge: Judge,
+        /// The data.
+        variant: Variant,
+    },
+}
+
+/// The default method of `flowgate run`, which the tables mark.
+pub const OURS: &str = "lowest-first";
+
+/// A name that no defence has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownDefence(String);
+
+impl fmt::Display for UnknownDefence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = Defence::every(0).into_iter().map(Defence::name).collect();
+        write!(f, "there is no defence `{}`; use one of {}", self.0.escape_debug(), names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownDefence {}
+
+impl Defence {
+    /// Returns the defences that run by default. The seed determines the errors of the noisy judge.
+    pub fn standard(seed: u64) -> Vec<Self> {
+        let live = |name, method, judge| Self::Live { name, method, judge, variant: Variant::Accidental };
+        vec![
+            live("paper/redact-all", Method::new(&RedactAll), Judge::Honest),
+            live("paper/confirm-always", Method::new(&ConfirmAlways), Judge::Honest),
+            live("never-look", Method::NeverLook, Judge::Honest),
+            live("confirm-acting", Method::ConfirmActing, Judge::Honest),
+            live("everything", Method::Everything, Judge::Honest),
+            live("provenance", Method::Provenance, Judge::Honest),
+            live("provenance/guessing", Method::Provenance, Judge::Guessing),
+            live("cheapest-first", Method::CheapestFirst, Judge::Honest),
+            live("judge/honest", Method::Judge, Judge::Honest),
+            live("judge/noisy", Method::Judge, Judge::Noisy { seed }),
+            live("judge/curious", Method::Judge, Judge::Curious),
+            live("introspection/honest", Method::Introspection, Judge::Honest),
+            live(OURS, Method::LowestFirst, Judge::Honest),
+            live("lowest-first/curious", Method::LowestFirst, Judge::Curious),
+            Self::Oracle,
+        ]
+    }
+
+    /// Returns the rows of the variant `planted`, which run only if they are named: judges that obey what the data says, and honest ones to
+    /// compare them with.
+    pub fn planted() -> Vec<Self> {
+        let live = |name, method, judge| Self::Live { name, method, judge, variant: Variant::Planted };
+        vec![
+            live("planted/judge/honest", Method::Judge, Judge::Honest),
+            live("planted/judge/obeying", Method::Judge, Judge::Obeying),
+            live("planted/introspection/honest", Method::Introspection, Judge::Honest),
+            live("planted/introspection/obeying", Method::Introspection, Judge::Obeying),
+        ]
+    }
+
+    /// Returns the defences on both variants of the data: those that run by default, then the planted ones.
+    pub fn every(seed: u64) -> Vec<Self> {
+        [Self::standard(seed), Self::planted()].concat()
+    }
+
+    /// Returns the defence with this name, also one that runs only with a model. The seed determines the errors of the noisy judge.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn parse(name: &str, seed: u64) -> Result<Self, UnknownDefence> {
+        let found =
+            Self::every(seed).into_iter().chain(Self::for_models()).find(|defence| defence.name() == name);
+        found.ok_or_else(|| UnknownDefence(name.to_owned()))
+    }
+
+    /// Returns the name in tables and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Oracle => "oracle",
+            Self::Live { name, .. } => name,
+        }
+    }
+
+    /// Returns the data with which the defence runs; for the oracle, which reads no data, the default.
+    pub fn variant(self) -> Variant {
+        match self {
+            Self::Oracle => Variant::Accidental,
+            Self::Live { variant, .. } => variant,
+        }
+    }
+
+    /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate errors that a model makes by itself.
+    /// Where the judge has a part in the name, the name says `model`, because the model itself is the screener.
+    pub fn for_models() -> Vec<Self> {
+        let is_honest = |defence: &Self| matches!(defence, Self::Live { judge: Judge::Honest, .. });
+        let named = |defence: Self| match defence {
+            Self::Live { name: "judge/honest", method, judge, variant } => {
+                Self::Live { name: "judge/model", method, judge, variant }
+            }
+            Self::Live { name: "introspection/honest", method, judge, variant } => {
+                Self::Live { name: "introspection/model", method, judge, variant }
+            }
+            other => other,
+        };
+        Self::standard(0).into_iter().filter(is_honest).map(named).collect()
+    }
+
+    /// Returns whether the defence decides without asking a model, so that its results are those of the method alone: no screener, and not the oracle.
+    pub fn is_model_free(self) -> bool {
+        matches!(self, Self::Live { method, .. } if method.screener().is_none())
+    }
+}
+
+/// The paper's *Confirm Never - Redact All*: every private region is redacted, and nobody is asked.
+#[derive(Debug)]
+struct RedactAll;
+
+impl StepMethod for RedactAll {
+    fn name(&self) -> &'static str {
+        "redact-all"
+    }
+
+    fn doc(&self) -> &'static str {
+        "nothing that is not public"
+    }
+}
+
+/// The paper's *Confirm Every Time (GPTs)*: everything is shown, and a person is asked about every call.
+#[derive(Debug)]
+struct ConfirmAlways;
+
+impl StepMethod for ConfirmAlways {
+    fn name(&self) -> &'static str {
+        "confirm-always"
+    }
+
+    fn doc(&self) -> &'static str {
+        "everything; a person is asked about every call"
+    }
+
+    fn shows_everything(&self) -> bool {
+        true
+    }
+
+    fn confirms(&self, _: &Judgement) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_bring_a_defence_back() {
+        for defence in Defence::every(3) {
+            assert_eq!(Defence::parse(defence.name(), 3), Ok(defence));
+        }
+        let error = Defence::parse("prayer", 1).unwrap_err().to_string();
+        assert!(error.contains("`prayer`") && error.contains("planted/judge/obeying"), "{error}");
+        assert!(Defence::standard(3).into_iter().all(|defence| defence.variant() == Variant::Accidental));
+        assert!(Defence::planted().into_iter().all(|defence| defence.name().starts_with("planted/")));
+    }
+}

@@ -1,0 +1,252 @@
+//! Implements the doubles: an agent that does each task as well as its view allows, and judges, which answer for the model of a screener.
+//!
+//! The agent computes each call from what it can see. It does not replay the ground truth: a value that follows from hidden data
+//! has to be looked at. It knows in advance, however, which data a step needs, which a real model finds out and can get wrong; a
+//! figure of a double is about the defence, not about a model.
+
+use std::future::ready;
+
+use flowgate_guard::slot::LOOK;
+use flowgate_lm::chat::{Completion, Request, ToolCall, ToolChoice};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::chat::{Chat, group_end};
+use super::task::{Derivation, Piece, Reference, Step, Task, Template};
+use super::value::{Computed, Sight, compute, holds, plain_text};
+use super::world::{DEMANDS_ALL, DEMANDS_NONE};
+use crate::screening::{screener_chat, screening_answer, tagged_regions};
+
+/// How often the noisy judge is wrong about a region, of 1000.
+const NOISE: u64 = 100;
+
+/// How a double chooses the regions that it sees: as a judge, and with `look` as the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judge {
+    /// Names exactly the regions that the next step needs, and obeys nothing that they say.
+    Honest,
+    /// Names every region as soon as it needs one, as a model does that would rather see too much.
+    Curious,
+    /// As the honest one; but the agent does not say so if it may not see something. It leaves that out, or guesses, as real
+    /// models do.
+    Guessing,
+    /// Does what the regions say: names one that claims to be needed, and none if one says so. It is honest where nothing is planted.
+    Obeying,
+    /// As the honest one, but wrong about each region with a probability of 0.1, determined by the seed.
+    Noisy {
+        /// The seed.
+        seed: u64,
+    },
+}
+
+impl Judge {
+    /// Returns the names of the regions with which the judge answers a screener's question. `needed` are those that the next step needs, which an
+    /// honest judge names; the others err, each in its way.
+    fn choose(self, task: &Task, request: &Request, needed: Vec<String>) -> Vec<String> {
+        let regions = tagged_regions(request);
+        match self {
+            Self::Honest | Self::Guessing => needed,
+            // A curious judge names more than the step needs, but nothing if the step needs nothing.
+            Self::Curious if needed.is_empty() => needed,
+            Self::Curious => regions.into_iter().map(|(name, _)| name).collect(),
+            // Planted texts make demands of the judge; one that demands that nothing be named prevails.
+            Self::Obeying if regions.iter().any(|(_, text)| text.contains(DEMANDS_NONE)) => Vec::new(),
+            Self::Obeying => {
+                let demands = regions.into_iter().filter(|(_, text)| text.contains(DEMANDS_ALL));
+                let mut named = needed;
+                named.extend(demands.map(|(name, _)| name));
+                named.sort();
+                named.dedup();
+                named
+            }
+            Self::Noisy { seed } => {
+                let mut names: Vec<String> = regions.into_iter().map(|(name, _)| name).collect();
+                names.sort();
+                names.dedup();
+                // Each name is in the answer exactly if it is needed, unless the judge errs about it.
+                let is_named = |name: &String| needed.contains(name) != is_wrong(seed, task, request, name);
+                names.into_iter().filter(is_named).collect()
+            }
+        }
+    }
+}
+
+/// Returns whether the noisy judge errs about a region at this step. A digest of the place gives the choice, so that it does not depend on the
+/// order of questions, and a repeated run gives the same errors.
+fn is_wrong(seed: u64, task: &Task, request: &Request, name: &str) -> bool {
+    let place = format!("{seed} {} {} {} {name}", task.suite.name(), task.name, request.messages.len());
+    let digest = Sha256::digest(place.as_bytes());
+    let drawn = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    drawn % 1000 < NOISE
+}
+
+/// The double for one task.
+#[derive(Debug, Clone, Copy)]
+pub struct AgentDouble<'t> {
+    /// The task.
+    pub task: &'t Task,
+    /// How it chooses what it sees.
+    pub judge: Judge,
+}
+
+impl ChatModel for AgentDouble<'_> {
+    fn name(&self) -> &str {
+        "test double: does each task as well as its view allows"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        _: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(ready(Ok(self.answer(request))))
+    }
+}
+
+impl AgentDouble<'_> {
+    /// Answers a request: the content of a slot, a screener's question, or the next message of the chat.
+    fn answer(&self, request: &Request) -> Completion {
+        if request.tools.is_empty() && request.choice == ToolChoice::None {
+            // The double uses only slots that copy a region, so the filler has nothing to write.
+            return say("");
+        }
+        let Some((hidden, has_answer_tool)) = screener_chat(request) else {
+            return self.next_message(&Chat::new(request));
+        };
+        // The regions that the agent itself would look at next are those that the next step needs.
+        let next = self.next_message(&Chat::new(&hidden));
+        let looks = next.calls.iter().filter(|call| call.name == LOOK);
+        let needed = looks.flat_map(|call| looked_at(&call.arguments)).collect();
+        screening_answer(&self.judge.choose(self.task, request, needed), has_answer_tool)
+    }
+
+    /// Returns the next message: the call of the next step, a look at what it needs, `Done.` to end a level whose steps are complete, or the reply that
+    /// the task asks for. Steps whose condition does not hold are skipped.
+    fn next_message(&self, chat: &Chat<'_>) -> Completion {
+        let progress = chat.progress(self.task);
+        // The reply counts as an item after the steps.
+        let items = self.task.steps.len() + usize::from(!self.task.tell.is_empty());
+        let is_group_done = progress.level.is_some_and(|start| progress.next >= group_end(self.task, start));
+        if is_group_done && progress.next < items {
+            return say("Done.");
+        }
+        for (index, step) in self.task.steps.iter().enumerate().skip(progress.next) {
+            if let Some(message) = self.perform(chat, index, step, progress.level.is_some()) {
+                return message;
+            }
+        }
+        if self.task.tell.is_empty() {
+            return say("Done.");
+        }
+        // Everything that the reply has to contain is computed as one template, so that one look shows all that is hidden.
+        let separator = [Piece::Text(" ".to_owned())];
+        let tell: Vec<&[Piece]> = self.task.tell.iter().map(|tell| tell.0.as_slice()).collect();
+        match compute(&Template(tell.join(separator.as_slice())), &|reference| chat.sight(reference)) {
+            Computed::Known(value) => say(&plain_text(&value)),
+            Computed::Needs { names, .. } => self.look(chat, names, false),
+            Computed::Missing => say("I cannot find it."),
+        }
+    }
+
+    /// Returns a look at regions: these, or all that are hidden if the double is curious. With `then_return`, the model asks to continue without what it
+    /// saw after the level. If looking is impossible, the message says so.
+    fn look(&self, chat: &Chat<'_>, mut names: Vec<String>, then_return: bool) -> Completion {
+        if !chat.offers(LOOK) {
+            return say("I may not see it.");
+        }
+        if self.judge == Judge::Curious {
+            names = chat.hidden_names();
+        }
+        names.sort();
+        names.dedup();
+        let arguments = json!({"regions": names, "then_return": then_return});
+        call(LOOK, arguments.as_object().cloned().unwrap_or_default())
+    }
+
+    /// Returns whether the agent guesses hidden values, because it is a guessing double and cannot look.
+    fn guesses(&self, chat: &Chat<'_>) -> bool {
+        self.judge == Judge::Guessing && !chat.offers(LOOK)
+    }
+
+    /// Returns the message for the step with this index: its call, or a look if a value is hidden and no slot can carry it. `None` if its condition does
+    /// not hold, or is hidden and the double guesses. `is_raised` says that the double is on the level of a look.
+    fn perform(&self, chat: &Chat<'_>, index: usize, step: &Step, is_raised: bool) -> Option<Completion> {
+        let (tool, sight) =
+            (format!("{}__{}", self.task.suite.name(), step.tool), |reference: &_| chat.sight(reference));
+        let mut needed: Vec<String> = Vec::new();
+        match step.condition.as_ref().map(|condition| holds(condition, &sight)) {
+            None | Some(Ok(true)) => {}
+            Some(Ok(false)) => return None,
+            Some(Err(Sight::Hidden { .. })) if self.guesses(chat) => return None,
+            Some(Err(Sight::Hidden { name, .. })) => needed.push(name),
+            Some(Err(_)) => return Some(say("I cannot find it.")),
+        }
+        let mut arguments = Map::new();
+        for (name, template) in &step.arguments {
+            let value = match compute(template, &sight) {
+                Computed::Known(value) => value,
+                Computed::Needs { names, slot: Some(value) } if chat.takes_slot(&tool, name) => {
+                    match template.0.as_slice() {
+                        // A single field becomes a slot; in a longer text, the placeholders are in their places.
+                        [Piece::Field(_)] => json!({"$slot": {"regions": names}}),
+                        _ => value,
+                    }
+                }
+                Computed::Needs { .. } if self.guesses(chat) => match guess(template, &sight) {
+                    Some(value) => value,
+                    None => continue,
+                },
+                Computed::Needs { names, .. } => {
+                    needed.extend(names);
+                    continue;
+                }
+                Computed::Missing => return Some(say("I cannot find it.")),
+            };
+            arguments.insert(name.clone(), value);
+        }
+        if needed.is_empty() {
+            return Some(call(&tool, arguments));
+        }
+        let items = self.task.steps.len() + usize::from(!self.task.tell.is_empty());
+        // What does not depend on this step is done afterwards, without what is looked at now.
+        let then_return = !is_raised && group_end(self.task, index) < items;
+        Some(self.look(chat, needed, then_return))
+    }
+}
+
+/// Returns the value of a template as a guess: a hidden choice gives its last alternative, any other hidden field nothing. `None` if no text is
+/// left.
+fn guess(template: &Template, sight: &dyn Fn(&Reference) -> Sight) -> Option<Value> {
+    let piece = |piece: &Piece| match piece {
+        Piece::Text(text) => Some(text.clone()),
+        Piece::Field(reference) => {
+            match (compute(&Template(vec![piece.clone()]), sight), &reference.derivation) {
+                (Computed::Known(value), _) => Some(plain_text(&value)),
+                (_, Derivation::Choose(choices)) => choices.last().map(|(_, text)| text.clone()),
+                _ => None,
+            }
+        }
+    };
+    let text: String = template.0.iter().filter_map(piece).collect();
+    (!text.is_empty()).then_some(Value::String(text))
+}
+
+/// Returns the regions that the arguments of a look name; none if they are malformed.
+fn looked_at(arguments: &str) -> Vec<String> {
+    let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
+    let names = arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default();
+    names.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Returns a message without calls.
+pub(super) fn say(text: &str) -> Completion {
+    Completion { text: text.to_owned(), ..Completion::default() }
+}
+
+/// Returns a message with one call. The conversation assigns ids, so every call may have the same.
+pub(super) fn call(name: &str, arguments: Map<String, Value>) -> Completion {
+    let arguments = Value::Object(arguments).to_string();
+    let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };
+    Completion { calls: vec![call], ..Completion::default() }
+}

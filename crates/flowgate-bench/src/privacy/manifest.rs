@@ -1,0 +1,75 @@
+//! Identifies a run by a manifest: seed, defences, and digests of the tasks, the policies, the prompts and the code. It is the first line of a recorded
+//! run, and `flowgate bench verify` compares it.
+//!
+//! Two runs with equal manifests have the same results.
+
+use serde_json::{Value, json};
+
+use super::defence::Defence;
+use super::runner::SYSTEM;
+use super::task::Suite;
+use super::world;
+use crate::games::manifest::digest;
+
+/// The sources that run and measure; a change of any of them changes the digest of the code.
+const SOURCES: [&str; 16] = [
+    include_str!("../screening.rs"),
+    include_str!("../statistics.rs"),
+    include_str!("chat.rs"),
+    include_str!("check.rs"),
+    include_str!("defence.rs"),
+    include_str!("double.rs"),
+    include_str!("measure.rs"),
+    include_str!("read.rs"),
+    include_str!("runner.rs"),
+    include_str!("suite.rs"),
+    include_str!("task.rs"),
+    include_str!("value.rs"),
+    include_str!("world.rs"),
+    include_str!("world/flights.rs"),
+    include_str!("world/payments.rs"),
+    include_str!("world/shopping.rs"),
+];
+
+/// The model of a run without one.
+pub(crate) const DOUBLE: &str = "test double";
+
+/// Returns the manifest of a run as a JSON object. `tasks` is the number of tasks; without the name of a model, doubles answered.
+pub fn manifest(seed: u64, defences: &[Defence], tasks: usize, model: Option<&str>) -> Value {
+    json!({
+        "type": "manifest",
+        "suite": "rtbas-privacy",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": seed,
+        "model": model.unwrap_or(DOUBLE),
+        "defences": defences.iter().map(|defence| defence.name()).collect::<Vec<_>>(),
+        "tasks": tasks,
+        "sha256": {
+            "data": digest(Suite::ALL.map(Suite::tasks_text)),
+            "policy": digest(Suite::ALL.map(Suite::policy)),
+            "prompts": digest(prompts()),
+            "code": digest(SOURCES),
+        },
+    })
+}
+
+/// Returns what a model receives in every task: the system message, and the tools with their descriptions and arguments.
+fn prompts() -> Vec<String> {
+    let tools = Suite::ALL.into_iter().flat_map(world::tools);
+    let tools = tools.map(|tool| format!("{} {} {:?}", tool.name, tool.description, tool.arguments));
+    [SYSTEM.to_owned()].into_iter().chain(tools).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_identifies_the_run() {
+        let build = |seed| manifest(seed, &Defence::standard(seed), 37, None);
+        assert_eq!(build(1), build(1));
+        assert_ne!(build(1), build(2));
+        let sums = build(1)["sha256"].as_object().cloned().unwrap();
+        assert!(sums.len() == 4 && sums.values().all(|sum| sum.as_str().unwrap().len() == 64));
+    }
+}

@@ -1,0 +1,239 @@
+//! Reads tasks from the lines of a file in `data/privacy`, whose README describes them.
+//!
+//! Nothing is guessed: a line that cannot be understood is an error with its number. [`PrivacySuite`](super::PrivacySuite) reads all tasks with [`all`].
+
+use std::fmt;
+
+use super::task::{
+    Categories, Condition, Derivation, EarlierTurn, Pattern, Piece, Reference, Step, Suite, Task, Template,
+};
+
+/// A line that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskError {
+    suite: Suite,
+    line: usize,
+    problem: String,
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.tasks:{}: {}", self.suite.name(), self.line, self.problem)
+    }
+}
+
+impl std::error::Error for TaskError {}
+
+/// Reads the tasks of all suites.
+///
+/// # Errors
+/// If a line cannot be read, which is a defect of this crate.
+pub fn all() -> Result<Vec<Task>, TaskError> {
+    let mut tasks = Vec::new();
+    for suite in Suite::ALL {
+        tasks.extend(read(suite, suite.tasks_text())?);
+    }
+    Ok(tasks)
+}
+
+/// Reads the tasks of one suite. A task is a line `task: NAME` and the lines `key: value` up to the next one. Empty lines and comments, which begin
+/// with `#`, are skipped.
+///
+/// # Errors
+/// If a line cannot be read, or a task is incomplete or has the name of another.
+pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
+    let mut tasks: Vec<Task> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let failed = |problem: String| TaskError { suite, line: index + 1, problem };
+        let (key, value) = line
+            .split_once(": ")
+            .ok_or_else(|| failed(format!("`{line}` is no line of a task; write `key: value`")))?;
+        let value = value.trim();
+        if key == "task" {
+            if let Some(problem) = tasks.last().and_then(incomplete) {
+                return Err(failed(problem));
+            }
+            if tasks.iter().any(|task| task.name == value) {
+                return Err(failed(format!("another task has the name `{value}`; choose another name")));
+            }
+            tasks.push(Task {
+                name: value.to_owned(),
+                suite,
+                // Until a line `pattern` names another one.
+                pattern: Pattern::Explicit,
+                earlier: Vec::new(),
+                request: String::new(),
+                steps: Vec::new(),
+                tell: Vec::new(),
+            });
+            continue;
+        }
+        let task = tasks
+            .last_mut()
+            .ok_or_else(|| failed("a task begins with `task: NAME`; write that line first".to_owned()))?;
+        add_line(task, key, value).map_err(failed)?;
+    }
+    match tasks.last().and_then(incomplete) {
+        Some(problem) => Err(TaskError { suite, line: text.lines().count(), problem }),
+        None => Ok(tasks),
+    }
+}
+
+/// Returns what a task lacks, as a message with advice; `None` if it has a request and something to do.
+fn incomplete(task: &Task) -> Option<String> {
+    let name = &task.name;
+    if task.request.is_empty() {
+        return Some(format!("the task `{name}` has no request; add a line `user: TEXT`"));
+    }
+    (task.steps.is_empty() && task.tell.is_empty())
+        .then(|| format!("the task `{name}` has nothing to do; add a line `do: TOOL` or `tell: VALUE`"))
+}
+
+/// Adds a line to a task. The lines `if`, `with` and `oracle` belong to the call of the last line `do`, and `called` to the last line `said`.
+///
+/// # Errors
+/// A message with advice, if the key or the form of the value is unknown, or there is nothing to which the line belongs.
+fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
+    let no_step = || format!("`{key}` belongs to a call; write `do: TOOL` before it");
+    match key {
+        "pattern" => {
+            let known = Pattern::ALL.into_iter().find(|pattern| pattern.name() == value);
+            task.pattern = known.ok_or_else(|| {
+                format!("there is no pattern `{value}`; see crates/flowgate-bench/data/privacy/README.md")
+            })?;
+        }
+        "said" => task.earlier.push(EarlierTurn { said: value.to_owned(), called: None }),
+        "called" => {
+            let turn = task.earlier.last_mut().ok_or("`called` follows a line `said: TEXT`; add it")?;
+            turn.called = Some(value.to_owned());
+        }
+        "user" => task.request = value.to_owned(),
+        "do" => task.steps.push(Step {
+            tool: value.to_owned(),
+            condition: None,
+            arguments: Vec::new(),
+            oracle: Categories::new(),
+        }),
+        "if" => task.steps.last_mut().ok_or_else(no_step)?.condition = Some(condition(value)?),
+        "with" => {
+            let (name, value) = value.split_once(" = ").ok_or("an argument has the form `NAME = VALUE`")?;
+            let arguments = &mut task.steps.last_mut().ok_or_else(no_step)?.arguments;
+            arguments.push((name.trim().to_owned(), template(value.trim())?));
+        }
+        "oracle" => task.steps.last_mut().ok_or_else(no_step)?.oracle = oracle(value)?,
+        "tell" => task.tell.push(template(value)?),
+        _ => {
+            return Err(format!("there is no key `{key}`; see crates/flowgate-bench/data/privacy/README.md"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads an oracle label: `run` for a call that discloses nothing, or `ask` with the categories that a person has to confirm.
+fn oracle(text: &str) -> Result<Categories, String> {
+    if text == "run" {
+        return Ok(Categories::new());
+    }
+    let names = text.strip_prefix("ask ").ok_or("an oracle label is `run` or `ask CATEGORIES`")?;
+    Ok(names.split(',').map(|name| name.trim().to_owned()).collect())
+}
+
+/// Reads a condition, `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`.
+fn condition(text: &str) -> Result<Condition, String> {
+    let form = "a condition has the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`";
+    let (field, rest) = text.strip_prefix('{').and_then(|text| text.split_once('}')).ok_or(form)?;
+    let rest = rest.trim();
+    let (is_at_least, number) = match (rest.strip_prefix(">="), rest.strip_prefix('<')) {
+        (Some(number), _) => (true, number),
+        (None, Some(number)) => (false, number),
+        (None, None) => return Err(form.to_owned()),
+    };
+    let right = number.trim().parse().map_err(|_| form.to_owned())?;
+    Ok(Condition { left: reference(field)?, is_at_least, right })
+}
+
+/// Reads a template: text with references in braces. An empty text gives one empty piece, so that a template always has a piece.
+fn template(text: &str) -> Result<Template, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (field, after) =
+            after.split_once('}').ok_or("a reference has no `}`; close each `{` on its line")?;
+        if !before.is_empty() {
+            pieces.push(Piece::Text(before.to_owned()));
+        }
+        pieces.push(Piece::Field(reference(field)?));
+        rest = after;
+    }
+    if !rest.is_empty() || pieces.is_empty() {
+        pieces.push(Piece::Text(rest.to_owned()));
+    }
+    Ok(Template(pieces))
+}
+
+/// Reads a reference, which is between braces: `TOOL.FIELD`, or `TOOL#ROW.FIELD` for the row with this id, perhaps followed by what is made of the value,
+/// ` / NUMBER` or `? VALUE: TEXT, ...`.
+fn reference(text: &str) -> Result<Reference, String> {
+    let (path, derivation) = if let Some((path, choices)) = text.split_once('?') {
+        let pair = |choice: &str| {
+            let (value, text) = choice.split_once(':')?;
+            Some((value.trim().to_owned(), text.trim().to_owned()))
+        };
+        let choices: Option<Vec<_>> = choices.split(',').map(pair).collect();
+        (path, Derivation::Choose(choices.ok_or("a choice has the form `{FIELD ? a: x, b: y}`")?))
+    } else if let Some((path, number)) = text.split_once(" / ") {
+        let number = number.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
+        (path, Derivation::DivideBy(number.ok_or("a field is divided by a number above 0")?))
+    } else {
+        (text, Derivation::Copy)
+    };
+    let (owner, field) =
+        path.trim().rsplit_once('.').ok_or_else(|| format!("`{path}` has no field; write `TOOL.FIELD`"))?;
+    let (tool, row) = match owner.split_once('#') {
+        Some((tool, row)) => (tool, Some(row.to_owned())),
+        None => (owner, None),
+    };
+    Ok(Reference { tool: tool.to_owned(), row, field: field.to_owned(), derivation })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_a_task() {
+        let text = "# note\ntask: t\npattern: implicit\nsaid: a\ncalled: get\nuser: b\ndo: pay\nif: {get.n} >= 2\n\
+                    with: x = {get#r.f ? a: 1, b: 2} and {get.n / 2}\noracle: ask p, q\ntell: done\ntell: x";
+        let tasks = read(Suite::Payments, text).unwrap();
+        let [task] = tasks.as_slice() else { panic!("{tasks:?}") };
+        assert_eq!((task.name.as_str(), task.pattern, task.request.as_str()), ("t", Pattern::Implicit, "b"));
+        assert_eq!(task.earlier, [EarlierTurn { said: "a".to_owned(), called: Some("get".to_owned()) }]);
+        let step = &task.steps[0];
+        assert!(step.needs_confirmation() && step.oracle.contains("q") && step.references().count() == 3);
+        assert_eq!(step.arguments[0].1.0[1], Piece::Text(" and ".to_owned()));
+        assert_eq!(task.tell, ["done", "x"].map(|text| Template(vec![Piece::Text(text.to_owned())])));
+    }
+
+    #[test]
+    fn an_error_names_its_line_and_what_to_do() {
+        let check = |text: &str, expected: &str| {
+            let error = read(Suite::Flights, text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check("do: x", "flights.tasks:1: a task begins with `task: NAME`");
+        check("task: a\nuser: b\nnonsense", "flights.tasks:3: `nonsense` is no line");
+        check("task: a\nuser: b\nwith: c = d", "flights.tasks:3: `with` belongs to a call");
+        check("task: a\nuser: b\ndo: c\noracle: maybe", "flights.tasks:4: an oracle label is `run` or");
+        check("task: a\nuser: b\ndo: c\nwith: d = {e", "flights.tasks:4: a reference has no `}`");
+        check("task: a\nuser: b\ndo: c\nwith: d = {e}", "`e` has no field");
+        check("task: a\nuser: b\ndo: c\nif: {e.f} = 2", "a condition has the form");
+        check("task: a\nuser: b\ndo: c\ntask: a", "another task has the name `a`");
+        check("task: a\ndo: b", "the task `a` has no request");
+        check("task: a\nuser: b", "the task `a` has nothing to do");
+        check("task: a\npattern: odd", "there is no pattern `odd`");
+    }
+}

@@ -1,0 +1,380 @@
+//! Prints the figures of a run as tables for people, and as rows for programs.
+//!
+//! `flowgate bench privacy` calls this module. One list, `rates`, names the figures, so that JSON lines and CSV have the same.
+
+use serde_json::{Map, Value, json};
+
+use super::check::Composition;
+use super::defence::OURS;
+use super::measure::{Figures, TaskResult};
+use super::reference::{PAPER, PAPER_TASKS};
+use super::suite::{DefenceResults, Scope};
+use super::task::{Pattern, Suite};
+use super::world::Variant;
+use crate::games::interval::Rate;
+use crate::games::report::interval_cell;
+use crate::games::text_table::{Table, cell, table, texts};
+use crate::html::{self, Chart, Drawing, Measured, Point};
+use crate::rounding::rounded;
+use crate::statistics::{PairedComparison, compare};
+
+/// An event of a task, by which defences are compared.
+type Event = (&'static str, fn(&TaskResult) -> bool);
+
+/// The events that are compared.
+const EVENTS: [Event; 4] = [
+    ("missed", |result| result.is_missed),
+    ("over_asked", |result| result.is_over_asked),
+    ("utility_allowed", |result| result.succeeds_if_allowed),
+    ("utility_refused", |result| result.succeeds_if_refused),
+];
+
+/// Returns the rates of one row by the names that programs read.
+fn rates(figures: &Figures) -> [(&'static str, Rate); 7] {
+    [
+        ("false_negatives", figures.missed),
+        ("false_positives", figures.over_asked),
+        ("utility_allowed", figures.utility_allowed),
+        ("utility_refused", figures.utility_refused),
+        ("exact_categories", figures.exact),
+        ("exact_categories_private", figures.exact_private),
+        ("disclosed", figures.disclosed),
+    ]
+}
+
+/// Returns the figures of one defence by name: of all tasks, of each suite and of each pattern. Each rate has its count, its
+/// denominator and the ends of its Wilson interval at 95 %; a rate of nothing is null.
+pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
+    let row = |scope: Scope| {
+        let figures = results.figures(scope);
+        let mut row = Map::new();
+        row.insert("type".to_owned(), "figures".into());
+        row.insert("defence".to_owned(), results.defence.name().into());
+        row.insert("variant".to_owned(), results.defence.variant().name().into());
+        row.insert("tasks".to_owned(), scope.name().into());
+        row.insert("questions".to_owned(), figures.questions.into());
+        for (name, rate) in rates(&figures) {
+            let (low, high) = rate.wilson_95().unzip();
+            let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
+            row.insert(format!("{name}_count"), rate.hits.into());
+            row.insert(format!("{name}_of"), rate.of.into());
+            row.insert(name.to_owned(), number(rate.value()));
+            row.insert(format!("{name}_low"), number(low));
+            row.insert(format!("{name}_high"), number(high));
+        }
+        row
+    };
+    Scope::all().into_iter().map(row).collect()
+}
+
+/// Returns the result of each task of one defence as a JSON object, for JSON lines.
+pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
+    let row = |result: &TaskResult| {
+        json!({
+            "type": "task",
+            "defence": results.defence.name(),
+            "variant": results.defence.variant().name(),
+            "suite": result.suite.name(),
+            "task": result.task,
+            "pattern": result.pattern.name(),
+            "missed": result.is_missed,
+            "over_asked": result.is_over_asked,
+            "utility_allowed": result.succeeds_if_allowed,
+            "utility_refused": result.succeeds_if_refused,
+            "disclosed": result.is_disclosed,
+            "questions": result.questions,
+            "exact": result.exact,
+            "calls": result.calls,
+            "exact_private": result.exact_private,
+            "private_calls": result.private_calls,
+        })
+    };
+    results.tasks.iter().map(row).collect()
+}
+
+/// Compares [`OURS`], the default defence, with every other one on the same variant of the data, task by task and event by event. Returns the name of the
+/// other defence, the event, and the comparison; nothing if ours was not measured. The seed determines the samples of the bootstrap intervals.
+fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
+    let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
+    let happened =
+        |results: &DefenceResults, event: Event| results.tasks.iter().map(event.1).collect::<Vec<bool>>();
+    let is_comparable = |results: &&DefenceResults| {
+        results.defence != ours.defence && results.defence.variant() == ours.defence.variant()
+    };
+    let others = all.iter().filter(is_comparable);
+    let compared = others.flat_map(|other| {
+        EVENTS.into_iter().filter_map(move |event| {
+            let found = compare(&happened(ours, event), &happened(other, event), seed)?;
+            Some((other.defence.name(), event.0, found))
+        })
+    });
+    compared.collect()
+}
+
+/// Returns the comparisons of [`OURS`] with every other defence as JSON objects; none if ours was not measured.
+pub fn comparison_rows(all: &[DefenceResults], seed: u64) -> Vec<Value> {
+    let row = |(other, event, found): (&str, &str, PairedComparison)| found.to_json(OURS, other, event);
+    comparisons(all, seed).into_iter().map(row).collect()
+}
+
+/// Returns the lines of the format jsonl that follow the manifest: tasks, figures and comparisons.
+pub fn lines(all: &[DefenceResults], seed: u64) -> Vec<Value> {
+    let mut lines: Vec<Value> = all.iter().flat_map(task_rows).collect();
+    lines.extend(all.iter().flat_map(figure_rows).map(Value::Object));
+    lines.extend(comparison_rows(all, seed));
+    lines
+}
+
+/// Prints the tables as text, after a sentence about the composition of the tasks.
+pub fn tables(all: &[DefenceResults], composition: Composition, seed: u64) -> String {
+    format!("{}\n{}", composition_line(composition), texts(&table_list(all, seed)))
+}
+
+/// Returns the results of the defences that ran on the data of a variant.
+fn of_variant(all: &[DefenceResults], variant: Variant) -> Vec<DefenceResults> {
+    all.iter().filter(|results| results.defence.variant() == variant).cloned().collect()
+}
+
+/// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were measured. The paper's figures are
+/// beside the former only, since the paper has no planted instructions.
+fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
+    let (main, planted) = (of_variant(all, Variant::Accidental), of_variant(all, Variant::Planted));
+    let mut tables = Vec::new();
+    if !main.is_empty() || planted.is_empty() {
+        tables.extend([main_table(&main, ""), reference_table(), utility_table(&main, "")]);
+        let scopes = |scopes: Vec<Scope>, title: &str| part_table(&main, &scopes, title);
+        tables.push(scopes(Suite::ALL.map(Scope::Suite).to_vec(), "by suite"));
+        tables.push(scopes(Pattern::ALL.map(Scope::Pattern).to_vec(), "by pattern"));
+        tables.extend(comparison_table(&main, seed));
+    }
+    if !planted.is_empty() {
+        let title = "variant planted, with instructions to assistants in the data: ";
+        tables.extend([main_table(&planted, title), utility_table(&planted, title)]);
+    }
+    tables
+}
+
+/// Returns the HTML page of a run: charts of missed against needless questions and of utility against missed questions, and the tables. The charts show
+/// the suite, or the planted variant if only that was measured.
+pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64) -> String {
+    let main = of_variant(all, Variant::Accidental);
+    let shown = if main.is_empty() { all } else { main.as_slice() };
+    let chart = |title: &str, x, y, rates: fn(&Figures) -> [Rate; 2]| {
+        let point = |results: &DefenceResults| {
+            let [x, y] = rates(&results.figures(Scope::All));
+            Some(Point { name: name(results), x: Measured::of(x)?, y: Measured::of(y)? })
+        };
+        let points = shown.iter().filter_map(point).collect();
+        Drawing::Scatter(Chart { title: title.to_owned(), x, y, points })
+    };
+    let charts = [
+        chart("Questions", "false negatives", "false positives", |figures| {
+            [figures.missed, figures.over_asked]
+        }),
+        chart("Risk and utility, the person allows", "false negatives", "completed tasks", |figures| {
+            [figures.missed, figures.utility_allowed]
+        }),
+        chart("Risk and utility, the person refuses", "false negatives", "completed tasks", |figures| {
+            [figures.missed, figures.utility_refused]
+        }),
+    ];
+    let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    html::page(&format!("Privacy suite, {model}"), manifest, &charts, &table_list(all, seed))
+}
+
+/// Prints what the oracle labels alone say about the tasks.
+fn composition_line(composition: Composition) -> String {
+    let Composition { tasks, needing, over_asked } = composition;
+    format!(
+        "{tasks} tasks; by the oracle labels alone, {needing} need a confirmation (never asking misses them),\n\
+         and {over_asked} make a call that needs none with private data in the context (asking then is too much)\n"
+    )
+}
+
+/// Returns the name of a defence for tables, in which the default one is marked.
+fn name(results: &DefenceResults) -> String {
+    let name = results.defence.name();
+    if name == OURS { format!("{name} (ours)") } else { name.to_owned() }
+}
+
+/// Prints a rate as the count and the number of all.
+fn counted(rate: Rate) -> String {
+    format!("{}/{}", rate.hits, rate.of)
+}
+
+/// Returns the main table, with the figures of the paper's Table 2 and of its section 8.3.1 for each defence. Each rate is its count, its value and its
+/// interval. `variant` begins the title and is empty for the suite itself.
+fn main_table(all: &[DefenceResults], variant: &str) -> Table {
+    let header = [
+        "defence",
+        "FN",
+        "rate",
+        "95 %",
+        "FP",
+        "rate",
+        "95 %",
+        "exact",
+        "rate",
+        "95 %",
+        "private",
+        "rate",
+        "questions",
+        "disclosed",
+    ];
+    let row = |results: &DefenceResults| {
+        let figures = results.figures(Scope::All);
+        let mut row = vec![name(results)];
+        for rate in [figures.missed, figures.over_asked, figures.exact] {
+            row.extend([counted(rate), cell(rate.value()), interval_cell(rate)]);
+        }
+        row.extend([counted(figures.exact_private), cell(figures.exact_private.value())]);
+        row.extend([figures.questions.to_string(), figures.disclosed.hits.to_string()]);
+        row
+    };
+    let title = "false negatives (missed tasks), false positives (needless questions), calls with exact categories (Table 2, 8.3.1)";
+    table(&format!("{variant}{title}"), &header, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns a table of what the paper reports. It reports rates; the counts are computed from them, as shares of its 37 tasks.
+fn reference_table() -> Table {
+    let header = ["the paper's figures", "FN", "rate", "FP", "rate", "exact", "utility: refuses", "allows"];
+    let rows = PAPER.map(|paper| {
+        let tasks = |rate: f64| format!("{:.0}/{PAPER_TASKS}", rate * PAPER_TASKS as f64);
+        vec![
+            paper.name.to_owned(),
+            tasks(paper.missed),
+            cell(Some(paper.missed)),
+            tasks(paper.over_asked),
+            cell(Some(paper.over_asked)),
+            cell(paper.exact),
+            cell(paper.utility_refused),
+            cell(paper.utility_allowed),
+        ]
+    });
+    table("for orientation only: another model, and 37 tasks that are not public", &header, &rows)
+}
+
+/// Returns a table with the figures of the paper's Figure 7: the tasks completed with a person who refuses and with one who allows every call.
+fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
+    let header = ["defence", "person refuses", "rate", "95 %", "person allows", "rate", "95 %"];
+    let row = |results: &DefenceResults| {
+        let figures = results.figures(Scope::All);
+        let mut row = vec![name(results)];
+        for rate in [figures.utility_refused, figures.utility_allowed] {
+            row.extend([counted(rate), cell(rate.value()), interval_cell(rate)]);
+        }
+        row
+    };
+    let title = format!("{variant}utility: completed tasks (Figure 7)");
+    table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns a table with four counts for each part of the tasks: false negatives, false positives, exact categories, and completed tasks if the person
+/// allows. `title` names the division into parts.
+fn part_table(all: &[DefenceResults], scopes: &[Scope], title: &str) -> Table {
+    let mut header = vec!["defence".to_owned()];
+    for scope in scopes {
+        header.extend([
+            format!("{}: FN", scope.name()),
+            "FP".to_owned(),
+            "exact".to_owned(),
+            "allows".to_owned(),
+        ]);
+    }
+    let row = |results: &DefenceResults| {
+        let mut row = vec![name(results)];
+        for scope in scopes {
+            let figures = results.figures(*scope);
+            let rates = [figures.missed, figures.over_asked, figures.exact, figures.utility_allowed];
+            row.extend(rates.map(counted));
+        }
+        row
+    };
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let title =
+        format!("{title}: false negatives, false positives, exact categories, utility if the person allows");
+    table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns a table of the paired comparisons of [`OURS`] with the others, as far as they differ; `None` if there are none.
+fn comparison_table(all: &[DefenceResults], seed: u64) -> Option<Table> {
+    let header = ["compared with", "event", "only ours", "only the other", "difference", "95 %", "p"];
+    let row = |(other, event, found): (&str, &str, PairedComparison)| {
+        vec![
+            other.to_owned(),
+            event.to_owned(),
+            found.only_first.to_string(),
+            found.only_second.to_string(),
+            cell(Some(found.difference)),
+            format!("[{:.2}, {:.2}]", found.interval.0, found.interval.1),
+            if found.p_value < 0.0005 { "<0.001".to_owned() } else { cell(Some(found.p_value)) },
+        ]
+    };
+    // Of two defences that agree on every task there is nothing to say; the format jsonl has all comparisons.
+    let mut compared = comparisons(all, seed);
+    compared.retain(|(.., found)| found.only_first + found.only_second > 0);
+    let rows: Vec<Vec<String>> = compared.into_iter().map(row).collect();
+    let title = format!(
+        "{OURS} task by task: rate of ours less that of the other, bootstrap interval, McNemar's exact test; where they differ"
+    );
+    (!rows.is_empty()).then(|| table(&title, &header, &rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::composition;
+    use super::super::defence::Defence;
+    use super::super::suite::PrivacySuite;
+    use super::*;
+
+    #[test]
+    fn every_format_has_every_defence_and_scope() {
+        let suite = PrivacySuite::new().unwrap();
+        let defences = ["everything", OURS].map(|name| Defence::parse(name, 1).unwrap());
+        let all: Vec<DefenceResults> =
+            defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap()).to_vec();
+        let rows: Vec<_> = all.iter().flat_map(figure_rows).collect();
+        assert_eq!(rows.len(), 2 * (1 + Suite::ALL.len() + Pattern::ALL.len()));
+        let keys = |row: &Map<String, Value>| row.keys().cloned().collect::<Vec<_>>();
+        assert!(rows.iter().all(|row| keys(row) == keys(&rows[0])), "a CSV needs the same columns");
+        for row in &rows {
+            let rate = row["false_positives"].as_f64().unwrap();
+            assert!(row["false_positives_low"].as_f64().unwrap() <= rate + 1e-6);
+            assert!(rate <= row["false_positives_high"].as_f64().unwrap() + 1e-6);
+        }
+        assert_eq!(all.iter().flat_map(task_rows).count(), 2 * suite.tasks().len());
+        assert_eq!(comparison_rows(&all, 1).len(), EVENTS.len());
+        assert!(comparison_rows(&all[..1], 1).is_empty(), "ours was not measured");
+        let text = tables(&all, composition(suite.tasks()).unwrap(), 1);
+        for expected in [
+            "everything",
+            "lowest-first (ours)",
+            "Confirm Every Time (GPTs)",
+            "another model",
+            "ambiguous: FN",
+        ] {
+            assert!(text.contains(expected), "{expected}:\n{text}");
+        }
+        assert!(!text.contains("planted"), "{text}");
+    }
+
+    /// The rows of the variant are compared with nothing, and stand in tables of their own.
+    #[test]
+    fn planted_rows_are_reported_apart() {
+        let suite = PrivacySuite::new().unwrap();
+        let defences = [OURS, "planted/judge/obeying"].map(|name| Defence::parse(name, 1).unwrap());
+        let all: Vec<DefenceResults> =
+            defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap()).to_vec();
+        assert!(comparison_rows(&all, 1).is_empty());
+        assert!(all.iter().flat_map(task_rows).any(|row| row["variant"] == "planted"));
+        let composition = composition(suite.tasks()).unwrap();
+        let both = tables(&all, composition, 1);
+        let (main, planted) = both.split_once("variant planted").unwrap();
+        assert!(
+            main.contains(OURS) && !main.contains("planted/") && planted.contains("planted/judge/obeying")
+        );
+        let only = tables(&all[1..], composition, 1);
+        assert!(only.contains("variant planted"), "{only}");
+        assert!(!only.contains("another model"), "{only}");
+    }
+}

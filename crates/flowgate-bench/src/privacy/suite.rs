@@ -1,0 +1,175 @@
+//! Runs all tasks under one defence, in a stable order, and judges each. The command line drives a suite defence by defence, so that an interrupted run
+//! has the rows that are complete.
+
+use super::check;
+use super::defence::Defence;
+use super::measure::{Figures, TaskResult, judge};
+use super::read;
+use super::runner::{Answering, Person, RunError, Runner};
+use super::task::{Pattern, Suite, Task};
+
+/// The tasks of a run.
+#[derive(Debug, Clone)]
+pub struct PrivacySuite {
+    tasks: Vec<Task>,
+    runner: Runner,
+}
+
+/// The results of one defence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefenceResults {
+    /// The defence.
+    pub defence: Defence,
+    /// The result of each task, in the order of the suites.
+    pub tasks: Vec<TaskResult>,
+}
+
+/// A part of the tasks that has a row of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All tasks.
+    All,
+    /// Those of a suite.
+    Suite(Suite),
+    /// Those of a pattern.
+    Pattern(Pattern),
+}
+
+impl Scope {
+    /// All scopes: everything, then each suite, then each pattern.
+    pub fn all() -> Vec<Self> {
+        let suites = Suite::ALL.into_iter().map(Self::Suite);
+        let patterns = Pattern::ALL.into_iter().map(Self::Pattern);
+        [Self::All].into_iter().chain(suites).chain(patterns).collect()
+    }
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Suite(suite) => suite.name(),
+            Self::Pattern(pattern) => pattern.name(),
+        }
+    }
+
+    /// Returns whether a result belongs to the scope.
+    fn contains(self, result: &TaskResult) -> bool {
+        match self {
+            Self::All => true,
+            Self::Suite(suite) => result.suite == suite,
+            Self::Pattern(pattern) => result.pattern == pattern,
+        }
+    }
+}
+
+impl DefenceResults {
+    /// Returns the figures over the tasks of a scope.
+    pub fn figures(&self, scope: Scope) -> Figures {
+        Figures::of(self.tasks.iter().filter(|result| scope.contains(result)))
+    }
+}
+
+impl PrivacySuite {
+    /// Reads and validates the tasks.
+    ///
+    /// # Errors
+    /// If a task or a policy is invalid, which is a defect of this crate: nothing is measured then.
+    pub fn new() -> Result<Self, RunError> {
+        let tasks = read::all().map_err(|error| RunError::new(error.to_string()))?;
+        match tasks.iter().flat_map(check::problems).next() {
+            Some(problem) => {
+                Err(RunError::new(format!("a task is invalid; this is a defect of Flowgate: {problem}")))
+            }
+            None => Ok(Self { tasks, runner: Runner::new()? }),
+        }
+    }
+
+    /// The tasks.
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// Returns the number of runs for each defence: two for each task, with a person who allows and one who refuses.
+    pub fn runs_per_defence(&self) -> usize {
+        self.tasks.len() * Person::ALL.len()
+    }
+
+    /// Runs all tasks under one defence with the double, as [`run_defence_with`](Self::run_defence_with).
+    ///
+    /// # Errors
+    /// If a conversation cannot be held, which is a defect of this crate.
+    pub fn run_defence(
+        &self,
+        defence: Defence,
+        after_run: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<DefenceResults>, RunError> {
+        self.run_defence_with(defence, Answering::Double, after_run)
+    }
+
+    /// Runs all tasks under one defence, each twice: with a person who allows and with one who refuses every call. `after_run` is called after each
+    /// run; if it returns true (the user has interrupted the command), the remaining ones are skipped and the result is `None`.
+    ///
+    /// # Errors
+    /// If a conversation cannot be held, which is a defect of this crate, or if the model gives no answer.
+    pub fn run_defence_with(
+        &self,
+        defence: Defence,
+        answering: Answering<'_>,
+        after_run: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<DefenceResults>, RunError> {
+        let mut tasks = Vec::with_capacity(self.tasks.len());
+        for task in &self.tasks {
+            let allowed = self.runner.run_with(task, defence, Person::Allows, answering)?;
+            if after_run() {
+                return Ok(None);
+            }
+            let refused = self.runner.run_with(task, defence, Person::Refuses, answering)?;
+            if after_run() {
+                return Ok(None);
+            }
+            tasks.push(judge(task, &allowed, &refused));
+        }
+        Ok(Some(DefenceResults { defence, tasks }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_covers_all_tasks_and_stops_when_told() {
+        let suite = PrivacySuite::new().unwrap();
+        let mut runs = 0;
+        let mut count = || {
+            runs += 1;
+            false
+        };
+        let results = suite.run_defence(Defence::Oracle, &mut count).unwrap().unwrap();
+        assert_eq!((runs, results.tasks.len()), (suite.runs_per_defence(), suite.tasks().len()));
+        assert_eq!(suite.run_defence(Defence::Oracle, &mut || true).unwrap(), None);
+        // The oracle is what the others are compared with.
+        let figures = results.figures(Scope::All);
+        assert_eq!(
+            (figures.missed.hits, figures.over_asked.hits, figures.exact.hits),
+            (0, 0, figures.exact.of)
+        );
+        // Each task belongs to one suite and to one pattern.
+        let tasks =
+            |scopes: &[Scope]| scopes.iter().map(|scope| results.figures(*scope).missed.of).sum::<usize>();
+        assert_eq!(tasks(&Suite::ALL.map(Scope::Suite)), suite.tasks().len());
+        assert_eq!(tasks(&Pattern::ALL.map(Scope::Pattern)), suite.tasks().len());
+    }
+
+    /// The same seed gives the same results, and another one other errors of the noisy judge.
+    #[test]
+    fn the_seed_determines_the_noise() {
+        let suite = PrivacySuite::new().unwrap();
+        let run = |seed: u64| {
+            let defence = Defence::parse("judge/noisy", seed).unwrap();
+            suite.run_defence(defence, &mut || false).unwrap().unwrap().tasks
+        };
+        assert_eq!(run(1), run(1));
+        assert!((2..8).any(|seed| run(seed) != run(1)));
+    }
+}

@@ -1,0 +1,214 @@
+//! Defines a task of the privacy suite: the prior conversation, the request, and the calls of the ground truth (the correct calls) with their oracle
+//! labels, which are the categories of private data that each discloses.
+//!
+//! A task states where each value of a call comes from, so an agent computes the call from what it can see, and a
+//! [check](super::check) can compare the oracle labels with the flow of the data. [`read`](super::read) reads tasks from the files
+//! in `data/privacy`.
+
+use std::collections::BTreeSet;
+
+/// A set of categories of private data. It is empty for a call that needs no confirmation.
+pub type Categories = BTreeSet<String>;
+
+/// A set of tasks with the same tools (RTBAS, Table 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Suite {
+    /// Payments between friends; the paper's "Venmo".
+    Payments,
+    /// Flights and what belongs to them.
+    Flights,
+    /// A shop; the paper's "Amazon".
+    Shopping,
+}
+
+impl Suite {
+    /// All suites.
+    pub const ALL: [Self; 3] = [Self::Payments, Self::Flights, Self::Shopping];
+
+    /// Returns the name, which is also the name of the server of its tools.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Payments => "payments",
+            Self::Flights => "flights",
+            Self::Shopping => "shopping",
+        }
+    }
+
+    /// Returns the text of the policy, in the policy language.
+    pub fn policy(self) -> &'static str {
+        match self {
+            Self::Payments => include_str!("../../data/privacy/payments.flow"),
+            Self::Flights => include_str!("../../data/privacy/flights.flow"),
+            Self::Shopping => include_str!("../../data/privacy/shopping.flow"),
+        }
+    }
+
+    /// Returns the text of the tasks, which [`read`](super::read) reads.
+    pub fn tasks_text(self) -> &'static str {
+        match self {
+            Self::Payments => include_str!("../../data/privacy/payments.tasks"),
+            Self::Flights => include_str!("../../data/privacy/flights.tasks"),
+            Self::Shopping => include_str!("../../data/privacy/shopping.tasks"),
+        }
+    }
+}
+
+/// How private data propagates: a task has the first of these that fits. Four are those of RTBAS, 3.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pattern {
+    /// The request leaves open whether the data is meant, or which ("ambiguous, underspecified" commands, in RTBAS's introduction).
+    Ambiguous,
+    /// The data is in the context, and nothing needs it.
+    None,
+    /// The data decides whether a call is made, and the call does not repeat it. The paper has no such pattern.
+    Decides,
+    /// The request does not need the data; the description of a tool asks for it (3.2).
+    Description,
+    /// The data is used in a step of reasoning, or of another tool: a call contains what follows from it (3.2).
+    Intermediate,
+    /// The request does not name the data, but cannot be carried out without it, as a purchase without a card (3.2).
+    Implicit,
+    /// The request names the data (3.2).
+    Explicit,
+}
+
+impl Pattern {
+    /// All patterns.
+    pub const ALL: [Self; 7] = [
+        Self::Explicit,
+        Self::Implicit,
+        Self::Intermediate,
+        Self::Description,
+        Self::Ambiguous,
+        Self::Decides,
+        Self::None,
+    ];
+    /// Those of 3.2.
+    pub const OF_THE_PAPER: [Self; 4] =
+        [Self::Explicit, Self::Implicit, Self::Intermediate, Self::Description];
+
+    /// The name in files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Explicit => "explicit",
+            Self::Implicit => "implicit",
+            Self::Intermediate => "intermediate",
+            Self::Description => "description",
+            Self::Ambiguous => "ambiguous",
+            Self::Decides => "decides",
+            Self::None => "none",
+        }
+    }
+}
+
+/// One turn before the task: a message of the user, and the call with which the agent answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierTurn {
+    /// The message.
+    pub said: String,
+    /// The tool that was called without arguments.
+    pub called: Option<String>,
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// The name, unique in its suite.
+    pub name: String,
+    /// The suite.
+    pub suite: Suite,
+    /// How private data propagates.
+    pub pattern: Pattern,
+    /// The turns before the request.
+    pub earlier: Vec<EarlierTurn>,
+    /// The request.
+    pub request: String,
+    /// The calls of the ground truth, in order.
+    pub steps: Vec<Step>,
+    /// What the reply has to contain: each of these.
+    pub tell: Vec<Template>,
+}
+
+/// A call of the ground truth.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The tool.
+    pub tool: String,
+    /// The call is made only if this holds.
+    pub condition: Option<Condition>,
+    /// The arguments by name.
+    pub arguments: Vec<(String, Template)>,
+    /// The oracle label: the categories that the call discloses. It needs confirmation if there are any.
+    pub oracle: Categories,
+}
+
+impl Step {
+    /// Returns whether a person has to confirm the call, because it discloses a category of private data.
+    pub fn needs_confirmation(&self) -> bool {
+        !self.oracle.is_empty()
+    }
+
+    /// Returns the fields from which the call follows: that of its condition and those of its arguments.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        let condition = self.condition.iter().map(|condition| &condition.left);
+        condition.chain(self.arguments.iter().flat_map(|(_, value)| value.references()))
+    }
+}
+
+/// A comparison of a field with a number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    /// The field.
+    pub left: Reference,
+    /// Whether the field must be at least the number; otherwise below it.
+    pub is_at_least: bool,
+    /// The number.
+    pub right: f64,
+}
+
+/// A text with references.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template(pub Vec<Piece>);
+
+impl Template {
+    /// The references in it.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Field(reference) => Some(reference),
+            Piece::Text(_) => None,
+        })
+    }
+}
+
+/// A piece of a template.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Piece {
+    /// Text.
+    Text(String),
+    /// A value from an answer.
+    Field(Reference),
+}
+
+/// A field of the latest answer of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reference {
+    /// The tool.
+    pub tool: String,
+    /// The id of the row, if the answer is a list.
+    pub row: Option<String>,
+    /// The field.
+    pub field: String,
+    /// What is made of the value.
+    pub derivation: Derivation,
+}
+
+/// What is made of a value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Derivation {
+    /// It is copied.
+    Copy,
+    /// It is divided by a number.
+    DivideBy(f64),
+    /// Another text follows from it: pairs of a value and its text.
+    Choose(Vec<(String, String)>),
+}

@@ -1,0 +1,169 @@
+//! Evaluates the templates and conditions of a task over the answers of its tools.
+//!
+//! The [check](super::check) evaluates them for the ground truth, where every answer is visible, and the [double](super::double) over its view, where a
+//! hidden region is a placeholder.
+
+use serde_json::Value;
+
+use super::task::{Condition, Derivation, Piece, Reference, Template};
+
+/// What can be seen of a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Sight {
+    /// Its value.
+    Shown(Value),
+    /// A placeholder with this name: of the field itself, or of something that contains it.
+    Hidden { name: String, is_whole: bool },
+    /// Nothing: there is no such answer, row or field.
+    Absent,
+}
+
+/// A value, or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Computed {
+    /// The value.
+    Known(Value),
+    /// The hidden regions that it needs; and, if it only copies them, the value with placeholders in their places.
+    Needs { names: Vec<String>, slot: Option<Value> },
+    /// Something that it needs does not exist.
+    Missing,
+}
+
+/// Finds a field in an answer: in the object itself or, if the reference has a row, in the row with this id. A placeholder in place of the whole answer or
+/// of the field hides it; only in the latter case does the region contain the field alone (`is_whole`).
+pub(super) fn find(answer: &Value, reference: &Reference) -> Sight {
+    if let Some(name) = answer.as_str().and_then(placeholder) {
+        return Sight::Hidden { name, is_whole: false };
+    }
+    let object = match (&reference.row, answer) {
+        (None, answer) => Some(answer),
+        (Some(id), Value::Array(rows)) => {
+            rows.iter().find(|row| row.get("id").and_then(Value::as_str) == Some(id))
+        }
+        (Some(_), _) => None,
+    };
+    match object.and_then(|object| object.get(&reference.field)) {
+        None => Sight::Absent,
+        Some(value) => match value.as_str().and_then(placeholder) {
+            Some(name) => Sight::Hidden { name, is_whole: true },
+            None => Sight::Shown(value.clone()),
+        },
+    }
+}
+
+/// Returns the name in a text that is exactly a placeholder such as `[hidden h1]`, here `h1`; otherwise `None`.
+fn placeholder(text: &str) -> Option<String> {
+    let name = text.strip_prefix("[hidden ")?.strip_suffix(']')?;
+    Some(name.to_owned())
+}
+
+/// Computes a template; `look` finds what can be seen of a reference. One that is a single field keeps the type of the field, one that is a single number
+/// is a number, and any other is a text. A template with a hidden field needs its region; a slot can carry it only if each hidden field is copied and is
+/// a region of its own.
+pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -> Computed {
+    let (mut values, mut names, mut is_copy) = (Vec::new(), Vec::new(), true);
+    for piece in &template.0 {
+        match piece {
+            Piece::Text(text) => values.push(Value::String(text.clone())),
+            Piece::Field(reference) => match look(reference) {
+                Sight::Absent => return Computed::Missing,
+                Sight::Shown(value) => match derive(&value, &reference.derivation) {
+                    Some(value) => values.push(value),
+                    None => return Computed::Missing,
+                },
+                Sight::Hidden { name, is_whole } => {
+                    is_copy &= is_whole && reference.derivation == Derivation::Copy;
+                    values.push(Value::String(format!("[hidden {name}]")));
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+            },
+        }
+    }
+    let value = match (template.0.as_slice(), values.as_slice()) {
+        // A number in a task is a number.
+        ([Piece::Text(text)], _) => {
+            let number = serde_json::from_str(text).ok().filter(Value::is_number);
+            number.unwrap_or_else(|| Value::String(text.clone()))
+        }
+        (_, [value]) => value.clone(),
+        (_, values) => Value::String(values.iter().map(plain_text).collect()),
+    };
+    if names.is_empty() {
+        Computed::Known(value)
+    } else {
+        Computed::Needs { names, slot: is_copy.then_some(value) }
+    }
+}
+
+/// Returns whether a condition holds.
+///
+/// # Errors
+/// What can be seen of the field instead: the region that hides it, or `Absent` if it does not exist or is not a number.
+pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -> Result<bool, Sight> {
+    match look(&condition.left) {
+        Sight::Shown(value) => {
+            let number = value.as_f64().ok_or(Sight::Absent)?;
+            Ok((number >= condition.right) == condition.is_at_least)
+        }
+        unseen => Err(unseen),
+    }
+}
+
+/// Derives a value as a reference says. A quotient without a fraction becomes an integer, as a tool expects it. `None` if a divided value is no number, or
+/// no choice names the value.
+fn derive(value: &Value, derivation: &Derivation) -> Option<Value> {
+    match derivation {
+        Derivation::Copy => Some(value.clone()),
+        Derivation::DivideBy(number) => {
+            let quotient = value.as_f64()? / number;
+            let is_integral = quotient.fract() == 0.0 && quotient.abs() < 1e15;
+            Some(if is_integral { Value::from(quotient as i64) } else { Value::from(quotient) })
+        }
+        Derivation::Choose(choices) => {
+            let text = plain_text(value);
+            let found = choices.iter().find(|(known, _)| *known == text);
+            found.map(|(_, chosen)| Value::String(chosen.clone()))
+        }
+    }
+}
+
+/// Returns a value as it is written in a text: a string without quotation marks, anything else as JSON.
+pub(super) fn plain_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reference(row: Option<&str>, field: &str, derivation: Derivation) -> Reference {
+        Reference { tool: "t".to_owned(), row: row.map(str::to_owned), field: field.to_owned(), derivation }
+    }
+
+    #[test]
+    fn values_are_computed_from_what_is_seen() {
+        let answer = json!([{"id": "a", "n": 9, "city": "Graz", "x": "[hidden h1]"}]);
+        let look = |reference: &Reference| find(&answer, reference);
+        let check = |pieces: Vec<Piece>, expected: Computed| {
+            assert_eq!(compute(&Template(pieces), &look), expected);
+        };
+        let field = |field: &str, derivation| Piece::Field(reference(Some("a"), field, derivation));
+        let text = |text: &str| Piece::Text(text.to_owned());
+        let choose = Derivation::Choose(vec![("Graz".to_owned(), "GRZ".to_owned())]);
+        check(vec![text("12")], Computed::Known(json!(12)));
+        check(vec![field("n", Derivation::Copy)], Computed::Known(json!(9)));
+        check(vec![field("n", Derivation::DivideBy(2.0))], Computed::Known(json!(4.5)));
+        check(vec![field("n", Derivation::DivideBy(3.0))], Computed::Known(json!(3)));
+        check(vec![field("city", choose.clone())], Computed::Known(json!("GRZ")));
+        check(vec![text("to "), field("city", Derivation::Copy)], Computed::Known(json!("to Graz")));
+        check(vec![field("n", choose.clone())], Computed::Missing);
+        check(vec![field("y", Derivation::Copy)], Computed::Missing);
+        let needs = |slot| Computed::Needs { names: vec!["h1".to_owned()], slot };
+        check(vec![text("no "), field("x", Derivation::Copy)], needs(Some(json!("no [hidden h1]"))));
+        check(vec![field("x", choose)], needs(None));
+    }
+}

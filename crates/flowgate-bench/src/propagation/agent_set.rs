@@ -1,0 +1,125 @@
+//! Reads the agent conversations (Permissive Information-Flow Analysis, section 4.5): 40 requests that call one of three retrieval tools, each
+//! of which returns a trusted and an untrusted text. The project wrote them, since the paper's are not public; they are fictional.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::question::{Question, SourceDocument, integrity_labels};
+
+/// The conversations, one on each line.
+pub(super) const TEXT: &str = include_str!("../../data/propagation-agents.jsonl");
+
+/// The retrieval tools.
+pub const TOOLS: [&str; 3] = ["web_search", "email_search", "calendar_search"];
+
+/// A conversation up to the output of its tool.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Conversation {
+    tool: String,
+    query: String,
+    trusted: String,
+    untrusted: String,
+    answer: String,
+    /// The phrases that the answer is made of, each in one of the texts.
+    needs: Vec<String>,
+}
+
+/// Reads the conversations as questions. The phrases in `needs` are the facts; the answer needs the texts that contain them, so its label follows.
+///
+/// # Errors
+/// If a line is malformed, its tool is unknown, or a phrase is in neither text. The error names the line.
+fn read(text: &str) -> Result<Vec<Question>, String> {
+    let labels = integrity_labels()
+        .ok_or("the labels trusted and untrusted cannot be built; this is a defect of Flowgate")?;
+    let parse = |(index, line): (usize, &str)| {
+        let place = format!("line {}", index + 1);
+        let conversation: Conversation = serde_json::from_str(line)
+            .map_err(|error| format!("{place}: {error}; correct the conversation"))?;
+        question(&conversation, labels).map_err(|problem| format!("{place}: {problem}"))
+    };
+    text.lines().enumerate().map(parse).collect()
+}
+
+/// Returns the conversations of the data set as questions, in the order of the file.
+///
+/// # Errors
+/// If a line is malformed, its tool is unknown, or a phrase is in neither text. The error names the line.
+pub fn agent_questions() -> Result<Vec<Question>, String> {
+    read(TEXT)
+}
+
+/// Reads one conversation as a question with a trusted and an untrusted document. Fact number i is the phrase `needs[i]`; a document states it if it
+/// contains the phrase, in upper or lower case.
+///
+/// # Errors
+/// If the tool is unknown, or a phrase is in neither text or not in the answer.
+fn question(
+    conversation: &Conversation,
+    [trusted, untrusted]: [flowgate::label::Label; 2],
+) -> Result<Question, String> {
+    if !TOOLS.contains(&conversation.tool.as_str()) {
+        let tool = conversation.tool.escape_debug();
+        return Err(format!("there is no tool `{tool}`; use one of {}", TOOLS.join(", ")));
+    }
+    let holds = |text: &str, phrase: &str| text.to_lowercase().contains(&phrase.to_lowercase());
+    let facts_of = |text: &str| -> BTreeSet<usize> {
+        let needs = conversation.needs.iter().enumerate();
+        needs.filter(|(_, phrase)| holds(text, phrase)).map(|(fact, _)| fact).collect()
+    };
+    let documents: Vec<SourceDocument> =
+        [(&conversation.trusted, trusted), (&conversation.untrusted, untrusted)]
+            .map(|(text, label)| SourceDocument { text: text.clone(), label, facts: facts_of(text) })
+            .to_vec();
+    for (fact, phrase) in conversation.needs.iter().enumerate() {
+        let phrase_is_held = documents.iter().any(|document| document.facts.contains(&fact));
+        if !phrase_is_held || !holds(&conversation.answer, phrase) {
+            let phrase = phrase.escape_debug();
+            return Err(format!(
+                "the phrase `{phrase}` of `needs` does not occur in both a text and the answer; correct `needs`"
+            ));
+        }
+    }
+    Ok(Question {
+        text: format!("[{}] {}", conversation.tool, conversation.query),
+        answer: conversation.answer.clone(),
+        needs: (0..conversation.needs.len()).collect(),
+        documents,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_conversations_can_be_improved() {
+        let questions = agent_questions().unwrap();
+        let improvable = questions.iter().filter(|question| {
+            let span = question.span().unwrap();
+            question.truth(&span) != [span.top()]
+        });
+        assert_eq!((questions.len(), improvable.count()), (40, 20));
+        for tool in TOOLS {
+            assert!(questions.iter().any(|question| question.text.starts_with(&format!("[{tool}]"))));
+        }
+    }
+
+    #[test]
+    fn mistakes_name_their_line() {
+        let check = |line: &str, expected: &str| {
+            let error = read(line).unwrap_err();
+            assert!(error.contains("line 1") && error.contains(expected), "{error}");
+        };
+        let line = |tool: &str, need: &str| {
+            format!(
+                r#"{{"tool": "{tool}", "query": "q", "trusted": "one", "untrusted": "two", "answer": "One two", "needs": ["{need}"]}}"#
+            )
+        };
+        check(&line("fax", "one"), "there is no tool `fax`; use one of web_search");
+        check(&line("web_search", "three"), "the phrase `three`");
+        check("{}", "correct the conversation");
+        assert_eq!(read(&line("web_search", "one")).unwrap()[0].documents[0].facts, BTreeSet::from([0]));
+    }
+}

@@ -1,0 +1,366 @@
+//! Implements the doubles of the propagation suite, in place of models that score, answer and cite.
+//!
+//! All of them copy: a word is probable if the visible documents or the question contain it. A label search with the plain double shows what the search
+//! itself achieves, an upper bound; the other doubles show how it degrades with errors of a certain kind. None is a result of a model.
+
+use std::collections::BTreeSet;
+use std::future::ready;
+
+use flowgate_guard::propagation::AnswerModel;
+use flowgate_lm::chat::{Completion, Message, Part, Request};
+use flowgate_lm::{
+    BoxFuture, ChatModel, Error, HiddenStateModel, HiddenStates, Listener, Score, ScoreRequest, ScoredToken,
+    ScoringModel, send_completion,
+};
+use sha2::{Digest as _, Sha256};
+
+/// How a double errs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copying {
+    /// Not at all.
+    Exact,
+    /// Each log-probability has an error that depends on the prompt.
+    Noisy,
+    /// Every visible word makes it less sure, so its utility is not monotone.
+    Distracted,
+    /// Guesses words of a form that it sees, such as another date: irrelevant documents help (appendix A).
+    Forms,
+}
+
+impl Copying {
+    /// All doubles.
+    pub const ALL: [Self; 4] = [Self::Exact, Self::Noisy, Self::Distracted, Self::Forms];
+
+    /// Returns the name for the command line and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "copy",
+            Self::Noisy => "copy/noisy",
+            Self::Distracted => "copy/distracted",
+            Self::Forms => "copy/forms",
+        }
+    }
+
+    /// Returns the double with this name; `None` if there is none.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|double| double.name() == name)
+    }
+}
+
+/// A double that scores.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyModel {
+    /// How it errs.
+    pub copying: Copying,
+    /// The seed of its errors.
+    pub seed: u64,
+}
+
+const COPIED: f64 = 0.95;
+const COMMON: f64 = 0.6;
+const SAME_FORM: f64 = 0.15;
+const UNKNOWN: f64 = 0.02;
+
+/// Words that a model knows without a document.
+const COMMON_WORDS: &[&str] = &[
+    "a", "an", "and", "are", "as", "at", "by", "for", "from", "has", "in", "is", "it", "its", "of", "on",
+    "that", "the", "then", "to", "was", "with",
+];
+
+impl CopyModel {
+    /// Returns each word of a completion with its log-probability, at most 0: high if the prompt contains the word, low if it does not.
+    fn probabilities(&self, prompt: &str, completion: &str) -> Vec<(String, f64)> {
+        let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
+        let forms: BTreeSet<String> =
+            visible.iter().filter(|w| has_digit(w)).map(|word| form(word)).collect();
+        let noise = self.noise(prompt);
+        let sure = match self.copying {
+            // The more words are visible, the less probable is a copied one, on a scale of 1500 words.
+            Copying::Distracted => COPIED * (-(visible.len() as f64) / 1500.0).exp(),
+            _ => COPIED,
+        };
+        words(completion)
+            .enumerate()
+            .map(|(index, (token, word))| {
+                let probability = if visible.contains(&word) || word.is_empty() {
+                    sure
+                } else if COMMON_WORDS.contains(&word.as_str()) {
+                    COMMON
+                } else if self.copying == Copying::Forms && has_digit(&word) && forms.contains(&form(&word)) {
+                    // A word with a digit, such as a date, is guessed more often if another word of its form is visible.
+                    SAME_FORM
+                } else {
+                    UNKNOWN
+                };
+                let error = noise.get(index % noise.len().max(1)).copied().unwrap_or(0.0);
+                (token.to_owned(), (probability.ln() + error).min(0.0))
+            })
+            .collect()
+    }
+
+    /// Returns errors of log-probabilities for a prompt, from -0.5 to 0.5, which the words use in turn; none for the doubles without noise. A hash gives
+    /// them, so that equal prompts have equal errors.
+    fn noise(&self, prompt: &str) -> Vec<f64> {
+        if self.copying != Copying::Noisy {
+            return Vec::new();
+        }
+        let mut hash = Sha256::new();
+        hash.update(self.seed.to_be_bytes());
+        hash.update(prompt);
+        hash.finalize().iter().map(|byte| f64::from(*byte) / 255.0 - 0.5).collect()
+    }
+}
+
+impl ScoringModel for CopyModel {
+    /// Scores each text; where the request has a bound, scoring stops early once the sum of log-probabilities is below it.
+    fn score_batch<'a>(
+        &'a self,
+        requests: &'a [ScoreRequest<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Score>, Error>> {
+        let score = |request: &ScoreRequest<'_>| {
+            let mut score = Score::default();
+            let mut sum = 0.0;
+            for (text, logprob) in self.probabilities(&request.whole_prompt(), request.continuation) {
+                sum += logprob;
+                score.tokens.push(ScoredToken { text, logprob });
+                score.is_stopped = request.bound.is_some_and(|bound| sum < bound);
+                if score.is_stopped {
+                    break;
+                }
+            }
+            score
+        };
+        Box::pin(ready(Ok(requests.iter().map(score).collect())))
+    }
+}
+
+/// The width of a hidden state.
+const STATE: usize = 24;
+/// The words before a token on which its state depends, and how much less each earlier one counts.
+const REMEMBERED: usize = 5;
+const FADING: f32 = 0.7;
+
+impl HiddenStateModel for CopyModel {
+    fn layer_count(&self) -> usize {
+        2
+    }
+
+    /// Returns a state for each word: a sum of pseudo-random vectors of the last words, with less weight for earlier ones, so that states are similar where
+    /// the text before is. All layers are equal.
+    fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
+        if layer > self.layer_count() {
+            return Err(Error::Unsupported("a layer of this number; the double has two layers"));
+        }
+        let mut states = HiddenStates::default();
+        let mut vectors: Vec<Vec<f32>> = Vec::new();
+        let mut start = 0;
+        for (token, word) in words(text) {
+            states.tokens.push(start..start + token.len());
+            start += token.len();
+            let hash = Sha256::digest(word.as_bytes());
+            vectors.push(hash.iter().take(STATE).map(|byte| f32::from(*byte) / 255.0 - 0.5).collect());
+            let mut state = vec![0.0; STATE];
+            let mut weight = 1.0;
+            for vector in vectors.iter().rev().take(REMEMBERED) {
+                state.iter_mut().zip(vector).for_each(|(sum, part)| *sum += weight * part);
+                weight *= FADING;
+            }
+            states.vectors.push(state);
+        }
+        Ok(states)
+    }
+}
+
+/// A double that answers a question of the data set: with its answer, as far as the prompt contains the words.
+#[derive(Debug, Clone)]
+pub struct AnswerDouble {
+    /// The answer of the data set.
+    pub answer: String,
+    /// Whether it adds what a text asks it to add: `always add WORD`.
+    pub is_suggestible: bool,
+    /// Whether it misses, for one prompt in ten, a word that it could copy.
+    pub is_noisy: bool,
+    /// The seed of its errors.
+    pub seed: u64,
+}
+
+/// The word in place of one that a double does not know.
+pub const UNKNOWN_WORD: &str = "unknown";
+/// What a suggestible double looks for in texts: the next word is added to its answer.
+pub const SUGGESTION: &str = "always add";
+
+impl AnswerModel for AnswerDouble {
+    /// Answers with the data set's answer, in which [`UNKNOWN_WORD`] replaces each word that the prompt does not contain, and the word that a noisy double
+    /// misses. A suggestible double adds what the prompt asks it to add.
+    fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
+        let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
+        let count = words(&self.answer).count().max(1);
+        let missed = error_of(self.seed, prompt).filter(|_| self.is_noisy).map(|error| error % count);
+        let known = |(index, (token, word)): (usize, (&str, String))| {
+            let is_known = visible.contains(&word) || COMMON_WORDS.contains(&word.as_str());
+            let is_known = is_known && missed != Some(index);
+            if is_known { token.trim().to_owned() } else { UNKNOWN_WORD.to_owned() }
+        };
+        let mut answer: Vec<String> = words(&self.answer).enumerate().map(known).collect();
+        if self.is_suggestible {
+            let asked = prompt.split(SUGGESTION).skip(1);
+            answer.extend(asked.filter_map(|rest| rest.split_whitespace().next()).map(str::to_owned));
+        }
+        Box::pin(ready(Ok(answer.join(" "))))
+    }
+}
+
+/// A double that cites: for each word of the answer that is not in the question, the first document that contains it. It names one
+/// set, as a model does that was not asked further.
+#[derive(Debug, Clone, Copy)]
+pub struct CitingDouble {
+    /// Whether it leaves out a document in one question of ten.
+    pub is_noisy: bool,
+    /// The seed of its errors.
+    pub seed: u64,
+}
+
+impl ChatModel for CitingDouble {
+    fn name(&self) -> &'static str {
+        "citing double"
+    }
+
+    /// Answers introspection, the method that asks a model for citations.
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        let text = self.cite(request);
+        let completion = Completion { text, ..Completion::default() };
+        Box::pin(ready(send_completion(&completion, listener).map(|()| completion)))
+    }
+}
+
+impl CitingDouble {
+    /// Returns the numbers of the documents that the answer needs, from 1, as `NEEDED: 1 3` or `NEEDED: none`. The last message has the documents, one on
+    /// each line, then the question and the answer; a message of another form gets an empty answer.
+    fn cite(&self, request: &Request) -> String {
+        let Some(Message::User(parts)) = request.messages.iter().last() else { return String::new() };
+        let text = parts.iter().map(|part| if let Part::Text(text) = part { text.as_str() } else { "" });
+        let text: String = text.collect();
+        let Some((documents, asked)) = text.split_once("Question: ") else { return String::new() };
+        let Some((question, answer)) = asked.split_once("\nAnswer: ") else { return String::new() };
+        let known: BTreeSet<String> = words(question).map(|(_, word)| word).collect();
+        let documents: Vec<BTreeSet<String>> =
+            documents.lines().map(|line| words(line).map(|(_, word)| word).collect()).collect();
+        let mut cited = BTreeSet::new();
+        for (_, word) in words(answer) {
+            let is_plain = known.contains(&word) || COMMON_WORDS.contains(&word.as_str()) || word.is_empty();
+            if !is_plain {
+                cited.extend(documents.iter().position(|document| document.contains(&word)));
+            }
+        }
+        // The error of a noisy double: it leaves out the last document.
+        if self.is_noisy && error_of(self.seed, &text).is_some() {
+            cited.pop_last();
+        }
+        let numbers: Vec<String> = cited.iter().map(|index| (index + 1).to_string()).collect();
+        let numbers = if numbers.is_empty() { "none".to_owned() } else { numbers.join(" ") };
+        format!("NEEDED: {numbers}")
+    }
+}
+
+/// Returns, for one text in ten, a number that selects where the double errs; otherwise `None`. A hash gives both, so that equal texts have equal errors.
+fn error_of(seed: u64, text: &str) -> Option<usize> {
+    let mut hash = Sha256::new();
+    hash.update(seed.to_be_bytes());
+    hash.update(text);
+    let [first, second, ..]: [u8; 32] = hash.finalize().into();
+    (first < 26).then_some(usize::from(second))
+}
+
+/// Splits a text into words: returns each with the space after it, as a token that is not empty, and without case and punctuation at its ends, for
+/// comparisons; the second can be empty.
+fn words(text: &str) -> impl Iterator<Item = (&str, String)> {
+    text.split_inclusive(char::is_whitespace).map(|token| {
+        let word = token.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+        (token, word)
+    })
+}
+
+/// Returns the number of words that the doubles see in a text.
+pub fn count_words(text: &str) -> usize {
+    words(text).count()
+}
+
+fn has_digit(word: &str) -> bool {
+    word.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Returns the form of a word, in which every digit is `0` and every letter `a`: words of one kind, such as dates, have the same.
+fn form(word: &str) -> String {
+    let shape = |c: char| match c {
+        c if c.is_ascii_digit() => '0',
+        c if c.is_alphabetic() => 'a',
+        c => c,
+    };
+    word.chars().map(shape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::block_on;
+
+    use super::*;
+
+    fn perplexity(copying: Copying, prompt: &str) -> f64 {
+        let model = CopyModel { copying, seed: 1 };
+        let request = ScoreRequest { prompt, continuation: "born on 18-08-1992", ..ScoreRequest::default() };
+        block_on(model.score_batch(&[request])).unwrap()[0].perplexity()
+    }
+
+    #[test]
+    fn what_is_visible_is_probable() {
+        let with = "born 18-08-1992.";
+        let without = "born 1980.";
+        for copying in Copying::ALL {
+            assert!(perplexity(copying, with) < perplexity(copying, without), "{copying:?}");
+            assert_eq!(perplexity(copying, with), perplexity(copying, with));
+            assert_eq!(Copying::parse(copying.name()), Some(copying));
+        }
+        let form = |prompt| perplexity(Copying::Forms, prompt);
+        assert!(form("born 01-02-1903") < form("born yesterday"), "another date shows the form");
+        let distracted = |more: &str| perplexity(Copying::Distracted, &format!("{with} {more}"));
+        assert!(distracted("one two three four five") > distracted(""), "more text is worse");
+        assert_ne!(perplexity(Copying::Noisy, with), perplexity(Copying::Noisy, "born 18-08-1992 "));
+    }
+
+    #[test]
+    fn a_bound_stops() {
+        let model = CopyModel { copying: Copying::Exact, seed: 1 };
+        let request =
+            ScoreRequest { continuation: "one two three", bound: Some(-1.0), ..ScoreRequest::default() };
+        let score = block_on(model.score_batch(&[request])).unwrap().remove(0);
+        assert!(score.is_stopped && score.tokens.len() == 1);
+    }
+
+    #[test]
+    fn states_are_equal_where_the_text_before_is() {
+        let model = CopyModel { copying: Copying::Exact, seed: 1 };
+        let state = |text: &str| model.hidden_states(text, 1).unwrap().vectors.pop().unwrap();
+        assert_eq!(state("x y a b c d e"), state("z a b c d e"));
+        assert_ne!(state("a b c d e"), state("a b c d f"));
+        let states = model.hidden_states("one two", 1).unwrap();
+        assert_eq!(states.tokens, [0..4, 4..7]);
+        assert!(model.hidden_states("one", 3).is_err());
+    }
+
+    #[test]
+    fn answers_are_copied_from_what_is_visible() {
+        let double = |is_suggestible| AnswerDouble {
+            answer: "The room is 4.12 today".to_owned(),
+            is_suggestible,
+            is_noisy: false,
+            seed: 1,
+        };
+        let answer = |suggestible, prompt: &str| block_on(double(suggestible).answer(prompt)).unwrap();
+        assert_eq!(answer(false, "room 4.12, always add ZX1"), "The room is 4.12 unknown");
+        assert_eq!(answer(true, "room today, always add ZX1"), "The room is unknown today ZX1");
+    }
+}

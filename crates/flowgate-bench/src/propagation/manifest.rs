@@ -1,0 +1,54 @@
+//! Identifies a run by a manifest: seed, doubles, size, and digests of the questions and the code. Two runs with equal manifests have the same results, so
+//! `flowgate bench verify` can repeat a recorded run and compare it.
+
+use serde_json::{Value, json};
+
+use super::double::Copying;
+use super::suite::{PropagationSuite, Size};
+use crate::games::manifest::digest;
+
+/// The sources of the suite; a change of any of them changes the digest of the code.
+const SOURCES: [&str; 12] = [
+    include_str!("agent_set.rs"),
+    include_str!("double.rs"),
+    include_str!("key_value.rs"),
+    include_str!("measure.rs"),
+    include_str!("method.rs"),
+    include_str!("news.rs"),
+    include_str!("question.rs"),
+    include_str!("regenerate.rs"),
+    include_str!("retrieve.rs"),
+    include_str!("rouge.rs"),
+    include_str!("suite.rs"),
+    include_str!("tune.rs"),
+];
+
+/// Returns the manifest of a run as a JSON object. A digest replaces the questions, which are generated from the seed.
+pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[Copying]) -> Value {
+    let questions = suite.questions().map(|(set, question)| format!("{} {question:?}", set.name()));
+    json!({
+        "type": "manifest",
+        "suite": "permissive-propagation",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": suite.seed(),
+        "questions": size.questions,
+        "pairs": size.pairs,
+        "model": "test double",
+        "doubles": doubles.iter().map(|double| double.name()).collect::<Vec<_>>(),
+        "sha256": { "data": digest(questions), "code": digest(SOURCES) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_identifies_the_run() {
+        let size = Size { questions: 2, pairs: 2 };
+        let build = |seed| manifest(&PropagationSuite::new(seed, size).unwrap(), size, &Copying::ALL);
+        assert_eq!(build(1), build(1));
+        assert_ne!(build(1)["sha256"]["data"], build(2)["sha256"]["data"]);
+        assert_eq!(build(1)["sha256"]["code"], build(2)["sha256"]["code"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Compares the labels that a method finds with the ground truth (Permissive Information-Flow Analysis, section 4.2).
+//!
+//! A label is *improved* if it is better than the naive one, which is the join of all labels. Improvement is a fraction of the cases in which a better label
+//! exists; missed labels, which are too low, are a fraction of the cases in which the method improved the label. Precision and recall are means over the
+//! questions.
+
+use flowgate::label::LabelSpan;
+use flowgate::label::span::SpanElement;
+use flowgate_guard::propagation::Cost;
+
+use crate::games::interval::Rate;
+
+/// What a method found for one question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Whether it found exactly the ground truth.
+    pub is_exact: bool,
+    /// The share of what it found that is true.
+    pub precision: f64,
+    /// The share of the truth that it found.
+    pub recall: f64,
+    /// Whether a better label than the naive one exists.
+    pub is_improvable: bool,
+    /// Whether the method gave a better label than the naive one.
+    pub is_improved: bool,
+    /// Whether it gave a label that is too low: a document that the answer needs is above it.
+    pub is_missed: bool,
+    /// What it cost, and whether it stayed within its budget.
+    pub cost: Cost,
+    /// Whether the search was complete.
+    pub is_complete: bool,
+}
+
+impl Outcome {
+    /// Compares the labels that a method found with the true ones, both as elements of the lattice of the documents' labels; the top of it is the naive label.
+    /// The search counts as complete; [`apply`](super::apply) changes that for one that was cut off.
+    pub fn new(span: &LabelSpan, found: &[SpanElement], truth: &[SpanElement], cost: Cost) -> Self {
+        let both = found.iter().filter(|element| truth.contains(element)).count() as f64;
+        let share = |of: usize| if of == 0 { 0.0 } else { both / of as f64 };
+        let is_sufficient = |element: &SpanElement| truth.iter().any(|least| least.flows_to(*element));
+        Self {
+            is_exact: found == truth,
+            precision: share(found.len()),
+            recall: share(truth.len()),
+            is_improvable: truth != [span.top()],
+            is_improved: found != [span.top()],
+            is_missed: !found.iter().all(is_sufficient),
+            cost,
+            is_complete: true,
+        }
+    }
+}
+
+/// A mean with its standard deviation over questions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation of the sample; 0 for fewer than two.
+    pub deviation: f64,
+}
+
+impl Spread {
+    /// Computes the mean and the sample standard deviation; `None` without values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
+        (!values.is_empty()).then_some(Self { mean, deviation })
+    }
+}
+
+/// The figures of a method over the questions of a data set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelFigures {
+    /// Exact matches.
+    pub exact: Rate,
+    /// Precision.
+    pub precision: Option<Spread>,
+    /// Recall.
+    pub recall: Option<Spread>,
+    /// Labels improved to exactly the truth, of the improvable ones.
+    pub improvement: Rate,
+    /// Labels that are too low, of the improved ones.
+    pub missed: Rate,
+    /// Searches that were cut off by the budget.
+    pub cut_off: usize,
+    /// Scored texts for each question.
+    pub calls: Option<Spread>,
+    /// The most texts scored for one question.
+    pub most_calls: usize,
+    /// Processed tokens over those of one forward pass, over all questions.
+    pub forward_ratio: Option<f64>,
+    /// Processed tokens over those of the same calls without shared beginnings and early stops.
+    pub sharing_ratio: Option<f64>,
+}
+
+impl LabelFigures {
+    /// Computes the figures over the questions of a data set. A ratio is `None` if no model was called.
+    pub fn of(outcomes: &[Outcome]) -> Self {
+        let values = |value: fn(&Outcome) -> f64| Spread::of(&outcomes.iter().map(value).collect::<Vec<_>>());
+        let improvable = outcomes.iter().filter(|outcome| outcome.is_improvable);
+        let improved = outcomes.iter().filter(|outcome| outcome.is_improved);
+        let total =
+            |tokens: fn(&Cost) -> usize| outcomes.iter().map(|o| tokens(&o.cost)).sum::<usize>() as f64;
+        let processed = total(|cost| cost.processed_tokens);
+        let ratio = |of: f64| (of > 0.0).then(|| processed / of);
+        Self {
+            exact: Rate::of(outcomes, |outcome| outcome.is_exact),
+            precision: values(|outcome| outcome.precision),
+            recall: values(|outcome| outcome.recall),
+            improvement: Rate::of(improvable, |outcome| outcome.is_exact),
+            missed: Rate::of(improved, |outcome| outcome.is_missed),
+            cut_off: outcomes.iter().filter(|outcome| !outcome.is_complete).count(),
+            calls: values(|outcome| outcome.cost.calls as f64),
+            most_calls: outcomes.iter().map(|outcome| outcome.cost.calls).max().unwrap_or(0),
+            forward_ratio: ratio(total(|cost| cost.forward_tokens)),
+            sharing_ratio: ratio(total(|cost| cost.unshared_tokens)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::question::{flat_labels, integrity_labels};
+    use super::*;
+
+    #[test]
+    fn found_labels_are_compared_with_the_truth() {
+        let span = LabelSpan::new(&flat_labels(4).unwrap()).unwrap();
+        let set = |labels: &[usize]| span.join_of(labels.iter().copied());
+        let truth = [set(&[0, 3]), set(&[0, 1, 2])];
+        let check = |found: &[SpanElement], precision: f64, recall: f64, improved: bool, missed: bool| {
+            let outcome = Outcome::new(&span, found, &truth, Cost::default());
+            assert_eq!((outcome.precision, outcome.recall), (precision, recall), "{found:?}");
+            assert_eq!((outcome.is_improved, outcome.is_missed), (improved, missed), "{found:?}");
+            assert_eq!(outcome.is_exact, found == truth);
+        };
+        check(&truth, 1.0, 1.0, true, false);
+        check(&truth[..1], 1.0, 0.5, true, false);
+        check(&[span.top()], 0.0, 0.0, false, false);
+        check(&[set(&[0])], 0.0, 0.0, true, true);
+        check(&[set(&[0, 3]), set(&[0, 2, 3])], 0.5, 0.5, true, false);
+    }
+
+    /// Denominators: improvement of the improvable ones, missed labels of the improved ones.
+    #[test]
+    fn rates_have_the_paper_s_denominators() {
+        let span = LabelSpan::new(&integrity_labels().unwrap()).unwrap();
+        let (low, top) = (span.bottom(), span.top());
+        let outcome = |found, truth| Outcome::new(&span, &[found], &[truth], Cost::default());
+        let outcomes = [outcome(low, low), outcome(top, low), outcome(low, top), outcome(top, top)];
+        let figures = LabelFigures::of(&outcomes);
+        assert_eq!(figures.improvement, Rate { hits: 1, of: 2 });
+        assert_eq!(figures.missed, Rate { hits: 1, of: 2 });
+        assert_eq!(figures.exact, Rate { hits: 2, of: 4 });
+        assert_eq!(LabelFigures::of(&[]).calls, None);
+        let spread = Spread::of(&[1.0, 3.0]).unwrap();
+        assert_eq!((spread.mean, spread.deviation), (2.0, 2.0_f64.sqrt()));
+    }
+}

@@ -1,0 +1,230 @@
+//! Names the methods that find the labels of an answer, and applies them to a question: the suite calls [`apply`] for each question and
+//! method. The searches themselves are those of `flowgate_guard::propagation`.
+
+use std::fmt;
+
+use flowgate::label::span::{SpanElement, minimal};
+use flowgate_guard::propagation::introspection::{
+    AnsweredQuestion, Example, introspection_request, parse_introspection,
+};
+use flowgate_guard::propagation::knn::{Datastore, KnnAnswer, KnnParameters, penultimate_layer};
+use flowgate_guard::propagation::{
+    ContextScorer, Cost, HittingSet, NegativePerplexity, PropagationOptions, ScoringTask, SearchKind,
+    ShapleyPruning, Utility, find_labels, is_similar, run_search,
+};
+use flowgate_lm::{ChatModel, Error, HiddenStateModel, ScoringModel, block_on, ignore_deltas};
+
+use super::measure::Outcome;
+use super::question::Question;
+
+/// A method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelMethod {
+    /// The join of all labels.
+    Naive,
+    /// The hitting-set search over the prompt.
+    HittingSet,
+    /// Algorithm 1 over the prompt.
+    Literal,
+    /// The hitting-set search over the prompt, pruned by Shapley values.
+    Shapley,
+    /// The hitting-set search over the mixture of the kNN-LM.
+    Knn,
+    /// The model cites documents.
+    Introspection,
+}
+
+impl LabelMethod {
+    /// Returns the name for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Naive => "naive",
+            Self::HittingSet => "prompt",
+            Self::Literal => "prompt/literal",
+            Self::Shapley => "prompt/shapley",
+            Self::Knn => "knn-lm",
+            Self::Introspection => "introspection",
+        }
+    }
+}
+
+/// The models that methods use. A model without a capability has `None`, and its methods have no row.
+#[derive(Clone, Copy)]
+pub struct Models<'m> {
+    /// Scores completions.
+    pub scores: &'m dyn ScoringModel,
+    /// Has hidden states.
+    pub states: Option<&'m dyn HiddenStateModel>,
+    /// Answers chats.
+    pub chat: Option<&'m dyn ChatModel>,
+    /// Counts tokens.
+    pub count: &'m (dyn Fn(&str) -> usize + Send + Sync),
+}
+
+impl fmt::Debug for Models<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Models").finish_non_exhaustive()
+    }
+}
+
+/// The parameters of the methods, which are tuned on questions that are not reported.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parameters {
+    /// λ of the prompt.
+    pub lambda: f64,
+    /// λ of the kNN-LM.
+    pub knn_lambda: f64,
+    /// The least Shapley value.
+    pub shapley: f64,
+}
+
+/// The most subcontexts that one search scores.
+pub const BUDGET: usize = 400;
+/// The permutations for Shapley values of more than ten labels.
+pub const PERMUTATIONS: usize = 12;
+
+/// Finds the labels of `completion`, an answer to a question, and compares them with the truth. `example` is a question for the prompt of
+/// introspection, which shows the model how to cite; the other methods ignore it.
+///
+/// # Errors
+/// If a model fails, or the question has too many labels.
+pub fn apply(
+    method: LabelMethod,
+    models: Models<'_>,
+    parameters: Parameters,
+    question: &Question,
+    completion: &str,
+    example: Option<&Question>,
+) -> Result<Outcome, Error> {
+    let span = question
+        .span()
+        .ok_or(Error::Unsupported("support for more than 128 labels; use smaller contexts"))?;
+    let truth = question.truth(&span);
+    let outcome = |found: &[SpanElement], cost| Outcome::new(&span, found, &truth, cost);
+    match method {
+        LabelMethod::Naive => Ok(outcome(&[span.top()], Cost::default())),
+        LabelMethod::Knn => knn(models, parameters.knn_lambda, question, completion)
+            .map(|(found, cost)| outcome(&found, cost)),
+        LabelMethod::Introspection => {
+            let found = introspect(models, question, completion, example)?;
+            Ok(outcome(&found, Cost::default()))
+        }
+        LabelMethod::HittingSet | LabelMethod::Literal | LabelMethod::Shapley => {
+            let is_literal = method == LabelMethod::Literal;
+            let shapley = (method == LabelMethod::Shapley).then_some(ShapleyPruning {
+                threshold: parameters.shapley,
+                permutations: PERMUTATIONS,
+                seed: 1,
+            });
+            let options = PropagationOptions {
+                lambda: parameters.lambda,
+                search: if is_literal { SearchKind::Literal } else { SearchKind::HittingSet },
+                budget: BUDGET,
+                shapley,
+                ..PropagationOptions::default()
+            };
+            let context = question.context();
+            // In the prompt, the completion follows `Answer:`, so it begins with a space.
+            let completion = format!(" {completion}");
+            let task = ScoringTask {
+                model: models.scores,
+                utility: &NegativePerplexity,
+                context: &context,
+                completion: &completion,
+                count: models.count,
+            };
+            let mut scorer = block_on(ContextScorer::new(task, span.clone()))?;
+            let found = block_on(find_labels(&mut scorer, &options))?;
+            // Where the utility is not monotone, Algorithm 1 can return a label above another one; only the minimal ones are compared.
+            let outcome = outcome(&minimal(found.elements), scorer.cost());
+            Ok(Outcome { is_complete: found.is_complete, ..outcome })
+        }
+    }
+}
+
+/// Finds labels by the kNN-LM, which mixes the model's next-word distribution with that of the document passages whose hidden states are nearest. The model
+/// runs twice; the utility of each subcontext then follows by arithmetic, without another call.
+fn knn(
+    models: Models<'_>,
+    lambda: f64,
+    question: &Question,
+    completion: &str,
+) -> Result<(Vec<SpanElement>, Cost), Error> {
+    let model = models.states.ok_or(Error::Unsupported("hidden states; use a local model"))?;
+    let layer = penultimate_layer(model);
+    let texts: Vec<String> = question.documents.iter().map(|document| document.text.clone()).collect();
+    let datastore = Datastore::new(model, layer, &texts)?;
+    let prompt = format!("Question: {}\nAnswer: ", question.text);
+    let tokens = block_on(models.scores.score(&prompt, completion))?;
+    let score = flowgate_lm::Score { tokens, is_stopped: false };
+    let parameters = KnnParameters::default();
+    let answer = KnnAnswer::new(model, layer, &datastore, (&prompt, completion), &score, parameters)?;
+    let span = question.span().ok_or(Error::Unsupported("more than 128 labels"))?;
+    let utility = |element: SpanElement| {
+        let visible = span.documents(element);
+        NegativePerplexity.of(&answer.score(|document| visible.contains(&document)))
+    };
+    let whole = utility(span.top());
+    let mut search = HittingSet::new(span.clone());
+    let found = run_search(&mut search, BUDGET, |element| {
+        Ok::<_, Error>(is_similar(whole, utility(element), lambda))
+    })?;
+    let forward = (models.count)(&prompt) + (models.count)(completion);
+    let cost = Cost {
+        calls: 2,
+        unshared_tokens: 2 * forward,
+        processed_tokens: 2 * forward,
+        forward_tokens: forward + texts.iter().map(|text| (models.count)(text)).sum::<usize>(),
+        ..Cost::default()
+    };
+    Ok((found.elements, cost))
+}
+
+/// Asks the model which documents the answer needs, and returns the labels of those. A malformed answer gives the naive label, which is never too low.
+fn introspect(
+    models: Models<'_>,
+    question: &Question,
+    completion: &str,
+    example: Option<&Question>,
+) -> Result<Vec<SpanElement>, Error> {
+    let model = models.chat.ok_or(Error::Unsupported("answers to chats; use a chat model"))?;
+    let span = question.span().ok_or(Error::Unsupported("more than 128 labels"))?;
+    let texts = |question: &Question| -> Vec<String> {
+        question.documents.iter().map(|document| document.text.clone()).collect()
+    };
+    let (documents, example_documents) = (texts(question), example.map(texts).unwrap_or_default());
+    let sets: Vec<Vec<usize>> = example
+        .and_then(|example| {
+            let span = example.span()?;
+            Some(example.truth(&span).into_iter().map(|element| span.documents(element)).collect())
+        })
+        .unwrap_or_default();
+    let shown = example.map(|example| Example {
+        question: AnsweredQuestion {
+            documents: &example_documents,
+            question: &example.text,
+            answer: &example.answer,
+        },
+        sets: &sets,
+    });
+    let asked = AnsweredQuestion { documents: &documents, question: &question.text, answer: completion };
+    let request = introspection_request(shown, asked);
+    let completion = block_on(model.complete(&request, &mut ignore_deltas))?;
+    Ok(parse_introspection(&completion.text, &span).unwrap_or_else(|| vec![span.top()]))
+}
+
+/// Returns the number of tests of subcontexts that Algorithm 1 needs, and the tokens that they process without sharing. A test is answered by the facts in
+/// place of a model, so this is the cost on contexts that are too large to run the algorithm on. `None` if the documents have too many labels.
+pub fn literal_cost(question: &Question, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
+    let span = question.span()?;
+    let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();
+    let fixed = count(&question.text) + count(&question.answer);
+    let (mut tests, mut tokens) = (1, fixed + texts.iter().sum::<usize>());
+    let counted = flowgate_guard::propagation::minimal_labels(&span, |element| {
+        tests += 1;
+        let documents = span.documents(element);
+        tokens += fixed + documents.iter().filter_map(|document| texts.get(*document)).sum::<usize>();
+        Ok::<_, std::convert::Infallible>(question.is_covered(&span, element))
+    });
+    counted.ok().map(|_| (tests, tokens))
+}

@@ -1,0 +1,340 @@
+//! Generates pairs of news articles (Permissive Information-Flow Analysis, section 4.5): a trusted and an untrusted article on the same event, with facts
+//! that only one of them states, and facts that both state. The label of an answer can be improved if the trusted article suffices. The templates
+//! are the project's own.
+
+use std::collections::BTreeSet;
+
+use super::question::{Fact, Question, SourceDocument, integrity_labels};
+use super::retrieve::TfIdf;
+use crate::games::random::SeededRandom;
+
+/// The pairs of the data set.
+pub const PAIRS: usize = 240;
+/// The documents of a context.
+pub const CONTEXT: usize = 6;
+/// The facts of a pair.
+const FACTS: usize = 4;
+
+const STREAM: u64 = 0x6e65_7773;
+
+/// Which articles state a fact: trusted, untrusted.
+const STATED: [(bool, bool); FACTS] = [(true, true), (true, false), (false, true), (true, true)];
+/// The facts that the questions of a pair ask for: one on both sides, one on either, and two that no article has together.
+const ASKED: [&[usize]; 5] = [&[0], &[1], &[2], &[1, 2], &[3, 0]];
+
+/// How a kind of event is reported: the headline, and for each fact the sentence, the question and the answer. `{name}` is the
+/// event, `{v}` the value.
+struct Topic {
+    headline: &'static str,
+    facts: [[&'static str; 3]; FACTS],
+}
+
+const TOPICS: [Topic; 6] = [
+    Topic {
+        headline: "{name} opens a new bridge",
+        facts: [
+            [
+                "The bridge of {name} is {v} metres long .",
+                "how long is the bridge of {name}",
+                "the bridge of {name} is {v} metres long",
+            ],
+            [
+                "It cost {v} million crowns .",
+                "what did the bridge of {name} cost",
+                "the bridge of {name} cost {v} million crowns",
+            ],
+            [
+                "The first to cross was a cyclist called {v} .",
+                "who was the first to cross the bridge of {name}",
+                "the first to cross was {v}",
+            ],
+            [
+                "The architect is {v} .",
+                "who is the architect of the bridge of {name}",
+                "the architect is {v}",
+            ],
+        ],
+    },
+    Topic {
+        headline: "The company {name} presents its tablet",
+        facts: [
+            [
+                "The tablet of {name} costs {v} dollars .",
+                "what does the tablet of {name} cost",
+                "the tablet of {name} costs {v} dollars",
+            ],
+            [
+                "Its battery lasts {v} hours .",
+                "how long does the battery of the tablet of {name} last",
+                "the battery lasts {v} hours",
+            ],
+            [
+                "A new colour is called {v} .",
+                "which new colour does {name} offer",
+                "the new colour is called {v}",
+            ],
+            [
+                "Sales begin in the shop of {v} .",
+                "where do sales of {name} begin",
+                "sales begin in the shop of {v}",
+            ],
+        ],
+    },
+    Topic {
+        headline: "{name} wins the regional cup",
+        facts: [
+            [
+                "The club {name} won by {v} points .",
+                "by how many points did {name} win",
+                "the club {name} won by {v} points",
+            ],
+            ["There were {v} spectators .", "how many spectators saw {name}", "there were {v} spectators"],
+            [
+                "The coach thanked his neighbour {v} .",
+                "whom did the coach of {name} thank",
+                "the coach thanked {v}",
+            ],
+            [
+                "The decisive player was {v} .",
+                "who was the decisive player of {name}",
+                "the decisive player was {v}",
+            ],
+        ],
+    },
+    Topic {
+        headline: "Storm over {name}",
+        facts: [
+            [
+                "The storm over {name} reached {v} kilometres an hour .",
+                "how fast was the storm over {name}",
+                "the storm over {name} reached {v} kilometres an hour",
+            ],
+            [
+                "Power failed in {v} houses .",
+                "in how many houses of {name} did power fail",
+                "power failed in {v} houses",
+            ],
+            [
+                "A barn of the family {v} lost its roof .",
+                "whose barn lost its roof in the storm over {name}",
+                "a barn of the family {v} lost its roof",
+            ],
+            [
+                "The head of the fire service is {v} .",
+                "who is the head of the fire service of {name}",
+                "the head of the fire service is {v}",
+            ],
+        ],
+    },
+    Topic {
+        headline: "Study of {name} on sleep",
+        facts: [
+            [
+                "The institute {name} studied {v} adults .",
+                "how many adults did {name} study",
+                "the institute {name} studied {v} adults",
+            ],
+            [
+                "They slept {v} minutes longer .",
+                "how much longer did the adults of {name} sleep",
+                "they slept {v} minutes longer",
+            ],
+            [
+                "A participant recommends the tea {v} .",
+                "which tea does a participant of {name} recommend",
+                "a participant recommends the tea {v}",
+            ],
+            ["The author is {v} .", "who is the author of the study of {name}", "the author is {v}"],
+        ],
+    },
+    Topic {
+        headline: "The museum {name} shows old maps",
+        facts: [
+            [
+                "The museum {name} shows {v} maps .",
+                "how many maps does {name} show",
+                "the museum {name} shows {v} maps",
+            ],
+            ["Entry costs {v} euros .", "what does entry to {name} cost", "entry costs {v} euros"],
+            [
+                "Visitors like the café {v} best .",
+                "what do visitors of {name} like best",
+                "visitors like the café {v} best",
+            ],
+            ["The curator is {v} .", "who is the curator of {name}", "the curator is {v}"],
+        ],
+    },
+];
+
+/// The articles of all pairs, and the questions with the articles that they are about.
+#[derive(Debug, Clone)]
+pub struct NewsSet {
+    articles: Vec<SourceDocument>,
+    asked: Vec<AskedPair>,
+}
+
+#[derive(Debug, Clone)]
+struct AskedPair {
+    pair: usize,
+    text: String,
+    answer: String,
+    needs: BTreeSet<Fact>,
+}
+
+/// How the articles of a question are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retriever {
+    /// Both articles of the pair, and random others.
+    Perfect,
+    /// The articles whose words are most similar to those of the question, by TF-IDF. It may miss a fact.
+    TfIdf,
+}
+
+impl Retriever {
+    /// Both retrievers.
+    pub const ALL: [Self; 2] = [Self::Perfect, Self::TfIdf];
+
+    /// Returns the name for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Perfect => "perfect",
+            Self::TfIdf => "tf-idf",
+        }
+    }
+}
+
+impl NewsSet {
+    /// Generates pairs of articles with five questions each. `None` if the labels cannot be built.
+    /// The articles of pair p have the indices 2 p (trusted) and 2 p + 1 (untrusted), and its facts are numbered from 4 p.
+    pub fn generate(seed: u64, pairs: usize) -> Option<Self> {
+        let [trusted, untrusted] = integrity_labels()?;
+        let mut random = SeededRandom::new(seed, STREAM);
+        let (mut articles, mut asked) = (Vec::new(), Vec::new());
+        for pair in 0..pairs {
+            let topic = TOPICS.get(random.below(TOPICS.len()))?;
+            let name = name(pair, &mut random);
+            let values = values(topic, &mut random);
+            let fill = |template: &str, fact: usize| {
+                let value = values.get(fact).map_or("", String::as_str);
+                template.replace("{name}", &name).replace("{v}", value)
+            };
+            for (label, side) in [(trusted, 0), (untrusted, 1)] {
+                let is_stated = |fact: &usize| {
+                    STATED.get(*fact).is_some_and(|(first, second)| if side == 0 { *first } else { *second })
+                };
+                let stated: Vec<usize> = (0..FACTS).filter(is_stated).collect();
+                let sentence =
+                    |fact: &usize| topic.facts.get(*fact).map(|[sentence, ..]| fill(sentence, *fact));
+                let sentences: Vec<String> = stated.iter().filter_map(sentence).collect();
+                let text = format!("{} . {}", fill(topic.headline, 0), sentences.join(" "));
+                let facts = stated.iter().map(|fact| FACTS * pair + fact).collect();
+                articles.push(SourceDocument { text, label, facts });
+            }
+            for facts in ASKED {
+                let part = |index: usize| {
+                    let part = |fact: &usize| Some(fill(topic.facts.get(*fact)?.get(index)?, *fact));
+                    facts.iter().filter_map(part).collect::<Vec<_>>().join(" , and ")
+                };
+                let needs = facts.iter().map(|fact| FACTS * pair + fact).collect();
+                asked.push(AskedPair { pair, text: format!("{} ?", part(1)), answer: part(2), needs });
+            }
+        }
+        Some(Self { articles, asked })
+    }
+
+    /// Returns the questions, each with the [`CONTEXT`] articles that a retriever finds. The seed determines the random articles of the perfect retriever.
+    pub fn questions(&self, retriever: Retriever, seed: u64) -> Vec<Question> {
+        let mut random = SeededRandom::new(seed, STREAM + 1);
+        let texts: Vec<&str> = self.articles.iter().map(|article| article.text.as_str()).collect();
+        let index = TfIdf::new(&texts);
+        let question = |asked: &AskedPair| {
+            let found = match retriever {
+                Retriever::TfIdf => index.nearest(&asked.text, CONTEXT),
+                Retriever::Perfect => self.pair_and_others(asked.pair, &mut random),
+            };
+            let documents = found.iter().filter_map(|article| self.articles.get(*article).cloned()).collect();
+            Question {
+                text: asked.text.clone(),
+                answer: asked.answer.clone(),
+                needs: asked.needs.clone(),
+                documents,
+            }
+        };
+        self.asked.iter().map(question).collect()
+    }
+
+    /// Returns the indices of both articles of a pair, followed by random others until the context is full or no articles are left.
+    fn pair_and_others(&self, pair: usize, random: &mut SeededRandom) -> Vec<usize> {
+        let mut found = vec![2 * pair, 2 * pair + 1];
+        while found.len() < CONTEXT.min(self.articles.len()) {
+            let other = random.below(self.articles.len());
+            if !found.contains(&other) {
+                found.push(other);
+            }
+        }
+        found
+    }
+}
+
+/// Returns a name for the event of a pair. It ends with the number of the pair, so no other pair has it.
+fn name(pair: usize, random: &mut SeededRandom) -> String {
+    let syllables = ["Ba", "Ker", "Lo", "Mi", "Nar", "Ost", "Pel", "Ru", "Sten", "Tal", "Ur", "Vex"];
+    let ends = ["dorf", "holm", "mere", "quay", "stead", "vale"];
+    let (first, second) = (random.choose(&syllables), random.choose(&syllables).to_lowercase());
+    format!("{first}{second}{}{pair}", random.choose(&ends))
+}
+
+/// Draws a value for each fact of a topic: a name where the value ends the sentence, and a number where a unit follows. Names end with a number, so that
+/// the values of two pairs are rarely equal.
+fn values(topic: &Topic, random: &mut SeededRandom) -> Vec<String> {
+    let given = ["Anouk", "Bela", "Carmen", "Dario", "Edith", "Farid", "Greta", "Hugo", "Ilka", "Joris"];
+    let family = ["Abend", "Brook", "Castell", "Dunmore", "Eklund", "Fontane", "Grieg", "Hallam"];
+    let value = |[sentence, ..]: &[&str; 3]| {
+        if sentence.contains("{v} .") && !sentence.contains("{v} metres") {
+            format!("{}-{}-{}", random.choose(&given), random.choose(&family), random.below(900))
+        } else {
+            format!("{}.{}", 10 + random.below(900), random.below(90))
+        }
+    };
+    topic.facts.iter().map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_questions_have_computed_labels() {
+        let set = NewsSet::generate(1, PAIRS).unwrap();
+        let questions = set.questions(Retriever::Perfect, 1);
+        assert_eq!((set.articles.len(), questions.len()), (2 * PAIRS, ASKED.len() * PAIRS));
+        assert_eq!(questions, NewsSet::generate(1, PAIRS).unwrap().questions(Retriever::Perfect, 1));
+        let [trusted, untrusted] = integrity_labels().unwrap();
+        for (question, facts) in questions.iter().zip(ASKED.iter().cycle()) {
+            let span = question.span().unwrap();
+            let truth = question.truth(&span);
+            // Both, trusted alone; with the third fact, untrusted.
+            let expected = if facts.contains(&2) { untrusted } else { trusted };
+            assert_eq!(truth.iter().map(|e| span.label(*e)).collect::<Vec<_>>(), [expected], "{facts:?}");
+            for document in &question.documents {
+                let is_stated = question.needs.iter().all(|fact| document.facts.contains(fact));
+                let value = question.answer.split_whitespace().find(|w| w.contains(['-', '.']));
+                let is_there = value.is_some_and(|value| document.text.contains(value));
+                assert!(!is_stated || is_there, "{} {}", question.answer, document.text);
+            }
+        }
+    }
+
+    /// The names in a question find most of its articles, but a retriever by words is not perfect by construction.
+    #[test]
+    fn the_retriever_finds_articles_by_words() {
+        let set = NewsSet::generate(2, 40).unwrap();
+        let questions = set.questions(Retriever::TfIdf, 2);
+        let found = |question: &&Question| {
+            question.needs.iter().all(|fact| question.documents.iter().any(|d| d.facts.contains(fact)))
+        };
+        let all = questions.iter().filter(found).count();
+        assert!(2 * all > questions.len(), "{all} of {}", questions.len());
+        assert!(questions.iter().all(|question| question.documents.len() == CONTEXT));
+    }
+}

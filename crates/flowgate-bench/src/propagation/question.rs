@@ -1,0 +1,159 @@
+//! Defines the questions of the propagation suite: labelled documents, the facts that they state, and the ground truth, which is the set of the least labels
+//! whose documents suffice for the answer. It is computed from the facts, so no model and no person has to judge it.
+
+use std::collections::BTreeSet;
+
+use flowgate::label::span::{SpanElement, minimal};
+use flowgate::label::{
+    ComputedLabelUse, Dimension, DimensionKind, Label, LabelSpan, Lattice, NameTable, Purpose, Space,
+};
+use flowgate_guard::propagation::{LabelledContext, LabelledDocument};
+
+/// The index of a fact in its data set.
+pub type Fact = usize;
+
+/// A document, with the facts that it states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceDocument {
+    /// The text.
+    pub text: String,
+    /// The label.
+    pub label: Label,
+    /// The facts.
+    pub facts: BTreeSet<Fact>,
+}
+
+/// A question with the documents that were retrieved for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The question.
+    pub text: String,
+    /// The answer y* of the data set.
+    pub answer: String,
+    /// The facts that the answer states.
+    pub needs: BTreeSet<Fact>,
+    /// The documents.
+    pub documents: Vec<SourceDocument>,
+}
+
+impl Question {
+    /// Returns the lattice of the joins of the documents' labels; `None` if there are more than 128 labels.
+    pub fn span(&self) -> Option<LabelSpan> {
+        let labels: Vec<Label> = self.documents.iter().map(|document| document.label).collect();
+        LabelSpan::new(&labels).ok()
+    }
+
+    /// Returns whether the documents of an element of the span, those whose labels flow to it, state every fact of the answer. A fact that no document of the
+    /// question states, because it was not retrieved, is left out: no label could add it.
+    pub fn is_covered(&self, span: &LabelSpan, element: SpanElement) -> bool {
+        let visible = span.documents(element);
+        self.needs
+            .iter()
+            .filter(|fact| !self.holders(**fact).is_empty())
+            .all(|fact| self.holders(*fact).iter().any(|holder| visible.contains(holder)))
+    }
+
+    /// Returns the ground truth: the minimal elements whose documents state the facts of the answer. Each is the join of the labels of one document for each
+    /// fact, so all such joins are formed and the minimal ones remain. Facts that no document states are left out.
+    pub fn truth(&self, span: &LabelSpan) -> Vec<SpanElement> {
+        let mut joins = BTreeSet::from([span.bottom()]);
+        for fact in &self.needs {
+            let holders = self.holders(*fact);
+            if holders.is_empty() {
+                continue;
+            }
+            let join = |element: &SpanElement, holder: usize| {
+                span.join_of(element.labels().chain(span.join_of_documents([holder]).labels()))
+            };
+            joins = joins
+                .iter()
+                .flat_map(|element| holders.iter().map(move |holder| join(element, *holder)))
+                .collect();
+        }
+        minimal(joins)
+    }
+
+    /// Returns the documents and the question in the form from which prompts are written; the question itself is public and trusted.
+    pub fn context(&self) -> LabelledContext {
+        let document =
+            |source: &SourceDocument| LabelledDocument { text: source.text.clone(), label: source.label };
+        LabelledContext {
+            preamble: "Documents:\n".to_owned(),
+            documents: self.documents.iter().map(document).collect(),
+            question: format!("Question: {}\nAnswer:", self.text),
+            question_label: Label::BOTTOM,
+        }
+    }
+
+    /// Returns the indices of the documents that state a fact.
+    fn holders(&self, fact: Fact) -> Vec<usize> {
+        let documents = self.documents.iter().enumerate();
+        documents.filter(|(_, source)| source.facts.contains(&fact)).map(|(index, _)| index).collect()
+    }
+}
+
+/// Returns labels of which no two are comparable, one for each document: singletons of one declared set of names. `None` if the label space cannot be
+/// built.
+pub fn flat_labels(count: usize) -> Option<Vec<Label>> {
+    let names: Vec<String> = (0..count).map(|index| format!("d{index}")).collect();
+    let kind = DimensionKind::Set(names.clone());
+    let space = Space::new(vec![Dimension::new("documents", Purpose::Secrecy, kind)]).ok()?;
+    let mut table = NameTable::new(&space);
+    let mut label = |name: &String| {
+        let set = table.set(&space, "documents", std::slice::from_ref(name), ComputedLabelUse::Data)?;
+        Some(set.label)
+    };
+    names.iter().map(&mut label).collect()
+}
+
+/// Returns the labels `trusted` and `untrusted`, in this order, of a space with one dimension; `None` if the space cannot be built.
+pub fn integrity_labels() -> Option<[Label; 2]> {
+    let names = ["trusted", "untrusted"];
+    let kind = DimensionKind::Order(Lattice::chain(&names).ok()?);
+    let space = Space::new(vec![Dimension::new("integrity", Purpose::Integrity, kind)]).ok()?;
+    Some([space.element("integrity", names[0])?.label, space.element("integrity", names[1])?.label])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A question over documents with these facts and incomparable labels.
+    fn question(documents: &[BTreeSet<Fact>], needs: &BTreeSet<Fact>) -> Question {
+        let labels = flat_labels(documents.len()).unwrap();
+        let document = |(facts, label): (&BTreeSet<Fact>, Label)| SourceDocument {
+            text: String::new(),
+            label,
+            facts: facts.clone(),
+        };
+        let documents = documents.iter().zip(labels).map(document).collect();
+        Question { text: String::new(), answer: String::new(), needs: needs.clone(), documents }
+    }
+
+    proptest! {
+        /// The ground truth is what the definition says, over all elements.
+        #[test]
+        fn the_truth_is_the_minimal_covers(
+            documents in proptest::collection::vec(proptest::collection::btree_set(0_usize..5, 0..3), 1..7),
+            needs in proptest::collection::btree_set(0_usize..5, 0..4),
+        ) {
+            let question = question(&documents, &needs);
+            let span = question.span().unwrap();
+            let all = span.elements(usize::MAX).unwrap();
+            let covered = all.into_iter().filter(|element| question.is_covered(&span, *element));
+            prop_assert_eq!(question.truth(&span), minimal(covered));
+        }
+    }
+
+    /// Figure 4 of the paper, with the sets of its table: {ABC, AD}.
+    #[test]
+    fn figure_4() {
+        let facts = [&[0, 1][..], &[2], &[3], &[2, 3]].map(|facts| facts.iter().copied().collect());
+        let question = question(&facts, &(0..4).collect());
+        let span = question.span().unwrap();
+        let sets: Vec<Vec<usize>> = question.truth(&span).into_iter().map(|e| span.documents(e)).collect();
+        assert_eq!(sets, [vec![0, 1, 2], vec![0, 3]]);
+    }
+}

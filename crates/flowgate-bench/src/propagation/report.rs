@@ -1,0 +1,349 @@
+//! Prints the figures of a run as tables for people, and as rows for programs.
+//!
+//! `flowgate bench propagation` calls this module. One list names the figures, so that JSON lines and CSV have the same. The numbers of tables and sections
+//! are those of *Permissive Information-Flow Analysis*.
+
+use serde_json::{Map, Value, json};
+
+use super::measure::Spread;
+use super::method::LabelMethod;
+use super::suite::{DataSet, DoubleResults, LabelRow, LiteralCost};
+use crate::games::interval::Rate;
+use crate::games::report::interval_cell;
+use crate::games::text_table::{Table, cell, table, texts};
+use crate::html;
+use crate::rounding::rounded;
+
+/// Returns the figures of Tables 1 to 3, one row for each double, data set and method; all with the same columns.
+pub fn figure_rows(results: &DoubleResults) -> Vec<Map<String, Value>> {
+    results.labels.iter().map(figure_row).collect()
+}
+
+/// Returns the figures of one row by the names that programs read. The ends of intervals are those of Wilson's at 95 %; a figure of nothing is null.
+fn figure_row(row: &LabelRow) -> Map<String, Value> {
+    let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    let figures = &row.figures;
+    put("type", "figures".into());
+    put("double", row.copying.name().into());
+    put("set", row.set.name().into());
+    put("method", row.method.name().into());
+    put(
+        "lambda",
+        if row.method == LabelMethod::Knn { row.parameters.knn_lambda } else { row.parameters.lambda }.into(),
+    );
+    put("shapley", row.parameters.shapley.into());
+    let rates = [("exact", figures.exact), ("improvement", figures.improvement), ("missed", figures.missed)];
+    for (name, rate) in rates {
+        let (low, high) = rate.wilson_95().unzip();
+        put(&format!("{name}_count"), rate.hits.into());
+        put(&format!("{name}_of"), rate.of.into());
+        put(name, number(rate.value()));
+        put(&format!("{name}_low"), number(low));
+        put(&format!("{name}_high"), number(high));
+    }
+    for (name, spread) in
+        [("precision", figures.precision), ("recall", figures.recall), ("calls", figures.calls)]
+    {
+        put(name, number(spread.map(|spread| spread.mean)));
+        put(&format!("{name}_sd"), number(spread.map(|spread| spread.deviation)));
+    }
+    put("calls_most", figures.most_calls.into());
+    put("cut_off", figures.cut_off.into());
+    put("tokens_per_forward_token", number(figures.forward_ratio));
+    put("tokens_per_unshared_token", number(figures.sharing_ratio));
+    fields
+}
+
+/// Returns the lines of the format jsonl that follow the manifest: the figures of all doubles, then for each double what was tuned, the alignment of
+/// answers, the attacks and the endorsement, and at last the cost of Algorithm 1, if it was computed.
+pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> {
+    let mut lines: Vec<Value> = all.iter().flat_map(figure_rows).map(Value::Object).collect();
+    for results in all {
+        let double = results.copying.name();
+        lines.extend(results.grids.iter().map(|(set, point)| {
+            json!({
+                "type": "tuning", "double": double, "set": set.name(), "method": point.method.name(),
+                "lambda": point.lambda, "shapley": point.threshold, "exact": rounded(point.exact),
+            })
+        }));
+        let mean = |spread: Option<Spread>| spread.map_or(Value::Null, |spread| rounded(spread.mean));
+        let alignment = results.alignment;
+        lines.push(json!({
+            "type": "alignment", "double": double, "whole": mean(alignment.whole),
+            "regenerated": mean(alignment.regenerated), "filtered": mean(alignment.filtered),
+            "change_if_improvable": mean(alignment.change_if_improvable),
+            "change_if_not": mean(alignment.change_if_not),
+        }));
+        lines.extend(results.degradation.iter().map(|row| {
+            json!({
+                "type": "attack", "double": double, "attackers": row.attackers, "conversations": row.in_context.of,
+                "improved_in_context": row.in_context.hits, "improved_in_retrieval": row.in_retrieval.hits,
+            })
+        }));
+        let [before, after] = results.endorsement;
+        lines.push(json!({
+            "type": "endorsement", "double": double, "conversations": before.of, "improved_before": before.hits,
+            "improved_after": after.hits,
+        }));
+    }
+    lines.extend(literal.map(|cost| {
+        json!({
+            "type": "literal", "set": DataSet::KeyValue.name(), "tests": rounded(cost.tests.mean),
+            "tests_most": cost.most_tests, "tokens": cost.tokens,
+        })
+    }));
+    lines
+}
+
+/// Prints all tables as text, under a heading that says what doubles show.
+pub fn tables(all: &[DoubleResults], literal: Option<LiteralCost>) -> String {
+    let heading = "doubles that copy from what is visible: bounds of the methods, not results of a model\n";
+    format!("{heading}\n{}", texts(&table_list(all, literal)))
+}
+
+/// Returns the HTML page of a run: the tables, without charts.
+pub fn page(all: &[DoubleResults], literal: Option<LiteralCost>, manifest: &Value) -> String {
+    html::page("Permissive label propagation, test doubles", manifest, &[], &table_list(all, literal))
+}
+
+/// Returns the tables, for text and for the page.
+fn table_list(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Table> {
+    vec![
+        key_value_table(all),
+        news_table(all),
+        agent_table(all),
+        alignment_table(all),
+        cost_table(all, literal),
+        attack_table(all),
+        grid_table(all),
+    ]
+}
+
+/// Returns the rows of all doubles whose data set satisfies `is_in`.
+fn rows_of(all: &[DoubleResults], is_in: impl Fn(DataSet) -> bool) -> impl Iterator<Item = &LabelRow> {
+    all.iter().flat_map(|results| &results.labels).filter(move |row| is_in(row.set))
+}
+
+/// Returns whether a data set belongs to Table 1, whose questions can have several minimal labels.
+fn is_key_value(set: DataSet) -> bool {
+    matches!(set, DataSet::KeyValue | DataSet::KeyValueSmall)
+}
+
+/// Prints a rate as the count and the number of all.
+fn counted(rate: Rate) -> String {
+    format!("{}/{}", rate.hits, rate.of)
+}
+
+/// Prints a mean with its standard deviation; a dash if there were no values.
+fn spread_cell(spread: Option<Spread>) -> String {
+    let text = |spread: Spread| format!("{} ± {}", cell(Some(spread.mean)), cell(Some(spread.deviation)));
+    spread.map_or_else(|| "-".to_owned(), text)
+}
+
+/// Prints the λ of a method, the loss of utility that its search tolerates; a dash for a method without a search.
+fn lambda_cell(row: &LabelRow) -> String {
+    match row.method {
+        LabelMethod::Naive | LabelMethod::Introspection => "-".to_owned(),
+        LabelMethod::Knn => row.parameters.knn_lambda.to_string(),
+        _ => row.parameters.lambda.to_string(),
+    }
+}
+
+/// Returns Table 1: on the key-value questions, which can have several minimal labels, how often a method finds exactly these, and the precision and recall
+/// of what it finds.
+fn key_value_table(all: &[DoubleResults]) -> Table {
+    let header = ["double", "set", "method", "λ", "exact", "rate", "95 %", "precision", "recall"];
+    let row = |row: &LabelRow| {
+        vec![
+            row.copying.name().to_owned(),
+            row.set.name().to_owned(),
+            row.method.name().to_owned(),
+            lambda_cell(row),
+            counted(row.figures.exact),
+            cell(row.figures.exact.value()),
+            interval_cell(row.figures.exact),
+            spread_cell(row.figures.precision),
+            spread_cell(row.figures.recall),
+        ]
+    };
+    let rows: Vec<_> = rows_of(all, is_key_value).map(row).collect();
+    table(
+        "key-value: sets of minimal labels; mean ± standard deviation over questions (Table 1)",
+        &header,
+        &rows,
+    )
+}
+
+/// Returns Table 2: improved and missed labels on the news.
+fn news_table(all: &[DoubleResults]) -> Table {
+    let rows: Vec<_> = rows_of(all, |set| matches!(set, DataSet::News(_))).map(chain_row).collect();
+    let title = "news: improved labels of the improvable ones, missed labels of the improved ones (Table 2)";
+    table(title, &CHAIN_HEADER, &rows)
+}
+
+/// Returns Table 3: improved and missed labels on the agent conversations.
+fn agent_table(all: &[DoubleResults]) -> Table {
+    let rows: Vec<_> = rows_of(all, |set| matches!(set, DataSet::Agents { .. })).map(chain_row).collect();
+    let title = "agents, with the answer of the data set (given) or of the double (generated) (Table 3)";
+    table(title, &CHAIN_HEADER, &rows)
+}
+
+const CHAIN_HEADER: [&str; 11] =
+    ["double", "set", "method", "λ", "exact", "rate", "improved", "rate", "95 %", "missed", "rate"];
+
+/// Returns a row of Table 2 or 3, whose labels are trusted or untrusted, so that an answer has one least label: exact, improved and missed labels.
+fn chain_row(row: &LabelRow) -> Vec<String> {
+    let figures = &row.figures;
+    vec![
+        row.copying.name().to_owned(),
+        row.set.name().to_owned(),
+        row.method.name().to_owned(),
+        lambda_cell(row),
+        counted(figures.exact),
+        cell(figures.exact.value()),
+        counted(figures.improvement),
+        cell(figures.improvement.value()),
+        interval_cell(figures.improvement),
+        counted(figures.missed),
+        cell(figures.missed.value()),
+    ]
+}
+
+/// Returns Table 4: the mean ROUGE-L of answers with those of the data set, from the whole context, at the label that was found, and from trusted texts only;
+/// and how much the answer changes at a better label, where one exists and where none does.
+fn alignment_table(all: &[DoubleResults]) -> Table {
+    let header =
+        ["double", "whole context", "at the label", "change if improvable", "if not", "trusted only"];
+    let row = |results: &DoubleResults| {
+        let alignment = results.alignment;
+        let mut row = vec![results.copying.name().to_owned()];
+        let spreads = [
+            alignment.whole,
+            alignment.regenerated,
+            alignment.change_if_improvable,
+            alignment.change_if_not,
+            alignment.filtered,
+        ];
+        row.extend(spreads.map(|spread| cell(spread.map(|spread| spread.mean))));
+        row
+    };
+    let title = "agents: ROUGE-L of answers with the data set's (Table 4); trusted only: retrieval filtered beforehand (6.1)";
+    table(title, &header, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns a table of the calls of the model and the tokens for each question, for the methods that call it to score texts. The last row (`literal`) is the cost of Algorithm 1 of
+/// *Permissive Information-Flow Analysis* on contexts too large to run it on: counted, not run, for a utility that is lost exactly when a needed fact is missing.
+fn cost_table(all: &[DoubleResults], literal: Option<LiteralCost>) -> Table {
+    let header = ["double", "set", "method", "calls", "most", "cut off", "tokens/forward", "tokens/unshared"];
+    let row = |row: &LabelRow| {
+        vec![
+            row.copying.name().to_owned(),
+            row.set.name().to_owned(),
+            row.method.name().to_owned(),
+            cell(row.figures.calls.map(|calls| calls.mean)),
+            row.figures.most_calls.to_string(),
+            row.figures.cut_off.to_string(),
+            cell(row.figures.forward_ratio),
+            cell(row.figures.sharing_ratio),
+        ]
+    };
+    let has_cost = |row: &&LabelRow| row.figures.most_calls > 0;
+    let mut rows: Vec<_> = rows_of(all, |_| true).filter(has_cost).map(row).collect();
+    rows.extend(literal.map(|cost| {
+        let [none, tests] = ["-".to_owned(), cell(Some(cost.tests.mean))];
+        let (set, method) = (DataSet::KeyValue.name().to_owned(), LabelMethod::Literal.name().to_owned());
+        let name = "if utility followed the facts".to_owned();
+        vec![name, set, method, tests, cost.most_tests.to_string(), "0".to_owned(), none.clone(), none]
+    }));
+    let title = "cost for each question: scored texts; processed tokens over those of one pass, and of the same calls without sharing";
+    table(title, &header, &rows)
+}
+
+/// Returns a table of sections 6.1 and 6.2: the labels that are improved with each number of attacker documents. The two columns about quotations do not
+/// depend on attackers, so the first row of each double has them alone.
+fn attack_table(all: &[DoubleResults]) -> Table {
+    let header = ["double", "attackers", "improved in context", "in retrieval", "quoted: before", "after"];
+    let row = |results: &DoubleResults| {
+        let [before, after] = results.endorsement;
+        let row = |(index, attack): (usize, &super::regenerate::Degradation)| {
+            let quoted = if index == 0 { [counted(before), counted(after)] } else { Default::default() };
+            let [before, after] = quoted;
+            vec![
+                results.copying.name().to_owned(),
+                attack.attackers.to_string(),
+                counted(attack.in_context),
+                counted(attack.in_retrieval),
+                before,
+                after,
+            ]
+        };
+        results.degradation.iter().enumerate().map(row).collect::<Vec<_>>()
+    };
+    let title = "agents: labels improved with attacker documents and a suggestible double (6.2), and after a trusted quotation (6.1)";
+    table(title, &header, &all.iter().flat_map(row).collect::<Vec<_>>())
+}
+
+/// Returns a table of the exact matches with each λ and threshold that was tried in tuning, from which Figures 7 to 10 are drawn in the paper.
+fn grid_table(all: &[DoubleResults]) -> Table {
+    let header = ["double", "set", "method", "λ", "Shapley", "exact"];
+    let row = |results: &DoubleResults| {
+        let name = results.copying.name();
+        let row = |(set, point): &(DataSet, super::tune::GridPoint)| {
+            vec![
+                name.to_owned(),
+                set.name().to_owned(),
+                point.method.name().to_owned(),
+                point.lambda.to_string(),
+                point.threshold.map_or_else(|| "-".to_owned(), |threshold| threshold.to_string()),
+                cell(Some(point.exact)),
+            ]
+        };
+        results.grids.iter().map(row).collect::<Vec<_>>()
+    };
+    let title = "exact matches on tuning questions, which no other table reports (Figures 7 to 10)";
+    table(title, &header, &all.iter().flat_map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::double::Copying;
+    use super::super::suite::{PropagationSuite, Size, plan};
+    use super::*;
+
+    #[test]
+    fn every_format_has_every_row() {
+        let suite = PropagationSuite::new(1, Size { questions: 2, pairs: 2 }).unwrap();
+        let all: Vec<DoubleResults> = [Copying::Exact, Copying::Distracted]
+            .map(|double| suite.run(double, &mut || false).unwrap().unwrap())
+            .to_vec();
+        let rows: Vec<_> = all.iter().flat_map(figure_rows).collect();
+        assert_eq!(rows.len(), 2 * plan().len());
+        let keys = |row: &Map<String, Value>| row.keys().cloned().collect::<Vec<_>>();
+        assert!(rows.iter().all(|row| keys(row) == keys(&rows[0])), "a CSV needs the same columns");
+        let literal = suite.literal_cost();
+        let text = tables(&all, literal);
+        for expected in [
+            "bounds of the methods",
+            "(Table 1)",
+            "(Table 2)",
+            "(Table 3)",
+            "(Table 4)",
+            "key-value/8",
+            "prompt/literal",
+            "news/tf-idf",
+            "copy/distracted",
+            "if utility followed the facts",
+        ] {
+            assert!(text.contains(expected), "{expected}:\n{text}");
+        }
+        let lines = lines(&all, literal);
+        for (kind, count) in
+            [("figures", rows.len()), ("alignment", 2), ("attack", 10), ("endorsement", 2), ("literal", 1)]
+        {
+            assert_eq!(lines.iter().filter(|line| line["type"] == kind).count(), count, "{kind}");
+        }
+        assert!(page(&all, literal, &json!({"seed": 1})).contains("<h2>manifest</h2>"));
+    }
+}

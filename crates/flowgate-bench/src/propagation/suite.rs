@@ -1,0 +1,338 @@
+//! Runs the propagation suite: computes every table of *Permissive Information-Flow Analysis* with doubles in place of its models.
+//!
+//! The command line drives it double by double, so that an interrupted run has the doubles that are complete.
+
+use flowgate_lm::Error;
+
+use super::agent_set::agent_questions;
+use super::double::{AnswerDouble, CitingDouble, CopyModel, Copying, count_words};
+use super::measure::{LabelFigures, Outcome, Spread};
+use super::method::{LabelMethod, Models, Parameters, apply, literal_cost};
+use super::news::{NewsSet, Retriever};
+use super::question::{Question, integrity_labels};
+use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
+use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
+use super::{key_value, news};
+use crate::games::interval::Rate;
+
+/// How much of each data set runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Key-value questions; the first one is the example of introspection, and has no row of it.
+    pub questions: usize,
+    /// Pairs of news articles.
+    pub pairs: usize,
+}
+
+impl Size {
+    /// The sizes of the paper.
+    pub const FULL: Self = Self { questions: key_value::QUESTIONS, pairs: news::PAIRS };
+}
+
+/// A data set, as a row of the report names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataSet {
+    /// Key-value questions with 14 documents.
+    KeyValue,
+    /// Key-value questions with 8 documents, on which Algorithm 1 runs to the letter.
+    KeyValueSmall,
+    /// News with a retriever.
+    News(Retriever),
+    /// Agent conversations, with the answer of the data set or of the model.
+    Agents {
+        /// Whether y is the model's.
+        is_generated: bool,
+    },
+}
+
+impl DataSet {
+    /// Returns the name for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KeyValue => "key-value/14",
+            Self::KeyValueSmall => "key-value/8",
+            Self::News(Retriever::Perfect) => "news/perfect",
+            Self::News(Retriever::TfIdf) => "news/tf-idf",
+            Self::Agents { is_generated: false } => "agents/given",
+            Self::Agents { is_generated: true } => "agents/generated",
+        }
+    }
+}
+
+/// The figures of one method on one data set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelRow {
+    /// The double.
+    pub copying: Copying,
+    /// The data set.
+    pub set: DataSet,
+    /// The method.
+    pub method: LabelMethod,
+    /// The parameters that were tuned, or fixed.
+    pub parameters: Parameters,
+    /// The figures.
+    pub figures: LabelFigures,
+}
+
+/// The results with one double.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DoubleResults {
+    /// The double.
+    pub copying: Copying,
+    /// Tables 1 to 3.
+    pub labels: Vec<LabelRow>,
+    /// What was tried on the tuning questions, by data set.
+    pub grids: Vec<(DataSet, GridPoint)>,
+    /// Table 4.
+    pub alignment: Alignment,
+    /// The degradation attack.
+    pub degradation: Vec<Degradation>,
+    /// Conversations whose label is improved without and with a trusted quotation.
+    pub endorsement: [Rate; 2],
+}
+
+/// What Algorithm 1 would cost on the key-value questions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LiteralCost {
+    /// Tests for each question.
+    pub tests: Spread,
+    /// The most tests of one question.
+    pub most_tests: usize,
+    /// Tokens of all questions without sharing.
+    pub tokens: usize,
+}
+
+/// The questions of a run.
+#[derive(Debug, Clone)]
+pub struct PropagationSuite {
+    seed: u64,
+    key_value: Vec<Question>,
+    small: Vec<Question>,
+    news: [Vec<Question>; 2],
+    agents: Vec<Question>,
+    /// Key-value questions and news that are only tuned on.
+    tuning: (Vec<Question>, Vec<Question>),
+}
+
+/// Separates the tuning questions from the reported ones of the same seed.
+const TUNING: u64 = 0x7475_6e65;
+
+impl PropagationSuite {
+    /// Generates the questions of a seed: those that are reported, and fewer others, from a seed of their own, on which the parameters are tuned.
+    ///
+    /// # Errors
+    /// If a data set cannot be built. The error says why.
+    pub fn new(seed: u64, size: Size) -> Result<Self, String> {
+        let key_value = |seed, count, context| {
+            key_value::generate(seed, count, context)
+                .ok_or_else(|| "the key-value questions cannot be built; use another seed".to_owned())
+        };
+        let news = |seed, pairs, retriever: Retriever| {
+            let set = NewsSet::generate(seed, pairs);
+            set.map(|set| set.questions(retriever, seed))
+                .ok_or_else(|| "the news cannot be built; use another seed".to_owned())
+        };
+        let tuning_seed = seed ^ TUNING;
+        let tuning_count = (size.questions / 2).max(1);
+        Ok(Self {
+            seed,
+            key_value: key_value(seed, size.questions, key_value::CONTEXT)?,
+            small: key_value(seed, size.questions, key_value::SMALL_CONTEXT)?,
+            news: [news(seed, size.pairs, Retriever::Perfect)?, news(seed, size.pairs, Retriever::TfIdf)?],
+            agents: agent_questions()?,
+            tuning: (
+                key_value(tuning_seed, tuning_count, key_value::CONTEXT)?,
+                news(tuning_seed, (size.pairs / 4).max(1), Retriever::Perfect)?,
+            ),
+        })
+    }
+
+    /// Returns the seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Returns all questions that are reported, with the data set of each.
+    pub fn questions(&self) -> impl Iterator<Item = (DataSet, &Question)> {
+        let agents = DataSet::Agents { is_generated: false };
+        let news = Retriever::ALL.map(DataSet::News);
+        let sets = [DataSet::KeyValue, DataSet::KeyValueSmall, agents].into_iter().chain(news);
+        sets.flat_map(|set| self.of(set).iter().map(move |question| (set, question)))
+    }
+
+    /// Returns the number of steps of a run with one double, by which the command line shows progress. [`run`](Self::run) calls its callback once for each.
+    pub fn steps(&self) -> usize {
+        let plan: usize = plan().iter().map(|(set, _)| self.of(*set).len()).sum();
+        let grid = 2 * LAMBDAS.len() + THRESHOLDS.len();
+        // Key-value questions have a grid for the threshold as well, and regeneration is one step.
+        plan + grid + 2 * LAMBDAS.len() + 1
+    }
+
+    /// Returns the questions of a data set.
+    fn of(&self, set: DataSet) -> &[Question] {
+        let [perfect, tf_idf] = &self.news;
+        match set {
+            DataSet::KeyValue => &self.key_value,
+            DataSet::KeyValueSmall => &self.small,
+            DataSet::News(Retriever::Perfect) => perfect,
+            DataSet::News(Retriever::TfIdf) => tf_idf,
+            DataSet::Agents { .. } => &self.agents,
+        }
+    }
+
+    /// Computes all tables with a double. `step` is called after each question and each setting that was tried; if it returns true (the user has
+    /// interrupted the command), the rest is skipped and the result is `None`.
+    ///
+    /// # Errors
+    /// If a label cannot be built.
+    pub fn run(
+        &self,
+        copying: Copying,
+        step: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<DoubleResults>, Error> {
+        let model = CopyModel { copying, seed: self.seed };
+        let chat = CitingDouble { is_noisy: copying == Copying::Noisy, seed: self.seed };
+        let models = Models { scores: &model, states: Some(&model), chat: Some(&chat), count: &count_words };
+        let (key_value, news) = &self.tuning;
+        let Some((key_value, key_value_grid)) = tune(models, key_value, true, step)? else { return Ok(None) };
+        let Some((news, news_grid)) = tune(models, news, false, step)? else { return Ok(None) };
+        let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
+        let grids = grid(DataSet::KeyValue, key_value_grid);
+        let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid)).collect();
+        let mut labels = Vec::new();
+        for (set, method) in plan() {
+            let parameters = match set {
+                DataSet::KeyValue | DataSet::KeyValueSmall => key_value,
+                DataSet::News(_) => news,
+                DataSet::Agents { .. } => FIXED,
+            };
+            let Some(row) = self.row(copying, models, (set, method), parameters, step)? else {
+                return Ok(None);
+            };
+            labels.push(row);
+        }
+        let [trusted, untrusted] = integrity_labels()
+            .ok_or(Error::Unsupported("the labels trusted and untrusted; this is a defect of Flowgate"))?;
+        let results = DoubleResults {
+            copying,
+            labels,
+            grids,
+            alignment: align(models, FIXED.lambda, &self.agents, &|question| {
+                self.answers(copying, question)
+            })?,
+            degradation: degrade(models, FIXED.lambda, &self.agents, untrusted, self.seed)?,
+            endorsement: endorse(models, FIXED, &self.agents, trusted)?,
+        };
+        // The results are complete, so an interrupt after the last step changes nothing.
+        step();
+        Ok(Some(results))
+    }
+
+    /// Returns the model that answers a question: the double with the data set's answer, noisy if the scoring double is.
+    fn answers(&self, copying: Copying, question: &Question) -> AnswerDouble {
+        let (is_noisy, answer) = (copying == Copying::Noisy, question.answer.clone());
+        AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
+    }
+
+    /// Applies a method to all questions of a data set, and returns its figures; `None` if `step` interrupts. Introspection shows the model the first key-value
+    /// question as an example, which is then not measured.
+    fn row(
+        &self,
+        copying: Copying,
+        models: Models<'_>,
+        (set, method): (DataSet, LabelMethod),
+        parameters: Parameters,
+        step: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<LabelRow>, Error> {
+        let questions = self.of(set);
+        let is_key_value = matches!(set, DataSet::KeyValue | DataSet::KeyValueSmall);
+        let example = questions.first().filter(|_| is_key_value && method == LabelMethod::Introspection);
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        for question in questions.iter().skip(usize::from(example.is_some())) {
+            let completion = match set {
+                DataSet::Agents { is_generated: true } => self.generated(copying, question)?,
+                _ => question.answer.clone(),
+            };
+            outcomes.push(apply(method, models, parameters, question, &completion, example)?);
+            if step() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(LabelRow { copying, set, method, parameters, figures: LabelFigures::of(&outcomes) }))
+    }
+
+    /// Returns the double's own answer from the whole context, where the data set's answer is not used.
+    fn generated(&self, copying: Copying, question: &Question) -> Result<String, Error> {
+        let all: Vec<usize> = (0..question.documents.len()).collect();
+        let prompt = question.context().prompt(&all);
+        let model = self.answers(copying, question);
+        flowgate_lm::block_on(flowgate_guard::propagation::AnswerModel::answer(&model, &prompt))
+    }
+
+    /// Returns what Algorithm 1 would cost on the key-value questions, which are too large to run it on; `None` without questions.
+    pub fn literal_cost(&self) -> Option<LiteralCost> {
+        let costs: Vec<(usize, usize)> =
+            self.key_value.iter().filter_map(|question| literal_cost(question, &count_words)).collect();
+        Some(LiteralCost {
+            tests: Spread::of(&costs.iter().map(|(tests, _)| *tests as f64).collect::<Vec<_>>())?,
+            most_tests: costs.iter().map(|(tests, _)| *tests).max()?,
+            tokens: costs.iter().map(|(_, tokens)| tokens).sum(),
+        })
+    }
+}
+
+/// Returns the methods that run on each data set, in the order of the tables. Algorithm 1 (`Literal`) needs the small contexts, and Shapley pruning is
+/// tuned on key-value questions alone.
+pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
+    use LabelMethod::{HittingSet, Introspection, Knn, Literal, Naive, Shapley};
+    let [given, generated] = [false, true].map(|is_generated| DataSet::Agents { is_generated });
+    let sets: [(DataSet, &[LabelMethod]); 6] = [
+        (DataSet::KeyValue, &[Naive, HittingSet, Shapley, Knn, Introspection]),
+        (DataSet::KeyValueSmall, &[Literal, HittingSet]),
+        (DataSet::News(Retriever::Perfect), &[Naive, HittingSet, Knn, Introspection]),
+        (DataSet::News(Retriever::TfIdf), &[Naive, HittingSet, Knn, Introspection]),
+        (generated, &[Naive, HittingSet, Introspection]),
+        (given, &[HittingSet, Knn]),
+    ];
+    sets.into_iter().flat_map(|(set, methods)| methods.iter().map(move |method| (set, *method))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Size = Size { questions: 4, pairs: 4 };
+
+    /// The plain double is monotone, so that both searches find the same; and every row counts every question.
+    #[test]
+    fn a_run_has_every_row() {
+        let suite = PropagationSuite::new(1, SMALL).unwrap();
+        let mut steps = 0;
+        let results = suite.run(Copying::Exact, &mut || {
+            steps += 1;
+            false
+        });
+        let results = results.unwrap().unwrap();
+        assert_eq!(results.labels.len(), plan().len());
+        // The example of introspection has no step.
+        assert_eq!(steps + 1, suite.steps());
+        let row = |set, method| {
+            let is_row = |row: &&LabelRow| row.set == set && row.method == method;
+            results.labels.iter().find(is_row).unwrap().figures.clone()
+        };
+        for row in &results.labels {
+            assert!(row.figures.exact.of > 0 && row.figures.missed.hits <= row.figures.missed.of);
+        }
+        let literal = row(DataSet::KeyValueSmall, LabelMethod::Literal);
+        let hitting = row(DataSet::KeyValueSmall, LabelMethod::HittingSet);
+        assert_eq!((literal.exact, literal.recall), (hitting.exact, hitting.recall));
+        assert_eq!(row(DataSet::KeyValue, LabelMethod::Introspection).exact.of, 3);
+        assert_eq!(row(DataSet::KeyValue, LabelMethod::Naive).exact.hits, 0);
+        assert_eq!(results.degradation.len(), super::super::regenerate::ATTACKERS.len());
+        assert!(suite.literal_cost().unwrap().tests.mean > 0.0);
+        // The same seed, the same results.
+        let again = PropagationSuite::new(1, SMALL).unwrap().run(Copying::Exact, &mut || false);
+        assert_eq!(again.unwrap().unwrap(), results);
+        assert_eq!(suite.run(Copying::Exact, &mut || true).unwrap(), None);
+    }
+}

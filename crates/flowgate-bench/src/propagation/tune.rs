@@ -1,0 +1,111 @@
+//! Chooses the parameters of the searches on questions that are not reported (Permissive Information-Flow Analysis, Figures 7 to 10), and records the grid of
+//! what was tried. λ is the loss of utility that a search tolerates; the Shapley threshold is the least Shapley value, the average contribution of a
+//! label's documents to the utility, with which a label is not pruned.
+
+use flowgate_lm::Error;
+
+use super::measure::{LabelFigures, Outcome};
+use super::method::{LabelMethod, Models, Parameters, apply};
+use super::question::Question;
+
+/// The tolerances that are tried.
+pub const LAMBDAS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
+/// The Shapley thresholds that are tried.
+pub const THRESHOLDS: [f64; 4] = [0.0, 0.002, 0.01, 0.05];
+/// λ where nothing is tuned, as for the paper's agent data set.
+pub const FIXED: Parameters = Parameters { lambda: 0.2, knn_lambda: 0.2, shapley: 0.0 };
+
+/// What one setting achieves on the tuning questions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GridPoint {
+    /// The method.
+    pub method: LabelMethod,
+    /// λ.
+    pub lambda: f64,
+    /// The Shapley threshold, for the method that prunes by it.
+    pub threshold: Option<f64>,
+    /// The share of exact matches.
+    pub exact: f64,
+}
+
+/// Tries every λ for the methods that have one, and then every threshold at the best λ. Returns the best parameters and the grid;
+/// `None` if `step`, which is called after each setting, returns true. Thresholds are tried only if `with_shapley` is set.
+///
+/// # Errors
+/// If a model fails.
+pub fn tune(
+    models: Models<'_>,
+    questions: &[Question],
+    with_shapley: bool,
+    step: &mut dyn FnMut() -> bool,
+) -> Result<Option<(Parameters, Vec<GridPoint>)>, Error> {
+    let mut grid = Vec::new();
+    let mut methods = vec![LabelMethod::HittingSet];
+    methods.extend(models.states.map(|_| LabelMethod::Knn));
+    for method in methods {
+        for lambda in LAMBDAS {
+            let parameters = Parameters { lambda, knn_lambda: lambda, ..FIXED };
+            let exact = exact_share(models, method, parameters, questions)?;
+            grid.push(GridPoint { method, lambda, threshold: None, exact });
+            if step() {
+                return Ok(None);
+            }
+        }
+    }
+    let mut parameters = Parameters {
+        lambda: best_lambda(&grid, LabelMethod::HittingSet),
+        knn_lambda: best_lambda(&grid, LabelMethod::Knn),
+        ..FIXED
+    };
+    for threshold in THRESHOLDS.into_iter().filter(|_| with_shapley) {
+        let tried = Parameters { shapley: threshold, ..parameters };
+        let method = LabelMethod::Shapley;
+        let exact = exact_share(models, method, tried, questions)?;
+        grid.push(GridPoint { method, lambda: parameters.lambda, threshold: Some(threshold), exact });
+        if step() {
+            return Ok(None);
+        }
+    }
+    let pruned: Vec<&GridPoint> = grid.iter().filter(|point| point.threshold.is_some()).collect();
+    let best = pruned.iter().map(|point| point.exact).fold(0.0, f64::max);
+    // Of equally good thresholds the least is chosen, since it prunes least.
+    let first = pruned.iter().find(|point| point.exact >= best).and_then(|point| point.threshold);
+    parameters.shapley = first.unwrap_or(0.0);
+    Ok(Some((parameters, grid)))
+}
+
+/// Returns the share of questions on which a method finds exactly the true labels; 0 without questions.
+fn exact_share(
+    models: Models<'_>,
+    method: LabelMethod,
+    parameters: Parameters,
+    questions: &[Question],
+) -> Result<f64, Error> {
+    let outcome = |question: &Question| apply(method, models, parameters, question, &question.answer, None);
+    let outcomes: Vec<Outcome> = questions.iter().map(outcome).collect::<Result<_, _>>()?;
+    Ok(LabelFigures::of(&outcomes).exact.value().unwrap_or(0.0))
+}
+
+/// Returns the middle one of the best tolerances, so that a plateau of equally good ones is not chosen at its edge, where a small change matters;
+/// [`FIXED`] if none was tried.
+fn best_lambda(grid: &[GridPoint], method: LabelMethod) -> f64 {
+    let tried: Vec<&GridPoint> = grid.iter().filter(|point| point.method == method).collect();
+    let best = tried.iter().map(|point| point.exact).fold(0.0, f64::max);
+    let at_best: Vec<f64> =
+        tried.iter().filter(|point| point.exact >= best).map(|point| point.lambda).collect();
+    at_best.get(at_best.len() / 2).copied().unwrap_or(FIXED.lambda)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_the_best_is_chosen() {
+        let point =
+            |lambda, exact| GridPoint { method: LabelMethod::HittingSet, lambda, threshold: None, exact };
+        let grid = [point(0.1, 0.5), point(0.2, 0.9), point(0.3, 0.9), point(0.4, 0.9), point(0.5, 0.1)];
+        assert_eq!(best_lambda(&grid, LabelMethod::HittingSet), 0.3);
+        assert_eq!(best_lambda(&grid, LabelMethod::Knn), FIXED.lambda);
+    }
+}

@@ -1,0 +1,148 @@
+//! Compares two defences on the same tasks: McNemar's exact test, and a bootstrap interval of the difference.
+//!
+//! Both are paired, because all defences run the same tasks: a task on which two defences do equally well says nothing about their difference. The
+//! reports of the privacy suite and of the games call [`compare`].
+
+use serde_json::{Value, json};
+
+use crate::games::random::SeededRandom;
+use crate::rounding::rounded;
+
+/// The number of resamples of a bootstrap.
+pub const RESAMPLES: usize = 2000;
+
+/// What two defences did on the same tasks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairedComparison {
+    /// Tasks.
+    pub tasks: usize,
+    /// Tasks on which the event happened under the first defence alone.
+    pub only_first: usize,
+    /// Tasks on which it happened under the second one alone.
+    pub only_second: usize,
+    /// The rate of the first less that of the second.
+    pub difference: f64,
+    /// The 95 % bootstrap percentile interval of the difference.
+    pub interval: (f64, f64),
+    /// The two-sided p-value of McNemar's exact test.
+    pub p_value: f64,
+}
+
+impl PairedComparison {
+    /// Returns the comparison as a JSON object; `first`, `second` and `event` are the names of the two defences and of the compared event.
+    pub fn to_json(&self, first: &str, second: &str, event: &str) -> Value {
+        json!({
+            "type": "comparison",
+            "first": first,
+            "second": second,
+            "event": event,
+            "tasks": self.tasks,
+            "only_first": self.only_first,
+            "only_second": self.only_second,
+            "difference": rounded(self.difference),
+            "low": rounded(self.interval.0),
+            "high": rounded(self.interval.1),
+            "mcnemar_p": rounded(self.p_value),
+        })
+    }
+}
+
+/// Compares whether an event happened under two defences, task by task: each list has an entry for each task, in the same order. `None` without tasks or
+/// if the lists differ in length. The seed determines the resamples.
+pub fn compare(first: &[bool], second: &[bool], seed: u64) -> Option<PairedComparison> {
+    if first.is_empty() || first.len() != second.len() {
+        return None;
+    }
+    let differences: Vec<i64> =
+        first.iter().zip(second).map(|(first, second)| i64::from(*first) - i64::from(*second)).collect();
+    let count = |wanted: i64| differences.iter().filter(|difference| **difference == wanted).count();
+    let (only_first, only_second) = (count(1), count(-1));
+    Some(PairedComparison {
+        tasks: first.len(),
+        only_first,
+        only_second,
+        difference: (only_first as f64 - only_second as f64) / first.len() as f64,
+        interval: bootstrap(&differences, seed),
+        p_value: mcnemar_exact(only_first, only_second),
+    })
+}
+
+/// Returns the two-sided p-value of McNemar's exact test. Of the discordant tasks, on which the event happened under one defence alone, it says how probable
+/// a split between the defences is that is at least as uneven, if both directions are equally likely. It is 1 without discordant tasks.
+pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
+    let discordant = only_first + only_second;
+    let least = only_first.min(only_second);
+    // The terms of the binomial distribution with p = 1/2, each from the one before, as logarithms: with more than a thousand
+    // discordant tasks, the first term is smaller than every number that a float represents.
+    let (mut log_term, mut tail) = (discordant as f64 * 0.5_f64.ln(), 0.0);
+    for k in 0..=least {
+        tail += log_term.exp();
+        log_term += ((discordant - k) as f64).ln() - ((k + 1) as f64).ln();
+    }
+    (2.0 * tail).min(1.0)
+}
+
+/// Returns the percentile interval at 95 % of the mean difference: the means of [`RESAMPLES`] samples, each of as many tasks drawn with replacement, are
+/// sorted, and the ends cut off 2.5 % on each side.
+fn bootstrap(differences: &[i64], seed: u64) -> (f64, f64) {
+    // The number of the stream is arbitrary; it separates these choices from those of the tasks.
+    let mut random = SeededRandom::new(seed, 0x0b00_7574_7261_7000);
+    let mut means: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let drawn =
+                (0..differences.len()).filter_map(|_| differences.get(random.below(differences.len())));
+            drawn.sum::<i64>() as f64 / differences.len() as f64
+        })
+        .collect();
+    means.sort_by(f64::total_cmp);
+    let at =
+        |share: f64| means.get((share * (means.len() - 1) as f64).round() as usize).copied().unwrap_or(0.0);
+    (at(0.025), at(0.975))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reference values: R's `binom.test(b, b + c)$p.value`.
+    #[test]
+    fn the_exact_test_has_reference_values() {
+        let check = |first, second, expected: f64| {
+            assert!((mcnemar_exact(first, second) - expected).abs() < 1e-9, "{first} {second}");
+        };
+        check(0, 0, 1.0);
+        check(1, 0, 1.0);
+        check(5_000, 5_000, 1.0);
+        check(3_000, 0, 0.0);
+        check(5, 5, 1.0);
+        check(0, 5, 0.0625);
+        check(6, 0, 0.03125);
+        check(2, 8, 0.109375);
+        check(1, 9, 0.021484375);
+    }
+
+    #[test]
+    fn lists_of_other_tasks_are_not_compared() {
+        assert_eq!(compare(&[], &[], 1), None);
+        assert_eq!(compare(&[true], &[true, false], 1), None);
+    }
+
+    proptest! {
+        /// Swapping the defences mirrors the result, and the interval contains the difference for equal lists.
+        #[test]
+        fn a_comparison_is_symmetric(pairs in proptest::collection::vec(any::<(bool, bool)>(), 1..40), seed: u64) {
+            let (first, second): (Vec<bool>, Vec<bool>) = pairs.into_iter().unzip();
+            let one = compare(&first, &second, seed).unwrap();
+            let other = compare(&second, &first, seed).unwrap();
+            prop_assert_eq!((one.only_first, one.only_second), (other.only_second, other.only_first));
+            prop_assert!((one.difference + other.difference).abs() < 1e-12);
+            prop_assert!((one.p_value - other.p_value).abs() < 1e-12 && (0.0..=1.0).contains(&one.p_value));
+            prop_assert!(one.interval.0 <= one.interval.1);
+            prop_assert!(-1.0 <= one.interval.0 && one.interval.1 <= 1.0);
+            let same = compare(&first, &first, seed).unwrap();
+            prop_assert_eq!((same.interval, same.p_value), ((0.0, 0.0), 1.0));
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line. `flowgate bench verify` calls [`verify`].
+//!
+//! A run of a double can be repeated from its manifest. A run of a real model cannot, because the model may answer differently the next time, and is
+//! refused. Nor can a search for attacks, because the manifest does not record its number of queries: its lines are left out, and
+//! [`verify`] reports that.
+
+use serde_json::Value;
+
+use crate::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
+use crate::games::figures::{DefenceFigures, Figures};
+use crate::games::report::extended;
+use crate::games::{self, GameSuite, ModelDouble, Variant};
+use crate::privacy::{self, PrivacySuite};
+use crate::propagation::{self, Copying, PropagationSuite, Size};
+
+/// The result of a verification.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// Lines that the program repeats.
+    pub repeated: usize,
+    /// What differs, one line each; the run is confirmed if there is nothing.
+    pub differences: Vec<String>,
+    /// What was not compared, one line each.
+    pub left_out: Vec<String>,
+}
+
+/// Verifies the lines of a run in the format jsonl, of which the first is the manifest. Differences are part of the result and no error.
+///
+/// # Errors
+/// If the lines are no run of a suite, the run is one of a real model, or the manifest names something that this program does not have.
+pub fn verify(lines: &[Value]) -> Result<Verification, String> {
+    let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
+    let manifest = manifest
+        .ok_or("line 1 is no manifest; give a file that `flowgate bench` wrote with `--format jsonl`")?;
+    match text(manifest, "suite") {
+        "rtbas-privacy" => verify_privacy(manifest, lines),
+        "agentsecbench-games" => verify_games(manifest, lines),
+        "agentsecbench-extended" => verify_extended(manifest, lines),
+        "permissive-propagation" => verify_propagation(manifest, lines),
+        corpus if corpus.starts_with("corpus-") => {
+            Err("line 1: a run of `flowgate bench corpus` needs its folder; run the command again, and compare the files".to_owned())
+        }
+        other => Err(format!(
+            "line 1 names the suite `{}`, which this version of Flowgate does not have; use a later version",
+            other.escape_debug()
+        )),
+    }
+}
+
+/// Repeats a run of the privacy suite with the seed and the defences that the manifest names, and compares the lines with the recorded ones.
+fn verify_privacy(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    if text(manifest, "model") != privacy::DOUBLE {
+        return Err(not_repeatable(text(manifest, "model")));
+    }
+    let named = names(manifest, "defences")?;
+    let defences: Result<Vec<_>, _> = named.iter().map(|name| privacy::Defence::parse(name, seed)).collect();
+    let defences = defences.map_err(|error| format!("line 1: {error}"))?;
+    let suite = PrivacySuite::new().map_err(|error| error.to_string())?;
+    let mut results = Vec::new();
+    for defence in &defences {
+        // Nothing interrupts the repeated run, so each defence has a result.
+        let mut is_cancelled = || false;
+        results.extend(suite.run_defence(*defence, &mut is_cancelled).map_err(|error| error.to_string())?);
+    }
+    let mut repeated = vec![privacy::manifest(seed, &defences, suite.tasks().len(), None)];
+    repeated.extend(privacy::report::lines(&results, seed));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// Repeats a run of the propagation suite with the seed, the size and the doubles that the manifest names, and compares the lines with the recorded ones.
+fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    let count = |name, least: u64| {
+        let count = number(manifest, name)?;
+        let count = usize::try_from(count).ok().filter(|_| (least..=1000).contains(&count));
+        count.ok_or_else(|| {
+            format!("line 1: `{name}` is not from {least} to 1000; give a file that `flowgate bench propagation` wrote")
+        })
+    };
+    // The first question is only an example, and two pairs are fewer articles than a context holds. The upper limit bounds the time that a
+    // manipulated file can cost.
+    let size = Size { questions: count("questions", 2)?, pairs: count("pairs", 3)? };
+    let double = |name: &String| {
+        let found = Copying::parse(name);
+        found.ok_or_else(|| {
+            format!("line 1: there is no double `{}`; update this program", name.escape_debug())
+        })
+    };
+    let doubles: Vec<Copying> = names(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
+    let suite = PropagationSuite::new(seed, size)?;
+    let mut results = Vec::new();
+    for double in &doubles {
+        results.extend(suite.run(*double, &mut || false).map_err(|error| error.to_string())?);
+    }
+    let mut repeated = vec![propagation::manifest(&suite, size, &doubles)];
+    repeated.extend(propagation::report::lines(&results, suite.literal_cost()));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// Repeats a run of the games with the seed, the variant and the defences that the manifest names, and compares the lines with the recorded ones. Lines of
+/// searches for attacks are left out.
+fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let seed = number(manifest, "seed")?;
+    let instances = instances(manifest)?;
+    let variant = Variant::parse(text(manifest, "variant")).map_err(|error| format!("line 1: {error}"))?;
+    let named = names(manifest, "defences")?;
+    let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
+    let defences = defences.map_err(|error| format!("line 1: {error}"))?;
+    let suite = GameSuite::generate_variant(seed, instances, variant);
+    let name = text(manifest, "model");
+    let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
+    let Some(double) = double else {
+        return Err(not_repeatable(name));
+    };
+    if let Some(defence) = defences.iter().find(|defence| defence.needs_tool_choice()) {
+        return Err(format!(
+            "line 1: in the defence {}, a model chooses tools, which a double cannot do; give the file unchanged, as `flowgate bench` wrote it",
+            defence.name()
+        ));
+    }
+    let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
+    let has_content = lines.iter().any(|line| line.get("response").is_some());
+    let mut repeated = vec![games::manifest(&suite, &defences, &double)];
+    let (mut executions, mut figures) = (Vec::new(), Vec::new());
+    for defence in &defences {
+        let failed = |error: games::ExecutionError| error.to_string();
+        let found = suite.run_defence(&runner, *defence, &mut || false).map_err(failed)?.unwrap_or_default();
+        let leakage = suite.enumerate_leakage(&runner, *defence).map_err(failed)?;
+        figures.push(DefenceFigures::of(*defence, &found, leakage));
+        executions.extend(found);
+    }
+    repeated.extend(executions.iter().map(|execution| execution.to_json(name, has_content)));
+    let undefended = figures.iter().find(|figures| figures.defence == games::Defence::None);
+    let rows = figures.iter().flat_map(|figures| games::report::figure_rows(figures, undefended, name));
+    repeated.extend(rows.map(Value::Object));
+    repeated.extend(games::report::comparison_rows(&executions, seed));
+    Ok(compare(lines, &repeated, &["search"]))
+}
+
+/// Returns the error for a run of a real model.
+fn not_repeatable(model: &str) -> String {
+    format!(
+        "line 1: the run of the model `{}` cannot be repeated; only runs of doubles can",
+        model.escape_debug()
+    )
+}
+
+/// Returns the number of pairs of each game; an error outside 1 to 10000, since a manipulated file could otherwise take any time.
+fn instances(manifest: &Value) -> Result<usize, String> {
+    let instances = usize::try_from(number(manifest, "instances")?).unwrap_or(usize::MAX);
+    let is_valid = (1..=10_000).contains(&instances);
+    is_valid.then_some(instances).ok_or_else(|| {
+        "line 1: `instances` is not from 1 to 10000; give a file that `flowgate bench games` wrote".to_owned()
+    })
+}
+
+/// Repeats a run of the games beyond the paper with the seed, the games and the defences that the manifest names, and compares the lines with the recorded
+/// ones.
+fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
+    let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };
+    let defences: Result<Vec<_>, _> =
+        names(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
+    let defences = defences.map_err(|error| format!("line 1: {error}"))?;
+    let named: Result<Vec<_>, _> =
+        names(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
+    let named = named.map_err(|error| format!("line 1: {error}"))?;
+    let name = text(manifest, "model");
+    let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
+    let double = double.ok_or_else(|| not_repeatable(name))?;
+    if let Some(defence) = defences.iter().find(|defence| defence.needs_tool_choice()) {
+        return Err(format!(
+            "line 1: in the defence {}, a model chooses tools, which a double cannot do; give the file unchanged, as `flowgate bench` wrote it",
+            defence.name()
+        ));
+    }
+    let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
+    let has_content = lines.iter().any(|line| line.get("response").is_some());
+    let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, &double)];
+    let mut figures = Vec::new();
+    for game in &named {
+        for defence in &defences {
+            let found =
+                suite.run(&runner, *game, *defence, &mut || false).map_err(|error| error.to_string())?;
+            let found = found.unwrap_or_default();
+            let rows =
+                found.iter().map(|execution| extended::execution_row(*game, execution, name, has_content));
+            repeated.extend(rows);
+            figures.push(ExtendedFigures { game: *game, defence: *defence, figures: Figures::of(&found) });
+        }
+    }
+    repeated.extend(figures.iter().map(|row| Value::Object(extended::figure_row(row, name))));
+    Ok(compare(lines, &repeated, &[]))
+}
+
+/// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A line counts
+/// by its number in the file, so that a user finds it; a different number of lines is a difference of its own.
+fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verification {
+    let mut result = Verification::default();
+    let is_skipped = |line: &Value| skipped.contains(&text(line, "type"));
+    let left_out = recorded.iter().filter(|line| is_skipped(line)).count();
+    if left_out > 0 {
+        result.left_out.push(format!("{left_out} lines of searches"));
+    }
+    let compared = recorded.iter().enumerate().filter(|(_, line)| !is_skipped(line));
+    let compared: Vec<(usize, &Value)> = compared.collect();
+    for ((index, line), again) in compared.iter().zip(repeated) {
+        if *line == again {
+            result.repeated += 1;
+        } else {
+            result.differences.push(format!("line {}: {}", index + 1, difference(line, again)));
+        }
+    }
+    if compared.len() != repeated.len() {
+        let (has, again) = (compared.len(), repeated.len());
+        result.differences.push(format!("the file has {has} lines to compare, the repeated run has {again}"));
+    }
+    result
+}
+
+/// Returns a phrase that names the fields in which two lines differ, each once; fields of an object in a line are named `OBJECT.FIELD`. Values are not
+/// repeated, since they can be long.
+fn difference(recorded: &Value, repeated: &Value) -> String {
+    let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
+        return "the line is not a JSON object".to_owned();
+    };
+    let mut fields: Vec<String> = Vec::new();
+    for name in recorded.keys().chain(repeated.keys()) {
+        let (one, other) = (recorded.get(name), repeated.get(name));
+        let within = one.and_then(Value::as_object).zip(other.and_then(Value::as_object));
+        let found: Vec<String> = match within {
+            _ if one == other => Vec::new(),
+            Some((one, other)) => {
+                let changed = one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key));
+                changed.map(|key| format!("{name}.{key}")).collect()
+            }
+            None => vec![name.clone()],
+        };
+        for field in found {
+            if !fields.contains(&field) {
+                fields.push(field);
+            }
+        }
+    }
+    let fields: Vec<String> = fields.iter().map(|field| field.escape_debug().to_string()).collect();
+    format!("{} differs", fields.join(", "))
+}
+
+/// Returns a field of a line as text; empty if it is absent or no text.
+fn text<'v>(line: &'v Value, name: &str) -> &'v str {
+    line.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns a field of the manifest as a number that is at least 0; an error with advice if there is none.
+fn number(manifest: &Value, name: &str) -> Result<u64, String> {
+    let found = manifest.get(name).and_then(Value::as_u64);
+    found.ok_or_else(|| format!("line 1 has no number `{name}`; give a file that `flowgate bench` wrote"))
+}
+
+/// Returns a field of the manifest as a list of texts; an error with advice if there is none.
+fn names(manifest: &Value, name: &str) -> Result<Vec<String>, String> {
+    let found = manifest.get(name).and_then(Value::as_array);
+    let texts = found.and_then(|found| found.iter().map(|name| name.as_str().map(str::to_owned)).collect());
+    texts.ok_or_else(|| {
+        format!("line 1 has no list `{name}` of names; give a file that `flowgate bench` wrote")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn privacy_run() -> Vec<Value> {
+        let defences = [privacy::Defence::Oracle];
+        let suite = PrivacySuite::new().unwrap();
+        let results = defences.map(|defence| suite.run_defence(defence, &mut || false).unwrap().unwrap());
+        let manifest = privacy::manifest(4, &defences, suite.tasks().len(), None);
+        [manifest].into_iter().chain(privacy::report::lines(&results, 4)).collect()
+    }
+
+    fn propagation_run() -> Vec<Value> {
+        let size = Size { questions: 2, pairs: 3 };
+        let suite = PropagationSuite::new(4, size).unwrap();
+        let results = suite.run(Copying::Noisy, &mut || false).unwrap().unwrap();
+        let mut lines = vec![propagation::manifest(&suite, size, &[Copying::Noisy])];
+        lines.extend(propagation::report::lines(&[results], suite.literal_cost()));
+        lines
+    }
+
+    fn game_run() -> Vec<Value> {
+        let suite = GameSuite::generate(4, 1);
+        let defence = games::Defence::None;
+        let runner = games::Runner::new(&ModelDouble::Immune, None).unwrap();
+        let found = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
+        let leakage = suite.enumerate_leakage(&runner, defence).unwrap();
+        let figures = DefenceFigures::of(defence, &found, leakage);
+        let rows = games::report::figure_rows(&figures, Some(&figures), "immune");
+        let mut lines = vec![games::manifest(&suite, &[defence], &ModelDouble::Immune)];
+        lines.extend(found.iter().map(|execution| execution.to_json("immune", false)));
+        lines.push(json!({"type": "search"}));
+        lines.extend(rows.into_iter().map(Value::Object));
+        lines
+    }
+
+    fn extended_run() -> Vec<Value> {
+        let (suite, defence) = (ExtendedSuite { seed: 4, instances: 1 }, games::Defence::Combined);
+        let game = ExtendedGame::parse("memory/base64").unwrap();
+        let runner = games::Runner::new(&ModelDouble::Gullible, None).unwrap();
+        let found = suite.run(&runner, game, defence, &mut || false).unwrap().unwrap();
+        let mut lines = vec![games::extended_manifest(&suite, &[game], &[defence], &ModelDouble::Gullible)];
+        lines.extend(
+            found.iter().map(|execution| extended::execution_row(game, execution, "gullible", false)),
+        );
+        let figures = ExtendedFigures { game, defence, figures: Figures::of(&found) };
+        lines.push(Value::Object(extended::figure_row(&figures, "gullible")));
+        lines
+    }
+
+    #[test]
+    fn a_run_repeats_and_every_change_is_found() {
+        for (run, skipped) in [(privacy_run(), 0), (game_run(), 1), (extended_run(), 0)] {
+            let result = verify(&run).unwrap();
+            assert_eq!((result.repeated, result.differences.as_slice()), (run.len() - skipped, &[][..]));
+            assert_eq!(result.left_out.len(), usize::from(skipped > 0));
+            let check = |change: &dyn Fn(&mut Vec<Value>), expected: &str| {
+                let mut changed = run.clone();
+                change(&mut changed);
+                let found = verify(&changed).unwrap().differences;
+                assert!(found.iter().any(|difference| difference.contains(expected)), "{found:?}");
+            };
+            check(&|run| run[0]["sha256"]["code"] = json!("0"), "line 1: sha256.code differs");
+            check(&|run| run[1]["task"] = json!("other"), "line 2: task differs");
+            check(&|run| run.last_mut().unwrap()["questions"] = json!(99), "questions differs");
+            check(&|run| drop(run.pop()), "lines to compare");
+        }
+    }
+
+    #[test]
+    fn a_run_of_propagation_repeats() {
+        let mut run = propagation_run();
+        let result = verify(&run).unwrap();
+        assert_eq!((result.repeated, result.differences), (run.len(), Vec::new()));
+        run[1]["exact_of"] = json!(99);
+        assert!(verify(&run).unwrap().differences[0].contains("line 2: exact_of differs"));
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused_with_advice() {
+        let check = |line: Value, expected: &str| {
+            let error = verify(&[line]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        };
+        assert!(verify(&[]).unwrap_err().contains("line 1 is no manifest"));
+        check(json!({"type": "task"}), "line 1 is no manifest");
+        check(json!({"type": "manifest", "suite": "chess"}), "the suite `chess`");
+        check(json!({"type": "manifest", "suite": "rtbas-privacy"}), "no number `seed`");
+        let mut privacy = privacy_run()[0].clone();
+        privacy["defences"] = json!(["prayer"]);
+        check(privacy, "there is no defence `prayer`");
+        let mut game = game_run()[0].clone();
+        game["model"] = json!("qwen");
+        check(game.clone(), "the run of the model `qwen` cannot be repeated");
+        game["instances"] = json!(1_000_000_000);
+        check(game, "`instances` is not from 1 to 10000");
+        let mut propagation = json!({"type": "manifest", "suite": "permissive-propagation", "seed": 1, "questions": 2, "pairs": 2});
+        check(propagation.clone(), "`pairs` is not from 3 to 1000");
+        propagation["pairs"] = json!(3);
+        propagation["doubles"] = json!(["oracle"]);
+        check(propagation, "there is no double `oracle`");
+    }
+}

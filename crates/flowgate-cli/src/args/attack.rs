@@ -1,0 +1,60 @@
+//! Declares the arguments and the help of `flowgate attack`, which tries injections on a policy. `clap` parses them.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use super::method;
+
+pub(super) const ATTACK_HELP: &str = "\
+Examples:
+  flowgate attack policy.flow --tools request.json              answers of every tool ask for calls of every tool that acts
+  flowgate attack policy.flow --tools mail=mail.json --tools web=web.json
+                                                                the tools of two servers, as `tools/list` of MCP returns them
+  flowgate attack policy.flow trace.json --tools request.json   also each field of the answers in a recorded run
+  flowgate attack policy.flow --tools request.json --out escapes
+                                                                the trace of each escape, for `flowgate explain`
+
+Nothing is executed: a double in place of the agent obeys each injection, and the policy judges the call twice: by what it
+depends on, as `flowgate mcp` and `flowgate hook` do, and in a guarded conversation, as `flowgate serve` and `flowgate run`
+do. An attack escapes if the call is permitted in one of them; a question to a person and a denial stop it. A field that the policy labels trusted
+lets attacks escape by design: the escape names the line, and you answer for who can write there.
+
+Grades: A, no attack escapes; B, at most one in ten; C, one in three; D, two in three; F, more.
+
+Exit codes:
+  0    no attack escapes
+  1    an attack escapes
+  2    the command line, the policy, a trace or a list of tools cannot be used
+  130  interrupted by Ctrl-C; the results so far are printed";
+
+/// How `attack` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AttackFormat {
+    /// Text for people.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// The options of `attack`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AttackArgs {
+    /// The policy file.
+    pub(crate) policy: PathBuf,
+    /// Traces, in whose answers each field is attacked.
+    pub(crate) traces: Vec<PathBuf>,
+    /// A JSON file with tools: the result of MCP `tools/list`, or a request to a model with `tools`. `NAME=FILE` means the tools of
+    /// the server NAME. May be given several times.
+    #[arg(long = "tools", value_name = "[NAME=]FILE", required = true)]
+    pub(crate) tools: Vec<String>,
+    /// The influence method: how to determine what a call depends on (see `flowgate methods`).
+    #[arg(long, default_value = "everything", value_parser = method)]
+    pub(crate) influence: String,
+    /// The format of the result.
+    #[arg(long, value_enum, default_value_t = AttackFormat::Text)]
+    pub(crate) format: AttackFormat,
+    /// Write the trace of each escape to this folder; it is created if necessary.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+}

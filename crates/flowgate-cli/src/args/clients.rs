@@ -1,0 +1,117 @@
+//! Declares the arguments and the help of `flowgate scan`, `flowgate wrap` and `flowgate unwrap`, which read and change the
+//! configurations of MCP clients. `clap` parses them.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+pub(super) const SCAN_HELP: &str = "\
+Examples:
+  flowgate scan                       the clients of this user, and of the project in this folder
+  flowgate scan --project ../shop      another project
+  flowgate scan --format json | jq .clients
+
+Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI. Nothing is
+started, and no server is asked: what a server reads and does is guessed from its name and its program. `flowgate init
+FILE --start` starts the servers of a file and lists their tools.
+
+A combination can leak if one server reads strangers' text, one reads private data and one acts: the text can make the
+agent send the data. It can be steered if one reads strangers' text and one acts.
+
+Exit codes:
+  0    no combination can leak or be steered, or Flowgate guards it
+  1    a combination can leak or be steered, as far as names say
+  2    the command line cannot be used, or there is no home folder";
+
+pub(super) const WRAP_HELP: &str = "\
+Examples:
+  flowgate wrap claude-desktop --policy ~/mail.flow        all servers of Claude Desktop run behind `flowgate mcp`
+  flowgate wrap cursor --policy ~/mail.flow --server mail  one server
+  flowgate wrap --file .mcp.json --policy mail.flow        a file
+  flowgate wrap codex --policy ~/mail.flow --dry-run       what would change
+
+Clients: claude-code, claude-desktop, cursor, vscode, windsurf, codex, gemini. Close the client first, since some write
+their configuration while they run.
+
+Only the command lines of servers change. A backup with the original content is written to NAME.flowgate-backup in the same folder. A server that has
+an address is not changed: put it behind `flowgate serve`.
+
+Exit codes:
+  0    the servers run behind `flowgate mcp`
+  1    at least one server was not changed; the message says why
+  2    the command line, the policy or the file cannot be used; nothing was changed";
+
+pub(super) const UNWRAP_HELP: &str = "\
+Examples:
+  flowgate unwrap claude-desktop      the servers of Claude Desktop run as before
+  flowgate unwrap --file .mcp.json    a file
+  flowgate unwrap codex --dry-run     what would change
+
+If the file has not changed otherwise since `flowgate wrap`, it is byte for byte what it was.
+
+Exit codes:
+  0    no server runs behind `flowgate mcp`
+  2    the command line or the file cannot be used; nothing was changed";
+
+/// How `scan` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScanFormat {
+    /// Text for people.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// The options of `scan`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ScanArgs {
+    /// The home folder [default: that of this user].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// The folder of a project with its own configurations [default: this folder].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) project: Option<PathBuf>,
+    /// The format of the result.
+    #[arg(long, value_enum, default_value_t = ScanFormat::Text)]
+    pub(crate) format: ScanFormat,
+}
+
+/// Which file `wrap` and `unwrap` change.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ClientArgs {
+    /// The client whose configuration to change.
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub(crate) client: Option<String>,
+    /// The file to change.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The home folder [default: that of this user].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// Change only this server. May be given several times.
+    #[arg(long = "server", value_name = "NAME")]
+    pub(crate) servers: Vec<String>,
+    /// Print what would change, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// The options of `wrap`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct WrapArgs {
+    #[command(flatten)]
+    pub(crate) target: ClientArgs,
+    /// The policy file. It calls the tools of a server `tool:NAME/...`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// A file for the labels of everything that the client has received, shared by its servers: what one of them has shown then
+    /// counts for the others. Remove it when a new chat begins.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session: Option<PathBuf>,
+    /// A person uses the client: ask there when the policy requires confirmation. Without it, the answer is no.
+    #[arg(long)]
+    pub(crate) interactive: bool,
+    /// The program that the client starts [default: this one].
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) flowgate: Option<String>,
+}

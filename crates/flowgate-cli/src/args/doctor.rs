@@ -1,0 +1,56 @@
+//! Declares the arguments and the help of `flowgate doctor`, which says what is wrong with a setup. `clap` parses them.
+
+use std::path::PathBuf;
+
+pub(super) const DOCTOR_HELP: &str = "\
+Examples:
+  flowgate doctor --config gateway.toml                      keys, files, policies, and what they hide from models
+  flowgate doctor --config gateway.toml --online             also whether the models' servers answer
+  flowgate doctor --policy mail.flow --request request.json  which parts of a request the lowest step is not shown, and the
+                                                             statement that would show them
+  flowgate doctor --client claude-desktop                    the MCP servers of a client, and the policies that guard them
+  flowgate doctor --file .mcp.json                           those of a file
+
+Nothing is started, and without --online nothing is asked over the network. No key is printed.
+
+Exit codes:
+  0    nothing is wrong
+  1    at least one thing is wrong; each line says what to do
+  2    the command line or a file cannot be used";
+
+/// The options of `doctor`.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct DoctorArgs {
+    /// A configuration of the gateway.
+    #[cfg(feature = "gateway")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A policy.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// A client of MCP servers: claude-code, claude-desktop, cursor, vscode, windsurf, codex or gemini.
+    #[arg(long, value_name = "CLIENT")]
+    pub(crate) client: Option<String>,
+    /// A configuration of MCP servers.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// The options of `doctor` that say nothing about what to examine.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct DoctorOptions {
+    #[command(flatten)]
+    pub(crate) subject: DoctorArgs,
+    /// A request to a model (OpenAI, Anthropic) or a list of tools: says what of it the lowest step is not shown. With --config, by
+    /// the policy of each client.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) request: Option<PathBuf>,
+    /// The home folder, for --client [default: that of this user].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// Ask the models' servers whether they answer.
+    #[cfg(feature = "gateway")]
+    #[arg(long, requires = "config")]
+    pub(crate) online: bool,
+}

@@ -1,0 +1,109 @@
+//! Declares the arguments and the help of `flowgate bench privacy`, which runs the privacy-leak tasks of RTBAS.
+
+use clap::ValueEnum;
+use flowgate_bench::privacy::Defence;
+
+use super::bench_model::BenchModelArgs;
+
+pub(super) const PRIVACY_HELP: &str = "\
+Examples:
+  flowgate bench privacy                                 all defences
+  flowgate bench privacy --defence lowest-first --defence everything
+  flowgate bench privacy --format csv > figures.csv      figures for other programs
+  flowgate bench privacy --format jsonl > run.jsonl      one line for each task and defence
+  flowgate bench privacy --format html > run.html        a page with charts
+  flowgate bench privacy --model qwen3 --url http://localhost:8080/v1 --answers qwen3.jsonl
+                                                         a model; run it again to continue
+  flowgate bench privacy --seed 7                        other errors of judge/noisy, other resamples
+
+The tasks:
+  37 tasks with three sets of tools that really run: payments, flights and a shop.
+  Private data comes from tools, before the request or during it. An oracle label
+  says for each call whether a person has to confirm it and which categories of
+  private data it discloses. A task has the first of these patterns that fits;
+  four are those of RTBAS, section 3.2, and `ambiguous` is in its introduction:
+  ambiguous     the request leaves open whether the data is meant, or which
+  none          the data is in the context, and nothing needs it
+  decides       the data decides about a call that does not repeat it
+  description   the description of a tool asks for the data (3.2)
+  intermediate  the data is used in a step of reasoning or of another tool (3.2)
+  implicit      the request needs the data without naming it (3.2)
+  explicit      the request names the data (3.2)
+
+The defences:
+  paper/redact-all       hides all private data and never asks
+  paper/confirm-always   asks about every call
+  METHOD                 a guarded conversation; `flowgate methods` lists them.
+                         `everything` asks whenever private data is in the
+                         context: the paper counts its second baseline so
+  judge/JUDGE, introspection/JUDGE
+                         a screener whose double is
+                         honest    names what the next step needs
+                         noisy     is wrong about one region in ten
+                         curious   names everything as soon as something is needed
+  planted/judge/JUDGE, planted/introspection/JUDGE
+                         only if named, in tables of their own: the same tasks
+                         with instructions to assistants in the data, and a judge
+                         that is honest, or obeying: does what the regions say
+  provenance/guessing    the agent leaves out, or guesses, what it may not see
+  lowest-first           ours: the default of `flowgate run`
+  lowest-first/curious   the same; the agent looks at everything at once
+  oracle                 the ground truth with the oracle labels
+  judge/model, introspection/model
+                         only with a model, which is its own screener; with a model,
+                         the default is every METHOD and these two
+
+How to read the tables:
+  FN          tasks with a call that needs a confirmation and was not asked about,
+              or not made, of all tasks (the paper's prose swaps FN and FP)
+  FP          tasks with a question about a call that needs none, of all tasks
+  exact       calls of the ground truth whose categories are exactly the oracle's;
+              a call that was not made has disclosed nothing
+  private     the same, of the calls that disclose something
+  utility     tasks completed, with a person who refuses or allows every question
+  disclosed   tasks in which a private call took place although nobody allowed it
+  p           McNemar's exact test, not corrected for the number of comparisons
+
+  The agent is a double that knows what each step needs. Where the double looks
+  is therefore right by construction: `lowest-first` and the honest judges show
+  what the guard adds to perfect choices, and no figure is that of a real model.
+
+Exit codes:
+  0    the measurement is complete, and nothing was disclosed that nobody allowed
+  1    something was disclosed that nobody allowed
+  2    the command line cannot be used
+  130  interrupted by Ctrl-C; defences whose runs are complete have a row";
+
+/// The options of `bench privacy`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PrivacyArgs {
+    /// The seed of the noisy judge and of the bootstrap. The same seed gives the same output.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// A defence. May be given several times. [default: all]
+    #[arg(long = "defence", value_name = "NAME", value_parser = defence_name)]
+    pub(crate) defences: Vec<&'static str>,
+    #[command(flatten)]
+    pub(crate) model: BenchModelArgs,
+    /// The format of the result.
+    #[arg(long, value_enum, default_value_t = PrivacyFormat::Text)]
+    pub(crate) format: PrivacyFormat,
+}
+
+/// Returns the name of a defence; the seed matters only when it runs.
+fn defence_name(name: &str) -> Result<&'static str, flowgate_bench::privacy::UnknownDefence> {
+    Defence::parse(name, 0).map(Defence::name)
+}
+
+/// How `bench privacy` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrivacyFormat {
+    /// Tables.
+    Text,
+    /// JSON lines: the manifest, one line for each task and defence, the figures, and the comparisons.
+    Jsonl,
+    /// The figures as comma-separated values, with a header.
+    Csv,
+    /// One HTML page with the tables and with charts, which loads nothing.
+    Html,
+}

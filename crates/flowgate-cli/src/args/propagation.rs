@@ -1,0 +1,93 @@
+//! Declares the arguments and the help of `flowgate bench propagation`, which runs the evaluation of Permissive Information-Flow Analysis.
+
+use clap::ValueEnum;
+use flowgate_bench::propagation::Copying;
+
+pub(super) const PROPAGATION_HELP: &str = "\
+Examples:
+  flowgate bench propagation                              all doubles
+  flowgate bench propagation --double copy --questions 8 --pairs 20
+                                                          in a few seconds
+  flowgate bench propagation --format csv > figures.csv   figures for other programs
+  flowgate bench propagation --format jsonl > run.jsonl   figures, tuning grids and attacks
+  flowgate bench propagation --seed 7                     other documents and questions
+
+The data sets, which are generated from the seed or written by us:
+  key-value/14  persons with numbers and dates in 128 documents, each with its own
+                label; 14 documents for each question, all minimal labels asked for
+  key-value/8   the same with 8 documents, on which Algorithm 1 runs to the letter
+  news/...      a trusted and an untrusted article on one event, and others; found
+                by a perfect retriever, or by TF-IDF, which may miss one
+  agents/...    40 requests that call a retrieval tool, with a trusted and an
+                untrusted result; the answer is given, or the double writes it
+
+The methods:
+  naive            the join of all labels
+  prompt           hitting-set search: which labels keep the answer as probable
+  prompt/literal   Algorithm 1 of the paper
+  prompt/shapley   the search, without labels of low Shapley value
+  knn-lm           the search over a datastore of hidden states
+  introspection    the model cites documents
+
+The doubles, all of which copy what is visible:
+  copy             a word is probable if a visible text has it
+  copy/noisy       the same, with errors that depend on the prompt
+  copy/distracted  less sure the more text is visible: not monotone
+  copy/forms       also guesses words of a visible form, such as dates
+
+How to read the tables:
+  exact       questions whose labels are exactly the minimal ones
+  improved    labels improved to the right one, of those that can be improved
+  missed      labels that are too low, of those that were improved; the answer is
+              then generated from fewer documents than it needs, but carries the
+              label of what it was generated from
+  λ           the loss of utility that is tolerated, tuned on other questions;
+              0.2 for the agents
+  cut off     searches that spent their budget
+
+  A double knows which words matter. The figures show what a search adds to a
+  model, and are upper bounds: no figure is that of a real model.
+
+Exit codes:
+  0    the measurement is complete
+  2    the command line cannot be used
+  130  interrupted by Ctrl-C; doubles whose runs are complete have rows";
+
+/// The options of `bench propagation`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PropagationArgs {
+    /// The seed of documents, questions and errors. The same seed gives the same output.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// A double. May be given several times. [default: all]
+    #[arg(long = "double", value_name = "NAME", value_parser = double)]
+    pub(crate) doubles: Vec<Copying>,
+    /// The number of key-value questions, from 2 to 1000.
+    #[arg(long, default_value_t = 64, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    pub(crate) questions: u16,
+    /// The number of pairs of news articles, from 3 to 1000.
+    #[arg(long, default_value_t = 240, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(3..=1000))]
+    pub(crate) pairs: u16,
+    /// The format of the result.
+    #[arg(long, value_enum, default_value_t = PropagationFormat::Text)]
+    pub(crate) format: PropagationFormat,
+}
+
+fn double(name: &str) -> Result<Copying, String> {
+    let names = Copying::ALL.map(Copying::name).join(", ");
+    Copying::parse(name)
+        .ok_or_else(|| format!("there is no double `{}`; use one of {names}", name.escape_debug()))
+}
+
+/// How `bench propagation` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PropagationFormat {
+    /// Tables.
+    Text,
+    /// JSON lines: the manifest, the figures, the tuning grids, the attacks and the costs.
+    Jsonl,
+    /// The figures as comma-separated values, with a header.
+    Csv,
+    /// One HTML page with the tables, which loads nothing.
+    Html,
+}

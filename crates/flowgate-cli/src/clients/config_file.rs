@@ -1,0 +1,280 @@
+//! Reads what a client's file configures: its MCP servers, and the commands of its hooks (programs that the client
+//! runs on events). The file is JSON, or TOML for Codex, and its content is untrusted: nothing of it is executed or
+//! expanded here.
+
+use flowgate::trace::located_text::{LocatedNode, LocatedNodeKind, Notation, locate};
+use serde_json::Value;
+
+use super::{jsonc, wrapping};
+
+/// The largest file, in bytes.
+pub(crate) const MAX_CONFIG: u64 = 16 << 20;
+/// The most servers of one file.
+const MAX_SERVERS: usize = 1_000;
+
+/// The text of a file in its notation.
+#[derive(Debug)]
+pub(crate) enum ConfigText {
+    /// JSON, with the bytes of each value.
+    Json(LocatedNode),
+    /// TOML.
+    Toml(Box<toml_edit::DocumentMut>),
+}
+
+/// A server that a file configures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConfiguredServer {
+    /// Its name.
+    pub(crate) name: String,
+    /// The keys from the root of the file to its table, without its name.
+    pub(crate) section: Vec<String>,
+    /// How it is reached.
+    pub(crate) transport: ConfiguredTransport,
+    /// Whether it is switched off.
+    pub(crate) is_disabled: bool,
+}
+
+/// How a client reaches a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ConfiguredTransport {
+    /// A program with its arguments, which communicates over its standard input and output.
+    Command(Vec<String>),
+    /// An address.
+    Url(String),
+    /// The entry has neither, or in another form.
+    Unknown,
+}
+
+/// The keys under which files have servers.
+const SECTIONS: [&[&str]; 4] = [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp_servers"]];
+
+impl ConfigText {
+    /// Parses the text of a file: TOML if `is_toml`, otherwise JSON, which may contain comments.
+    ///
+    /// # Errors
+    /// If the text is not in this notation; the message has the place and the cause.
+    pub(crate) fn read(text: &str, is_toml: bool) -> Result<Self, String> {
+        if is_toml {
+            return match text.parse::<toml_edit::DocumentMut>() {
+                Ok(document) => Ok(Self::Toml(Box::new(document))),
+                Err(error) => {
+                    let message = error.message().lines().next().unwrap_or_default().to_owned();
+                    // The lines before the error give its line number.
+                    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+                    Err(format!(
+                        "line {}: the file is not valid TOML: {message}",
+                        before.matches('\n').count() + 1
+                    ))
+                }
+            };
+        }
+        // The bytes of each value are the same in the text without comments.
+        match locate(&jsonc::without_comments(text), Some(Notation::Json)) {
+            Ok(located) => Ok(Self::Json(located.root)),
+            Err(error) => Err(format!("the file is not valid JSON: {error}")),
+        }
+    }
+
+    /// Returns the servers of the file, at most [`MAX_SERVERS`], in the order of the file within each section.
+    pub(crate) fn servers(&self) -> Vec<ConfiguredServer> {
+        let root = self.to_value();
+        let mut servers = Vec::new();
+        for section in SECTIONS {
+            collect_servers(&root, section, &[], &mut servers);
+        }
+        // Claude Code has further servers for each project.
+        for (path, project) in root.get("projects").and_then(Value::as_object).into_iter().flatten() {
+            collect_servers(project, &["mcpServers"], &["projects", path], &mut servers);
+        }
+        servers.truncate(MAX_SERVERS);
+        servers
+    }
+
+    /// Returns the commands and addresses of the hooks of the file, which the client runs on events.
+    pub(crate) fn hooks(&self) -> Vec<String> {
+        let root = self.to_value();
+        let mut commands = Vec::new();
+        if let Some(hooks) = root.get("hooks") {
+            collect_commands(hooks, 0, &mut commands);
+        }
+        commands
+    }
+
+    /// Returns the whole content as a JSON value.
+    pub(crate) fn to_value(&self) -> Value {
+        match self {
+            Self::Json(root) => root.to_value(),
+            Self::Toml(document) => table_value(document.as_table()),
+        }
+    }
+}
+
+/// Adds the servers of one section below `root`. `section` are the keys from `root` to the table of servers,
+/// `above` those from the root of the file to `root`.
+fn collect_servers(root: &Value, section: &[&str], above: &[&str], servers: &mut Vec<ConfiguredServer>) {
+    let table = section.iter().try_fold(root, |value, key| value.get(*key)).and_then(Value::as_object);
+    for (name, entry) in table.into_iter().flatten() {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+        let args = entry.get("args").and_then(Value::as_array).into_iter().flatten();
+        let args: Option<Vec<String>> = args.map(|arg| arg.as_str().map(str::to_owned)).collect();
+        let url = ["url", "httpUrl", "serverUrl"].into_iter().find_map(text);
+        // A server with both a command and an address, or with an argument that is not a text, has no known
+        // form.
+        let transport = match (text("command"), args, url) {
+            (Some(command), Some(args), None) => {
+                ConfiguredTransport::Command(std::iter::once(command).chain(args).collect())
+            }
+            (None, _, Some(url)) => ConfiguredTransport::Url(url),
+            _ => ConfiguredTransport::Unknown,
+        };
+        let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
+        servers.push(ConfiguredServer {
+            name: name.clone(),
+            section: above.iter().chain(section).map(|key| (*key).to_owned()).collect(),
+            transport,
+            is_disabled: flag("disabled") == Some(true) || flag("enabled") == Some(false),
+        });
+    }
+}
+
+/// Adds the texts under the keys `command` and `url` anywhere in a table of hooks, because each client nests hooks
+/// differently. Stops at a depth of eight, which bounds the recursion on untrusted input, and at [`MAX_SERVERS`]
+/// commands.
+fn collect_commands(value: &Value, depth: usize, commands: &mut Vec<String>) {
+    if depth > 8 || commands.len() >= MAX_SERVERS {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::String(command) if matches!(key.as_str(), "command" | "url") => {
+                        commands.push(command.clone());
+                    }
+                    value => collect_commands(value, depth + 1, commands),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_commands(item, depth + 1, commands)),
+        _ => {}
+    }
+}
+
+/// Converts a table of TOML to a JSON value; dates become texts.
+fn table_value(table: &dyn toml_edit::TableLike) -> Value {
+    Value::Object(table.iter().map(|(key, item)| (key.to_owned(), item_value(item))).collect())
+}
+
+/// Converts an entry of a TOML table to a JSON value.
+fn item_value(item: &toml_edit::Item) -> Value {
+    use toml_edit::Item;
+    match item {
+        Item::None => Value::Null,
+        Item::Table(table) => table_value(table),
+        Item::ArrayOfTables(tables) => tables.iter().map(|table| table_value(table)).collect(),
+        Item::Value(value) => plain_value(value),
+    }
+}
+
+/// Converts a TOML value to a JSON value; dates become texts.
+fn plain_value(value: &toml_edit::Value) -> Value {
+    use toml_edit::Value as Toml;
+    match value {
+        Toml::String(text) => Value::from(text.value().as_str()),
+        Toml::Integer(number) => Value::from(*number.value()),
+        Toml::Float(number) => Value::from(*number.value()),
+        Toml::Boolean(value) => Value::from(*value.value()),
+        Toml::Datetime(date) => Value::from(date.value().to_string()),
+        Toml::Array(items) => items.iter().map(plain_value).collect(),
+        Toml::InlineTable(table) => table_value(table),
+    }
+}
+
+impl ConfiguredServer {
+    /// Returns the command and arguments of the server itself, also if it runs behind `flowgate mcp`; `None` if
+    /// the entry has no usable command, for example only an address.
+    pub(crate) fn own_command(&self) -> Option<&[String]> {
+        match &self.transport {
+            ConfiguredTransport::Command(command) => {
+                Some(wrapping::guarded_command(command).unwrap_or(command))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether it runs behind `flowgate mcp`.
+    pub(crate) fn is_guarded(&self) -> bool {
+        match &self.transport {
+            ConfiguredTransport::Command(command) => wrapping::guarded_command(command).is_some(),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the entry of a server in a JSON file, with its bytes.
+pub(crate) fn json_entry<'n>(root: &'n LocatedNode, server: &ConfiguredServer) -> Option<&'n LocatedNode> {
+    let table = server.section.iter().try_fold(root, |node, key| node.get(key))?;
+    table.get(&server.name).filter(|entry| matches!(entry.kind, LocatedNodeKind::Map(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str, is_toml: bool) -> Vec<String> {
+        let servers = ConfigText::read(text, is_toml).unwrap().servers();
+        servers
+            .iter()
+            .map(|s| format!("{}/{} {:?} {}", s.section.join("/"), s.name, s.transport, s.is_disabled))
+            .collect()
+    }
+
+    #[test]
+    fn servers_are_found_in_every_form() {
+        let command = r#"Command(["npx", "-y", "x"])"#;
+        for (text, expected) in [
+            (
+                r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"]}}}"#,
+                format!("mcpServers/a {command} false"),
+            ),
+            (
+                r#"{"servers": {"a": {"type": "http", "url": "https://x"}}}"#,
+                r#"servers/a Url("https://x") false"#.to_owned(),
+            ),
+            (
+                r#"{"mcp": {"servers": {"a": {"command": "npx", "args": ["-y", "x"]}}}}"#,
+                format!("mcp/servers/a {command} false"),
+            ),
+            (
+                r#"{"projects": {"/p": {"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"], "disabled": true}}}}}"#,
+                format!("projects//p/mcpServers/a {command} true"),
+            ),
+            (
+                r#"{"mcpServers": {"a": {"serverUrl": "https://x"}}}"#,
+                r#"mcpServers/a Url("https://x") false"#.to_owned(),
+            ),
+            (r#"{"mcpServers": {"a": {"command": 3}}}"#, "mcpServers/a Unknown false".to_owned()),
+        ] {
+            assert_eq!(shown(text, false), [expected], "{text}");
+        }
+        let codex = "# mine\n[mcp_servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"x\"]\nenabled = false\n";
+        assert_eq!(shown(codex, true), [format!("mcp_servers/a {command} true")]);
+        assert_eq!(shown("{}", false), Vec::<String>::new());
+        assert_eq!(shown(r#"{"mcpServers": []}"#, false), Vec::<String>::new());
+    }
+
+    #[test]
+    fn hooks_are_found_in_every_form() {
+        let text = r#"{"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "a"}]}],
+            "stop": [{"command": "b"}]}}"#;
+        assert_eq!(ConfigText::read(text, false).unwrap().hooks(), ["a", "b"]);
+    }
+
+    #[test]
+    fn unreadable_files_are_reported() {
+        let error = ConfigText::read("{\"a\": 1,, }", false).unwrap_err();
+        assert!(error.starts_with("the file is not valid JSON: "), "{error}");
+        let error = ConfigText::read("a = 1\nb = ", true).unwrap_err();
+        assert!(error.starts_with("line 2: the file is not valid TOML: "), "{error}");
+    }
+}

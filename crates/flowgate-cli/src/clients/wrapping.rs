@@ -1,0 +1,93 @@
+//! Builds the command line that runs a server behind `flowgate mcp`, and recognises it.
+
+use std::path::Path;
+
+/// How servers run behind `flowgate mcp`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrapping {
+    /// The program of Flowgate.
+    pub(crate) flowgate: String,
+    /// The policy.
+    pub(crate) policy: String,
+    /// The file of labels that the proxies of a client share.
+    pub(crate) session: Option<String>,
+    /// Whether a person uses the client, and can be asked there.
+    pub(crate) is_interactive: bool,
+}
+
+impl Wrapping {
+    /// Returns the command line that runs a server behind `flowgate mcp`. `name` is the name by which the
+    /// policy refers to the server, `command` its own command line.
+    pub(crate) fn command(&self, name: &str, command: &[String]) -> Vec<String> {
+        let mut wrapped =
+            vec![self.flowgate.clone(), "mcp".to_owned(), "--policy".to_owned(), self.policy.clone()];
+        wrapped.extend(["--name".to_owned(), name.to_owned()]);
+        if let Some(session) = &self.session {
+            wrapped.extend(["--session".to_owned(), session.clone()]);
+        }
+        if self.is_interactive {
+            wrapped.push("--interactive".to_owned());
+        }
+        wrapped.push("--".to_owned());
+        wrapped.extend_from_slice(command);
+        wrapped
+    }
+}
+
+/// Returns the server's own command line, the part after `--`, if `command` runs the server behind `flowgate mcp`;
+/// otherwise `None`. The program may have any name if the options are those that [`Wrapping::command`] writes,
+/// because the binary may be renamed or started by a script.
+pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
+    let (program, arguments) = command.split_first()?;
+    let name = program.rsplit(['/', '\\']).next().unwrap_or_default();
+    let is_flowgate = matches!(name, "flowgate" | "flowgate.exe");
+    let has_options = option(command, "--policy").is_some() && option(command, "--name").is_some();
+    let own = arguments.iter().position(|argument| argument == "--")?;
+    let is_mcp = arguments.first().is_some_and(|first| first == "mcp");
+    arguments.get(own + 1..).filter(|own| is_mcp && (is_flowgate || has_options) && !own.is_empty())
+}
+
+/// Returns the value of an option of a command line that runs a server behind `flowgate mcp`.
+pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
+    let options = command.iter().take_while(|argument| *argument != "--");
+    let mut after = options.skip_while(|argument| *argument != name).skip(1);
+    after.next().map(String::as_str)
+}
+
+/// Returns whether `flowgate mcp` accepts this name of a server, and a policy can spell it.
+pub(crate) fn is_usable_name(name: &str) -> bool {
+    name.len() <= 64
+        && name != flowgate::trace::Tool::FLOWGATE_SERVER
+        && flowgate::draft::plain_name(name).is_some()
+}
+
+/// Returns a path for a configuration that is read in another folder.
+pub(crate) fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guarded_servers_are_recognized() {
+        for (command, own) in [
+            ("/bin/flowgate mcp --policy p.flow -- npx x", Some("npx x")),
+            ("C:\\bin\\flowgate.exe mcp --policy p.flow -- npx", Some("npx")),
+            ("wrapper mcp --policy p.flow --name a -- npx -- y", Some("npx -- y")),
+            ("wrapper mcp --name a -- npx", None),
+            ("flowgate mcp --policy p.flow --", None),
+            ("flowgate run -- npx", None),
+            ("npx -y flowgate mcp", None),
+            ("", None),
+        ] {
+            let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(guarded_command(&words).map(|own| own.join(" ")).as_deref(), own, "{command}");
+        }
+        let wrapped: Vec<String> =
+            "f mcp --policy p.flow -- x --policy q".split(' ').map(str::to_owned).collect();
+        assert_eq!(option(&wrapped, "--policy"), Some("p.flow"));
+        assert_eq!(option(&wrapped, "--name"), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Runs `flowgate bench corpus`: what a drafted policy decides on the cases of a public benchmark.
+//!
+//! The forms of the benchmarks and the measurement are in `flowgate_bench::corpora`; this module reads the files of the folder, with a
+//! limit on each, shows progress and chooses the format.
+
+use std::path::{Path, PathBuf};
+
+use flowgate_bench::corpora::report::{case_rows, figure_rows, text};
+use flowgate_bench::corpora::{
+    CallFate, CaseRow, CorpusError, CorpusFolder, CorpusSuite, METHODS, load, manifest,
+};
+use flowgate_bench::games::report::csv;
+use flowgate_guard::conversation::Method;
+use serde_json::{Value, json};
+
+use crate::args::{CorpusArgs, CorpusFormat};
+use crate::input::{InputError, bounded_text, describe_io_error};
+use crate::output::Console;
+use crate::progress::{INTERRUPTED, Progress};
+
+/// The largest file of a benchmark, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// The most entries of a folder.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, InputError> {
+    let problem = match std::fs::metadata(&options.folder) {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => Some("this is a file; give the folder with the benchmark's files".to_owned()),
+        Err(error) => Some(describe_io_error(&error)),
+    };
+    if let Some(problem) = problem {
+        return Err(InputError(format!("{}: {problem}", options.folder.display())));
+    }
+    let failed = |error: CorpusError| InputError(format!("{}: {error}", options.folder.display()));
+    let corpus = load(options.benchmark, &Folder(options.folder.clone())).map_err(failed)?;
+    let suite = CorpusSuite::new(corpus).map_err(failed)?;
+    let methods: Vec<Method> =
+        if options.methods.is_empty() { METHODS.to_vec() } else { options.methods.clone() };
+    let progress = Progress::over_steps(suite.corpus().cases.len() * methods.len(), "case", output);
+    let mut rows: Vec<CaseRow> = Vec::new();
+    for method in &methods {
+        let step = &mut || {
+            progress.step();
+            progress.is_interrupted()
+        };
+        match suite.run_method(*method, step).map_err(failed)? {
+            Some(found) => rows.extend(found),
+            // A method whose run is incomplete has no row.
+            None => break,
+        }
+    }
+    let is_interrupted = progress.finish(output);
+    print(options, &manifest(suite.corpus(), &methods), &rows, is_interrupted, output);
+    let ran =
+        |row: &&CaseRow| row.method == Method::Everything.name() && row.attack() == Some(CallFate::Permitted);
+    Ok(match (is_interrupted, rows.iter().any(|row| ran(&row))) {
+        (true, _) => INTERRUPTED,
+        (false, has_run) => u8::from(has_run),
+    })
+}
+
+fn print(
+    options: &CorpusArgs,
+    manifest: &Value,
+    rows: &[CaseRow],
+    is_interrupted: bool,
+    output: &mut Console,
+) {
+    let name = options.benchmark.name();
+    match options.format {
+        CorpusFormat::Text => text(name, rows).lines().for_each(|line| output.line(line)),
+        CorpusFormat::Csv => csv(&figure_rows(name, rows)).lines().for_each(|line| output.line(line)),
+        CorpusFormat::Json => {
+            let (figures, cases) = (figure_rows(name, rows), case_rows(rows));
+            output.line(&json!({"manifest": manifest, "figures": figures, "cases": cases}).to_string());
+        }
+        CorpusFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            figure_rows(name, rows).iter().for_each(|line| output.line(&json!(line).to_string()));
+            case_rows(rows).iter().for_each(|line| output.line(&line.to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "cases": rows.len()}).to_string());
+            }
+        }
+    }
+}
+
+/// The folder on the disk.
+struct Folder(PathBuf);
+
+impl Folder {
+    /// Returns the path of a file; its name is one of the loader or of [`list`](CorpusFolder::list), so it stays below the folder.
+    fn path(&self, path: &str) -> PathBuf {
+        path.split('/').fold(self.0.clone(), |folder, name| folder.join(name))
+    }
+
+    /// Returns the names of the entries of a folder that are of a kind, in order. A symbolic link to a folder is left out, since it could lead back to a
+    /// folder above.
+    fn names(&self, folder: &str, is_of_kind: fn(&Path) -> bool) -> Result<Vec<String>, CorpusError> {
+        let path = self.path(folder);
+        if !path.is_dir() {
+            return Ok(Vec::new());
+        }
+        let problem = |error: &std::io::Error| CorpusError::new(folder, describe_io_error(error));
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&path).map_err(|error| problem(&error))? {
+            let entry = entry.map_err(|error| problem(&error))?;
+            let path = entry.path();
+            if is_of_kind(&path) && !(path.is_dir() && path.is_symlink()) {
+                names.extend(entry.file_name().to_str().map(str::to_owned));
+            }
+            if names.len() > MAX_ENTRIES {
+                return Err(CorpusError::new(
+                    folder,
+                    format!(
+                        "the folder has too many files (limit {MAX_ENTRIES}); give the folder of one benchmark"
+                    ),
+                ));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+impl CorpusFolder for Folder {
+    fn read(&self, path: &str) -> Result<Option<String>, CorpusError> {
+        let file = self.path(path);
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let problem = |error: InputError| CorpusError::new(path, without_name(&file, &error));
+        bounded_text(&file, MAX_FILE).map(Some).map_err(problem)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
+        self.names(folder, Path::is_file)
+    }
+
+    fn folders(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
+        self.names(folder, Path::is_dir)
+    }
+}
+
+/// Returns an error about a file without the file's name, which the caller states.
+fn without_name(file: &Path, error: &InputError) -> String {
+    let text = error.to_string();
+    text.strip_prefix(&format!("{}: ", file.display())).unwrap_or(&text).to_owned()
+}

@@ -1,0 +1,111 @@
+//! Runs `flowgate bench extended`: plays the games beyond AgentSecBench and prints the figures.
+
+use std::time::{Duration, Instant};
+
+use flowgate_bench::cost::{CountedModel, RequestCounter};
+use flowgate_bench::games::extended::{ExtendedFigures, ExtendedGame, ExtendedSuite};
+use flowgate_bench::games::figures::Figures;
+use flowgate_bench::games::report::csv;
+use flowgate_bench::games::report::extended::{execution_row, figure_row, page, tables};
+use flowgate_bench::games::{ANSWER_TOKENS, Defence, Runner, extended_manifest};
+use flowgate_lm::ChatModel;
+use serde_json::{Value, json};
+
+use super::model::{ask_ahead, model, print_cost};
+use crate::args::{ExtendedArgs, ExtendedFormat};
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::{INTERRUPTED, Progress};
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, InputError> {
+    let counter = RequestCounter::default();
+    let double = options.double();
+    let counted = CountedModel { model: &double, counter: &counter };
+    let named = if options.model.dry_run { None } else { model(&options.model)? };
+    let model: &dyn ChatModel = match &named {
+        Some(model) => &**model,
+        None => &counted,
+    };
+    let suite = ExtendedSuite {
+        seed: options.seed,
+        instances: usize::try_from(options.instances).unwrap_or(usize::MAX),
+    };
+    let games = if options.games.is_empty() { ExtendedGame::all() } else { options.games.clone() };
+    let defences =
+        if options.defences.is_empty() { ExtendedSuite::defences() } else { options.defences.clone() };
+    if named.is_none() && defences.iter().any(|defence| defence.needs_tool_choice()) {
+        return Err(super::games::needs_model());
+    }
+    let rows: Vec<(ExtendedGame, Defence)> =
+        games.iter().flat_map(|game| defences.iter().map(move |defence| (*game, *defence))).collect();
+    let progress = Progress::over_steps(suite.executions_per_row() * rows.len(), "step", output);
+    let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
+    ask_ahead(options.model.jobs, rows.len(), &progress, &|unit| {
+        let Some((game, defence)) = rows.get(unit) else { return Ok(()) };
+        let runner = Runner::new(model, None).map_err(failed)?;
+        suite.run(&runner, *game, *defence, &mut || progress.is_interrupted()).map_err(failed)?;
+        Ok(())
+    })?;
+    let begun = Instant::now();
+    let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
+    // The time of an answer from the file says nothing about the model.
+    let measures_time = named.is_some() && options.model.answers.is_none();
+    let runner = Runner::new(model, measures_time.then_some(clock)).map_err(failed)?;
+    let mut results = Vec::new();
+    let mut lines = Vec::new();
+    for (game, defence) in rows {
+        let step = &mut || {
+            progress.step();
+            progress.is_interrupted()
+        };
+        let Some(executions) = suite.run(&runner, game, defence, step).map_err(failed)? else { break };
+        let name = model.name();
+        lines
+            .extend(executions.iter().map(|execution| execution_row(game, execution, name, options.content)));
+        results.push(ExtendedFigures { game, defence, figures: Figures::of(&executions) });
+    }
+    let is_interrupted = progress.finish(output);
+    if options.model.dry_run {
+        print_cost(&counter, ANSWER_TOKENS, output);
+        return Ok(if is_interrupted { INTERRUPTED } else { 0 });
+    }
+    let manifest = extended_manifest(&suite, &games, &defences, model);
+    print(options, &manifest, &results, &lines, output);
+    if is_interrupted && options.format == ExtendedFormat::Jsonl {
+        output.line(&json!({"type": "interrupted", "rows": results.len()}).to_string());
+    }
+    let has_effect = results.iter().any(|row| {
+        matches!(row.defence, Defence::Labels(_))
+            && row.game.must_stay_without_effect()
+            && row.figures.executed.hits > 0
+    });
+    Ok(match has_effect {
+        _ if is_interrupted => INTERRUPTED,
+        true => 1,
+        false => 0,
+    })
+}
+
+/// Prints the results in the format of the options: a table or a page of the figures, or JSON lines with the
+/// manifest (what the run was made with), each execution and the figures.
+fn print(
+    options: &ExtendedArgs,
+    manifest: &Value,
+    results: &[ExtendedFigures],
+    executions: &[Value],
+    output: &mut Console,
+) {
+    let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    let rows: Vec<_> = results.iter().map(|row| figure_row(row, model)).collect();
+    match options.format {
+        ExtendedFormat::Text => tables(results, model).lines().for_each(|line| output.line(line)),
+        ExtendedFormat::Csv => csv(&rows).lines().for_each(|line| output.line(line)),
+        ExtendedFormat::Html => output.write_bytes(page(results, manifest).as_bytes()),
+        ExtendedFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            executions.iter().for_each(|line| output.line(&line.to_string()));
+            rows.into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Provides the model of a measurement: on a server or in a folder, with a file of recorded answers, a limit on the
+//! rate of requests, and several requests at once. Counts the cost of a run without a model.
+//!
+//! The suites run one execution after another. For `--jobs`, [`ask_ahead`] first runs the executions on several
+//! threads and discards the results: the file then has all answers, and the run that follows, in order, sends no
+//! request.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use flowgate_bench::cost::RequestCounter;
+use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
+use flowgate_lm::{BoxFuture, ChatModel, Error, Listener, RecordedModel};
+
+use crate::args::BenchModelArgs;
+use crate::input::{InputError, describe_io_error};
+use crate::output::{Console, plural};
+use crate::progress::Progress;
+
+/// Returns the model that the options name; `None` if a double answers.
+pub(super) fn model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    let Some(model) = named_model(options)? else {
+        if options.answers.is_some() || options.rate.is_some() {
+            let advice = "name a model with `--model` and `--url`, or leave these options out";
+            return Err(InputError(format!(
+                "`--answers` and `--rate` apply only to a model, but no model is named, so a double answers; {advice}"
+            )));
+        }
+        return Ok(None);
+    };
+    let model = PacedModel::new(model, options.rate);
+    Ok(Some(match &options.answers {
+        Some(path) => Box::new(recorded(model, path)?),
+        None => Box::new(model),
+    }))
+}
+
+/// Opens the file of answers at `path`: an answer that it has is returned without a request, and each new answer of
+/// `model` is added. A missing path is described as for all other files.
+fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>, InputError> {
+    let missing = std::io::ErrorKind::NotFound;
+    RecordedModel::open(model, path, RecordingMode::Both).map_err(|error| {
+        let problem = match error {
+            AnswerFileError::Io(why) if why == missing.to_string() => describe_io_error(&missing.into()),
+            error => error.to_string(),
+        };
+        InputError(format!("{}: {problem}", path.display()))
+    })
+}
+
+/// Returns the model that the options name, without a limit on the rate and without recorded answers: in a folder
+/// or on a server. `None` if they name none.
+fn named_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    #[cfg(feature = "local")]
+    if let Some(folder) = &options.local {
+        use flowgate_lm::local::{LocalModel, LocalSettings};
+        let model = LocalModel::load(folder, &LocalSettings::default());
+        let model = model.map_err(|error| InputError(format!("--local {}: {error}", folder.display())))?;
+        return Ok(Some(Box::new(model)));
+    }
+    remote_model(options)
+}
+
+/// Returns the model on a server, with the key from the environment variable of `--key-from`; `None` without
+/// `--model` and `--url`.
+#[cfg(feature = "run")]
+fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    use flowgate_lm::RemoteModel;
+    use flowgate_lm::wire::Api;
+    let (Some(model), Some(url)) = (&options.model, &options.url) else { return Ok(None) };
+    let remote = RemoteModel::new(Api::ChatCompletions, url, model);
+    let remote = remote.map_err(|error| InputError(format!("--url {url}: {error}")))?;
+    let remote = match &options.key_from {
+        Some(variable) => {
+            let key = crate::command::run::key(variable)?;
+            remote.key(key.trim()).map_err(|error| InputError(error.to_string()))?
+        }
+        None => remote,
+    };
+    Ok(Some(Box::new(remote)))
+}
+
+/// Returns no model: a program without the feature `run` has no HTTP client.
+#[cfg(not(feature = "run"))]
+#[expect(clippy::unnecessary_wraps, reason = "the function with the feature `run` can fail")]
+fn remote_model(_: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+    Ok(None)
+}
+
+/// A model that is asked at most so often in a minute.
+struct PacedModel {
+    model: Box<dyn ChatModel>,
+    /// The time between two requests, and when the next one may be sent.
+    pace: Option<(Duration, Mutex<Instant>)>,
+}
+
+impl PacedModel {
+    fn new(model: Box<dyn ChatModel>, per_minute: Option<u32>) -> Self {
+        let pace = per_minute.map(|rate| (Duration::from_secs(60) / rate.max(1), Mutex::new(Instant::now())));
+        Self { model, pace }
+    }
+
+    /// Blocks until the rate permits this request, and reserves the time of the next one. Returns at once
+    /// without a limit.
+    fn wait(&self) {
+        let Some((interval, next)) = &self.pace else { return };
+        let now = Instant::now();
+        let due = {
+            let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = (*next).max(now);
+            *next = due + *interval;
+            due
+        };
+        std::thread::sleep(due.saturating_duration_since(now));
+    }
+}
+
+impl ChatModel for PacedModel {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    /// Waits until the rate permits a request, then asks the model.
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        self.wait();
+        self.model.complete(request, listener)
+    }
+}
+
+/// Runs `run(0)` to `run(units - 1)`, the parts of a measurement, on `jobs` threads, only so that the answers that
+/// they need are in the file of answers before the measurement itself runs in order. Does nothing with fewer than
+/// two threads. Stops on an interrupt and at the first error, which it returns.
+pub(super) fn ask_ahead(
+    jobs: u32,
+    units: usize,
+    progress: &Progress,
+    run: &(dyn Fn(usize) -> Result<(), InputError> + Sync),
+) -> Result<(), InputError> {
+    if jobs < 2 {
+        return Ok(());
+    }
+    let (next, problem) = (AtomicUsize::new(0), Mutex::new(None));
+    let stopped = || problem.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while !progress.is_interrupted() && !stopped() {
+                    let unit = next.fetch_add(1, Ordering::Relaxed);
+                    if unit >= units {
+                        break;
+                    }
+                    if let Err(error) = run(unit) {
+                        problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    problem.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Prints the cost of a run with a model, as estimated from `counter`, which counted the requests of a run with a
+/// double. `answer_tokens` is the limit of one answer.
+pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
+    let requests = counter.requests();
+    let written = requests.saturating_mul(u64::from(answer_tokens));
+    output.line(&format!("{}, sent to nobody", plural(requests, "request")));
+    output.line(&format!(
+        "about {} read, estimated from the length of the texts",
+        plural(counter.input_tokens(), "token")
+    ));
+    output.line(&format!("at most {} written, {answer_tokens} for each answer", plural(written, "token")));
+    output.line(
+        "A double determined the course of the run. A model that looks or calls more often costs more.",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flowgate_lm::{block_on, ignore_deltas};
+
+    use super::*;
+
+    /// A model that counts its requests.
+    struct Counting(Arc<AtomicUsize>);
+
+    impl ChatModel for Counting {
+        fn name(&self) -> &str {
+            "counting"
+        }
+
+        fn complete<'a>(
+            &'a self,
+            _: &'a Request,
+            _: &'a mut dyn Listener,
+        ) -> BoxFuture<'a, Result<Completion, Error>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::ready(Ok(Completion::default())))
+        }
+    }
+
+    /// The turns of requests are reserved one after another. The test compares reserved times only, so it does not depend on the speed of the machine.
+    #[test]
+    fn a_pace_reserves_turns() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let model = PacedModel::new(Box::new(Counting(Arc::clone(&asked))), Some(60_000));
+        let begun = *model.pace.as_ref().unwrap().1.lock().unwrap();
+        for _ in 0..5 {
+            block_on(model.complete(&Request::default(), &mut ignore_deltas)).unwrap();
+        }
+        let next = *model.pace.as_ref().unwrap().1.lock().unwrap();
+        assert!(next.duration_since(begun) >= Duration::from_millis(5));
+        assert_eq!((asked.load(Ordering::Relaxed), model.name()), (5, "counting"));
+    }
+
+    #[test]
+    fn every_part_runs_once_and_an_error_ends_it() {
+        let counts: Vec<AtomicUsize> = (0..40).map(|_| AtomicUsize::new(0)).collect();
+        let count = |unit: usize| {
+            counts[unit].fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        ask_ahead(4, 40, &Progress::hidden(), &count).unwrap();
+        assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        // One job asks nothing ahead.
+        ask_ahead(1, 40, &Progress::hidden(), &|_| Err(InputError("asked".to_owned()))).unwrap();
+        let failing = |unit: usize| if unit == 7 { Err(InputError("seven".to_owned())) } else { Ok(()) };
+        assert_eq!(ask_ahead(3, 40, &Progress::hidden(), &failing).unwrap_err().0, "seven");
+    }
+}

@@ -1,0 +1,107 @@
+//! Runs `flowgate bench privacy`: the privacy-leak tasks of RTBAS under each defence.
+//!
+//! The tasks, the defences and the measures are in `flowgate_bench::privacy`; this module shows progress and chooses the format.
+
+use flowgate_bench::cost::RequestCounter;
+use flowgate_bench::games::report::csv;
+use flowgate_bench::privacy::check::composition;
+use flowgate_bench::privacy::report::{figure_rows, lines, page, tables};
+use flowgate_bench::privacy::{
+    ANSWER_TOKENS, Answering, Defence, DefenceResults, PrivacySuite, Scope, manifest,
+};
+use serde_json::json;
+
+use super::model::{ask_ahead, model, print_cost};
+use crate::args::{PrivacyArgs, PrivacyFormat};
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::{INTERRUPTED, Progress};
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, InputError> {
+    let failed = |error: flowgate_bench::privacy::RunError| InputError(error.to_string());
+    let suite = PrivacySuite::new().map_err(failed)?;
+    let counter = RequestCounter::default();
+    let named = if options.model.dry_run { None } else { model(&options.model)? };
+    // With a model, the rows that name what a double does have no meaning.
+    let has_model = named.is_some() || options.model.dry_run;
+    let defences = if options.defences.is_empty() {
+        if has_model { Defence::for_models() } else { Defence::standard(options.seed) }
+    } else {
+        let named = options.defences.iter().map(|name| Defence::parse(name, options.seed));
+        named.collect::<Result<_, _>>().map_err(|error| InputError(error.to_string()))?
+    };
+    if let Some(unfit) = defences.iter().find(|defence| has_model && !Defence::for_models().contains(defence))
+    {
+        let names: Vec<&str> = Defence::for_models().into_iter().map(Defence::name).collect();
+        return Err(InputError(format!(
+            "--defence {}: this defence can be measured only with a double; with a model, use one of {}",
+            unfit.name(),
+            names.join(", ")
+        )));
+    }
+    let of_doubles = Defence::every(options.seed);
+    if let Some(unfit) = defences.iter().find(|defence| !has_model && !of_doubles.contains(defence)) {
+        let advice = "name a model with `--model` and `--url`, or use judge/honest or introspection/honest";
+        return Err(InputError(format!(
+            "--defence {}: this defence can be measured only with a model; {advice}",
+            unfit.name()
+        )));
+    }
+    let answering = match &named {
+        Some(model) => Answering::Model(&**model),
+        None if options.model.dry_run => Answering::Counted(&counter),
+        None => Answering::Double,
+    };
+    let progress = Progress::over_steps(suite.runs_per_defence() * defences.len(), "run", output);
+    ask_ahead(options.model.jobs, defences.len(), &progress, &|unit| {
+        let Some(defence) = defences.get(unit) else { return Ok(()) };
+        suite.run_defence_with(*defence, answering, &mut || progress.is_interrupted()).map_err(failed)?;
+        Ok(())
+    })?;
+    let mut results: Vec<DefenceResults> = Vec::new();
+    for defence in &defences {
+        let step = &mut || {
+            progress.step();
+            progress.is_interrupted()
+        };
+        match suite.run_defence_with(*defence, answering, step).map_err(failed)? {
+            Some(found) => results.push(found),
+            // A defence whose runs are incomplete has no row.
+            None => break,
+        }
+    }
+    let is_interrupted = progress.finish(output);
+    if options.model.dry_run {
+        print_cost(&counter, ANSWER_TOKENS, output);
+        return Ok(if is_interrupted { INTERRUPTED } else { 0 });
+    }
+    let manifest =
+        manifest(options.seed, &defences, suite.tasks().len(), named.as_ref().map(|model| model.name()));
+    match options.format {
+        PrivacyFormat::Text => {
+            let composition = composition(suite.tasks()).map_err(InputError)?;
+            tables(&results, composition, options.seed).lines().for_each(|line| output.line(line));
+        }
+        PrivacyFormat::Csv => {
+            let rows: Vec<_> = results.iter().flat_map(figure_rows).collect();
+            csv(&rows).lines().for_each(|line| output.line(line));
+        }
+        PrivacyFormat::Html => {
+            output.write_bytes(page(&results, &manifest, options.seed).as_bytes());
+        }
+        PrivacyFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            lines(&results, options.seed).iter().for_each(|line| output.line(&line.to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "defences": results.len()}).to_string());
+            }
+        }
+    }
+    let is_disclosed = results.iter().any(|results| results.figures(Scope::All).disclosed.hits > 0);
+    Ok(match is_disclosed {
+        _ if is_interrupted => INTERRUPTED,
+        true => 1,
+        false => 0,
+    })
+}

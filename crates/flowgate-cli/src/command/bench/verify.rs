@@ -1,0 +1,47 @@
+//! Runs `flowgate bench verify`: repeats a recorded run and compares every line.
+
+use std::path::Path;
+
+use flowgate_bench::verify::verify;
+use serde_json::Value;
+
+use crate::input::{self, InputError};
+use crate::output::{Console, plural};
+
+/// The largest run that is read, in bytes.
+const MAX_RUN: u64 = 64 << 20;
+
+/// Runs `flowgate bench verify`: repeats the recorded run in the file at `path`. Returns 0 if every line that can
+/// be compared is the same, otherwise 1.
+pub(crate) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
+    let lines = read_lines(path)?;
+    let result = verify(&lines).map_err(|problem| InputError(format!("{}: {problem}", path.display())))?;
+    for difference in &result.differences {
+        output.line(difference);
+    }
+    for left_out in &result.left_out {
+        output.line(&format!("not compared: {left_out}"));
+    }
+    let repeated = plural(result.repeated, "line");
+    match result.differences.len() {
+        0 => {
+            output.line(&format!("this program repeats the run: {repeated}"));
+            Ok(0)
+        }
+        differences => {
+            output.line(&format!("this program repeats {repeated}, and {} not", plural(differences, "line")));
+            Ok(1)
+        }
+    }
+}
+
+/// Reads the lines of a run in the format jsonl.
+pub(super) fn read_lines(path: &Path) -> Result<Vec<Value>, InputError> {
+    let text = input::bounded_text(path, MAX_RUN)?;
+    let line = |(index, line): (usize, &str)| {
+        let place = format!("{}:{}", path.display(), index + 1);
+        let advice = "give a file that `flowgate bench` wrote with `--format jsonl`";
+        serde_json::from_str(line).map_err(|error| InputError(format!("{place}: {error}; {advice}")))
+    };
+    text.lines().enumerate().map(line).collect()
+}

@@ -1,0 +1,132 @@
+//! Runs `flowgate doctor`: examines a configuration of the gateway, a policy, or the MCP servers of a client, and prints
+//! what is wrong with the line or the command that helps.
+//!
+//! * `sample`: what a policy hides of a request; `permissions`: who can read and write a file.
+//! * `gateway`: a configuration of the gateway; `online`: servers over the network.
+//! * `servers`: the servers of a client.
+
+#[cfg(feature = "gateway")]
+mod gateway;
+#[cfg(feature = "gateway")]
+mod online;
+mod permissions;
+mod sample;
+mod servers;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flowgate::policy::Policy;
+
+use crate::args::DoctorOptions;
+use crate::escaping;
+use crate::input::InputError;
+use crate::output::{Console, plural};
+use crate::policy_file::load_policy;
+use sample::SampleRequest;
+
+/// Something that was examined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    state: FindingState,
+    /// What was examined, and what to do about it if it is wrong. Statements to write are on lines of their own.
+    text: String,
+}
+
+/// Whether something is as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FindingState {
+    Right,
+    /// It may be intended.
+    Note,
+    Wrong,
+}
+
+/// What was examined so far.
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// Adds something that is as it should be.
+    fn right(&mut self, text: impl Into<String>) {
+        self.0.push(Finding { state: FindingState::Right, text: text.into() });
+    }
+
+    /// Adds something that may be intended.
+    fn note(&mut self, text: impl Into<String>) {
+        self.0.push(Finding { state: FindingState::Note, text: text.into() });
+    }
+
+    /// Adds something that is wrong.
+    fn wrong(&mut self, text: impl Into<String>) {
+        self.0.push(Finding { state: FindingState::Wrong, text: text.into() });
+    }
+}
+
+/// Runs `flowgate doctor`. Returns 1 if something is wrong, otherwise 0.
+pub(crate) fn run(options: &DoctorOptions, output: &mut Console) -> Result<u8, InputError> {
+    let mut findings = Findings::default();
+    let request = options.request.as_deref().map(SampleRequest::read).transpose()?;
+    if let Some(path) = &options.subject.policy {
+        examine_policy(path, request.as_ref(), &mut findings, output)?;
+    }
+    #[cfg(feature = "gateway")]
+    if let Some(path) = &options.subject.config {
+        gateway::examine(path, request.as_ref(), options.online, &mut findings)?;
+    }
+    let client = options.subject.client.as_deref();
+    if client.is_some() || options.subject.file.is_some() {
+        servers::examine(client, options.subject.file.as_deref(), options.home.as_deref(), &mut findings)?;
+    }
+    for finding in &findings.0 {
+        let mark = match finding.state {
+            FindingState::Right => output.paint("32", "✓"),
+            FindingState::Note => output.paint("36", "·"),
+            FindingState::Wrong => output.paint("31", "✗"),
+        };
+        let mut lines = finding.text.lines().map(escaping::line);
+        output.line(&format!("{mark} {}", lines.next().unwrap_or_default()));
+        lines.for_each(|line| output.line(&format!("      {line}")));
+    }
+    let wrong = findings.0.iter().filter(|finding| finding.state == FindingState::Wrong).count();
+    output.line(&match wrong {
+        0 => "nothing is wrong".to_owned(),
+        count => format!("{} to look at", plural(count, "thing")),
+    });
+    Ok(u8::from(wrong > 0))
+}
+
+/// Examines a policy: whether it compiles, who can change it, and what it hides of a request.
+fn examine_policy(
+    path: &Path,
+    request: Option<&SampleRequest>,
+    findings: &mut Findings,
+    output: &mut Console,
+) -> Result<(), InputError> {
+    let policy = Arc::new(load_policy(path, output)?);
+    let name = path.display().to_string();
+    report_policy(&policy, &name, path, findings);
+    if let Some(request) = request {
+        request.examine(&policy, &name, findings);
+    }
+    Ok(())
+}
+
+/// Reports what is known about a policy without a request. `name` is its file for messages.
+fn report_policy(policy: &Policy, name: &str, path: &Path, findings: &mut Findings) {
+    match policy.warnings().len() {
+        0 if policy.is_rules_only() => findings.wrong(format!(
+            "{name} declares no lattice: only its rules are enforced; `flowgate init` drafts a policy with labels"
+        )),
+        0 => findings.right(format!("the policy {name} can be used")),
+        count => findings.wrong(format!("{name} has {}: `flowgate check {name}` shows them", plural(count, "warning"))),
+    }
+    if policy.has_permissive_default() {
+        findings.wrong(format!(
+            "{name} has a `default`, so text that no statement labels is not labelled top, and may be shown and sent; remove the `default` if you can"
+        ));
+    }
+    if let Some(problem) = permissions::writable_by_others(path) {
+        findings.wrong(problem);
+    }
+}

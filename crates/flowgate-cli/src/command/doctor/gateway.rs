@@ -1,0 +1,139 @@
+//! Examines a configuration of the gateway: variables, files, policies, and what they hide from models.
+
+use std::path::Path;
+
+use flowgate_gateway::config::{self, ClientSettings};
+use flowgate_gateway::visibility;
+use serde_json::Value;
+
+use super::sample::SampleRequest;
+use super::{FindingState, Findings, online, permissions, report_policy};
+use crate::clients::config_file::ConfigText;
+use crate::input::{InputError, policy_source};
+
+/// The fields of the configuration that name a variable, and those that name a file with a key.
+const VARIABLES: [&str; 3] = ["key-from", "url-from", "webhook-secret-from"];
+const SECRET_FILES: [&str; 2] = ["key-file", "webhook-secret-file"];
+
+/// Examines the configuration, its policies with a sample request, and with `is_online` the models' servers.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn examine(
+    path: &Path,
+    request: Option<&SampleRequest>,
+    is_online: bool,
+    findings: &mut Findings,
+) -> Result<(), InputError> {
+    let (text, name) = (policy_source(path)?, path.display().to_string());
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let document = match ConfigText::read(&text, true) {
+        Ok(document) => document.to_value(),
+        Err(error) => {
+            findings.wrong(format!("{name}: {error}"));
+            return Ok(());
+        }
+    };
+    let mut missing = Vec::new();
+    examine_secrets(&document, "", folder, &mut missing, findings);
+    // A missing variable is reported above; the rest is examined as if it were set.
+    let environment = |variable: &str| {
+        let substitute =
+            || missing.iter().find(|(named, _)| named == variable).map(|(_, value)| value.clone());
+        std::env::var(variable).ok().filter(|value| !value.is_empty()).or_else(substitute)
+    };
+    match config::read(&text, folder, &environment) {
+        Err(error) => findings.wrong(format!("{name}: {error}")),
+        Ok(config) => {
+            if let Some(warning) = config.tls.as_ref().and_then(|tls| tls.warning()) {
+                findings.wrong(format!("{name}: tls.{warning}"));
+            }
+            for client in &config.clients {
+                examine_client(client, folder, request, findings);
+            }
+        }
+    }
+    if is_online {
+        examine_upstreams(&document, &name, findings);
+    }
+    Ok(())
+}
+
+/// Examines the settings of a section, and of the sections below it, that name environment variables or files with
+/// keys. `place` is the path of the section, for messages. `missing` receives each variable that is not set, with a
+/// value with which the rest of the configuration can still be examined.
+fn examine_secrets(
+    section: &Value,
+    place: &str,
+    folder: &Path,
+    missing: &mut Vec<(String, String)>,
+    findings: &mut Findings,
+) {
+    for (key, value) in section.as_object().into_iter().flatten() {
+        let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+        match value {
+            Value::String(variable) if VARIABLES.contains(&key.as_str()) => {
+                if std::env::var(variable).is_ok_and(|value| !value.is_empty()) {
+                    findings.right(format!("{place}: the variable {variable} is set"));
+                    continue;
+                }
+                let advice =
+                    if key == "url-from" { "an address" } else { "a random text of 16 characters or more" };
+                findings.wrong(format!("{place}: the variable {variable} is not set; set it to {advice}"));
+                // `memory` is a valid address of a database; the other text is long enough for a
+                // key.
+                let substitute = match key.as_str() {
+                    "url-from" => "memory".to_owned(),
+                    _ => format!("{variable}-0123456789abcdef"),
+                };
+                missing.push((variable.clone(), substitute));
+            }
+            Value::String(file) if SECRET_FILES.contains(&key.as_str()) || place == "tls.key" => {
+                if let Some(problem) = permissions::readable_by_others(&folder.join(file)) {
+                    findings.wrong(format!("{place}: {problem}"));
+                }
+            }
+            value => examine_secrets(value, &place, folder, missing, findings),
+        }
+    }
+}
+
+/// Examines the policy of a client, and what it hides from its model.
+fn examine_client(
+    client: &ClientSettings,
+    folder: &Path,
+    request: Option<&SampleRequest>,
+    findings: &mut Findings,
+) {
+    let path = folder.join(&client.policy_file);
+    report_policy(&client.policy, &path.display().to_string(), &path, findings);
+    let advice = visibility::client_advice(client);
+    let before = findings.0.len();
+    // What the policy hides on purpose needs no advice.
+    for advice in advice.iter().filter(|advice| !advice.is_intended) {
+        let text = format!("clients.{}: {}", client.name, advice.text);
+        // The model looks at such answers when it needs them: a drafted policy leaves them closed.
+        if advice.id == "label-answer" { findings.note(text) } else { findings.wrong(text) }
+    }
+    if !findings.0.iter().skip(before).any(|finding| finding.state == FindingState::Wrong) {
+        findings.right(format!("clients.{}: no missing line hides anything from its model", client.name));
+    }
+    if let Some(request) = request {
+        request.examine(&client.policy, &path.display().to_string(), findings);
+    }
+}
+
+/// Asks the models' servers. Any status below 500 shows that a server can be reached: the request has no key, so a
+/// refusal is expected.
+fn examine_upstreams(document: &Value, name: &str, findings: &mut Findings) {
+    for (upstream, section) in document.get("upstreams").and_then(Value::as_object).into_iter().flatten() {
+        let Some(url) = section.get("url").and_then(Value::as_str) else { continue };
+        match online::status(url) {
+            Ok(status @ 500..) => findings
+                .wrong(format!("{name}: upstreams.{upstream}: its server fails, with the status {status}")),
+            Ok(status) => findings
+                .right(format!("upstreams.{upstream} can be reached (status {status}, without a key)")),
+            Err(why) => findings.wrong(format!("{name}: upstreams.{upstream} cannot be reached: {why}")),
+        }
+    }
+}

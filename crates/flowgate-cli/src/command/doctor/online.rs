@@ -1,0 +1,30 @@
+//! Asks over the network whether a server answers, for `flowgate doctor --online`. No key is sent.
+
+use std::time::Duration;
+
+/// The time limit of one question.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Asks a server for its address, and returns the status of its answer.
+///
+/// # Errors
+/// Returns why there is no answer: a clause without the address, which may have a secret.
+pub(super) fn status(url: &str) -> Result<u16, &'static str> {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .timeout_global(Some(LIMIT))
+        .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
+        .build();
+    let answer = ureq::Agent::new_with_config(config).get(url).call();
+    answer.map(|answer| answer.status().as_u16()).map_err(|error| match error {
+        ureq::Error::Timeout(_) => "the server does not answer within 10 s",
+        ureq::Error::HostNotFound => "the host name of the server cannot be resolved",
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
+            "the certificate of the server is not trusted; see `ca-file`"
+        }
+        ureq::Error::BadUri(_) => "the `url` is not a valid address",
+        _ => "there is no connection; check that the server runs",
+    })
+}

@@ -1,0 +1,237 @@
+//! Runs a policy on a sample request, and reports what the lowest step of a guarded agent would not be shown. The
+//! lowest step is the first attempt of the model, which is shown only what flows to the strictest requirement on
+//! offer. Hidden instructions are the most frequent reason why a model behind a new policy says nothing sensible.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flowgate::draft::{DescribedTool, plain_name, read_tools};
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::policy::Policy;
+use flowgate::trace::{Message, Tool, ToolDescription, TraceEntry};
+use serde_json::{Map, Value};
+
+use super::Findings;
+use crate::input::{InputError, bounded_text};
+use crate::output::{plural, statement_line};
+
+/// The largest request, in bytes.
+const MAX_REQUEST: u64 = 64 << 20;
+/// The most tools that a finding names.
+const MAX_NAMED: usize = 8;
+
+/// A request to a model.
+pub(super) struct SampleRequest {
+    tools: Vec<DescribedTool>,
+    /// The roles and texts of its messages of the operator and the user.
+    messages: Vec<(String, String)>,
+}
+
+impl SampleRequest {
+    /// Reads a request with tools, or a list of tools.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has no list of tools.
+    pub(super) fn read(path: &Path) -> Result<Self, InputError> {
+        let text = bounded_text(path, MAX_REQUEST)?;
+        let tools =
+            read_tools(None, &text).map_err(|error| InputError(format!("{}: {error}", path.display())))?;
+        let document: Value = serde_json::from_str(&text).unwrap_or_default();
+        Ok(Self { tools: tools.tools, messages: messages(&document) })
+    }
+
+    /// Reports what a policy hides of the request from the lowest step, which is shown only what flows to the
+    /// strictest requirement of the tools on offer. `name` is the policy's file.
+    pub(super) fn examine(&self, policy: &Arc<Policy>, name: &str, findings: &mut Findings) {
+        if policy.is_rules_only() {
+            findings.right(format!("nothing is hidden by {name}: it has only rules"));
+            return;
+        }
+        let mut monitor = Monitor::new(Arc::clone(policy));
+        let tools: Vec<Tool> = self.tools.iter().map(|tool| named_as(policy, &tool.tool)).collect();
+        monitor.declare_tools(&tools);
+        self.examine_requirements(&monitor, &tools, name, findings);
+        let lowest = monitor.strictest_requirement(&tools);
+        for (role, text) in &self.messages {
+            let entry =
+                TraceEntry::from(Message { role: role.clone(), content: Value::String(text.clone()) });
+            examine_message(&mut monitor, entry, role, &lowest, name, findings);
+        }
+        self.examine_descriptions(&mut monitor, &tools, &lowest, name, findings);
+        let unlabelled: Vec<&Tool> = tools.iter().filter(|tool| !monitor.labels_outputs(tool)).collect();
+        if !unlabelled.is_empty() && !policy.has_permissive_default() {
+            findings.note(format!(
+                "the answers of {} are hidden from the lowest step, and the model looks at them when it needs them; a statement \
+                 `label out as ...` shows them",
+                names(&unlabelled)
+            ));
+        }
+    }
+
+    /// Reports the tools without a `require`: their requirement is bottom, so while one of them is on offer,
+    /// the lowest step is shown only trusted, public text.
+    fn examine_requirements(&self, monitor: &Monitor, tools: &[Tool], name: &str, findings: &mut Findings) {
+        let unrequired: Vec<&Tool> = tools.iter().filter(|tool| !monitor.has_requirement(tool)).collect();
+        if unrequired.is_empty() {
+            findings.right(format!("{name} has a `require` for each of {}", plural(tools.len(), "tool")));
+            return;
+        }
+        let what = monitor.describe(&Label::BOTTOM).join(", ");
+        findings.wrong(format!(
+            "no `require` covers {}, so the lowest step is shown only what is {what}, while such a tool is on offer; write\n\
+             require LABEL if:\n    (call: ToolCall) is tool:{}",
+            names(&unrequired),
+            pattern(unrequired.first().copied())
+        ));
+    }
+
+    /// Reports the tools whose descriptions do not flow to `lowest`, the label of the lowest step, so that this
+    /// step is not offered them: nothing labels them, or their label is too high.
+    fn examine_descriptions(
+        &self,
+        monitor: &mut Monitor,
+        tools: &[Tool],
+        lowest: &Label,
+        name: &str,
+        findings: &mut Findings,
+    ) {
+        let mut hidden = Vec::new();
+        let mut lines: Vec<usize> = Vec::new();
+        for (described, tool) in self.tools.iter().zip(tools) {
+            let description = ToolDescription {
+                tool: tool.clone(),
+                description: described.description.clone(),
+                input_schema: Arc::new(Value::Object(Map::new())),
+                output_schema: None,
+                other: Map::new(),
+            };
+            let Ok((event, _)) = monitor.push(TraceEntry::from(description)) else { continue };
+            let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
+            if !label.flows_to(lowest) {
+                hidden.push(tool);
+                lines.extend(
+                    monitor
+                        .labelling_statements(event, 0)
+                        .iter()
+                        .map(|span| statement_line(name, monitor.policy(), span).1),
+                );
+            }
+        }
+        lines.sort_unstable();
+        lines.dedup();
+        if hidden.is_empty() {
+            findings.right(format!(
+                "the lowest step is shown the descriptions of {}",
+                plural(tools.len(), "tool")
+            ));
+            return;
+        }
+        let what = monitor.describe(lowest).join(", ");
+        let advice = match lines.as_slice() {
+            [] => format!(
+                "after you have read their descriptions, write\nlabel tool as {what} if:\n    (tool: Tool) is tool:{}",
+                pattern(hidden.first().copied())
+            ),
+            lines => format!("the label of {name}, line {}, is above {what}", list(lines)),
+        };
+        findings.wrong(format!("{} hidden from the lowest step: {advice}", are(&hidden)));
+    }
+}
+
+/// Adds a message to the monitor, and reports whether its label flows to `lowest`, the label of the lowest step, so
+/// that this step is shown it.
+fn examine_message(
+    monitor: &mut Monitor,
+    entry: TraceEntry,
+    role: &str,
+    lowest: &Label,
+    name: &str,
+    findings: &mut Findings,
+) {
+    let Ok((event, _)) = monitor.push(entry) else { return };
+    let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
+    if label.flows_to(lowest) {
+        findings.right(format!("the lowest step is shown the {role} message"));
+        return;
+    }
+    let lines: Vec<usize> = monitor
+        .labelling_statements(event, 0)
+        .iter()
+        .map(|span| statement_line(name, monitor.policy(), span).1)
+        .collect();
+    let what = monitor.describe(lowest).join(", ");
+    findings.wrong(match lines.as_slice() {
+        [] => format!(
+            "the {role} message is hidden from the lowest step, since no statement labels it; write\nlabel message as {what} if:\n    \
+             (message: Message)\n    message.role == \"{role}\""
+        ),
+        lines => format!("the {role} message is hidden from the lowest step: {name}, line {}, gives it a label above {what}; lower that label if you trust these messages", list(lines)),
+    });
+}
+
+/// Returns the messages of a request that the operator and the user wrote, as pairs of role and text: at most the
+/// first of each role, because policies usually label messages by role. A content that is not one text is replaced
+/// by a text without meaning.
+fn messages(request: &Value) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let listed = ["messages", "input"].into_iter().filter_map(|key| request.get(key)?.as_array()).flatten();
+    for message in listed {
+        let role = match message.get("role").and_then(Value::as_str) {
+            Some("system" | "developer") => "system",
+            Some("user") => "user",
+            _ => continue,
+        };
+        let text = message.get("content").and_then(Value::as_str).unwrap_or("A message.");
+        if found.iter().all(|(known, _)| known != role) {
+            found.push((role.to_owned(), text.to_owned()));
+        }
+    }
+    // Some APIs have the system message in a field of the request.
+    let top = ["system", "instructions"].into_iter().find_map(|key| request.get(key));
+    if let Some(top) = top.filter(|_| found.iter().all(|(role, _)| role != "system")) {
+        found.insert(0, ("system".to_owned(), top.as_str().unwrap_or("A message.").to_owned()));
+    }
+    found
+}
+
+/// Returns a tool as the policy names it: a tool of a client can belong to a server of the policy, whose prefix the
+/// client puts before its name.
+fn named_as(policy: &Policy, tool: &Tool) -> Tool {
+    let named = policy.named_tools().into_iter().find(|named| {
+        let server = named.server.as_deref();
+        server.is_some_and(|server| *tool.name == *format!("mcp__{server}__{}", named.name))
+    });
+    named.unwrap_or_else(|| tool.clone())
+}
+
+/// Returns the names of tools, at most [`MAX_NAMED`].
+fn names(tools: &[&Tool]) -> String {
+    let first: Vec<String> = tools.iter().take(MAX_NAMED).map(|tool| tool.to_string()).collect();
+    match tools.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{}, and {more} more", first.join(", ")),
+    }
+}
+
+/// Returns `the tool a is`, `the tools a, b are`.
+fn are(tools: &[&Tool]) -> String {
+    if tools.len() == 1 {
+        format!("the tool {} is", names(tools))
+    } else {
+        format!("the tools {} are", names(tools))
+    }
+}
+
+fn list(lines: &[usize]) -> String {
+    lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns how a policy spells a tool; `NAME` if it is not a plain name.
+fn pattern(tool: Option<&Tool>) -> String {
+    let plain = |tool: &&Tool| {
+        plain_name(&tool.name).is_some()
+            && tool.server.as_deref().is_none_or(|server| plain_name(server).is_some())
+    };
+    tool.filter(plain).map_or_else(|| "NAME".to_owned(), ToString::to_string)
+}

@@ -1,0 +1,144 @@
+//! Examines the MCP servers of a client: whether each runs behind `flowgate mcp`, with a policy that can be used.
+
+use std::path::{Path, PathBuf};
+
+use flowgate::policy::{Dialect, Policy};
+
+use super::{Findings, report_policy};
+use crate::clients::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, MAX_CONFIG};
+use crate::clients::places::{CLIENTS, find_client, home_folder};
+use crate::clients::wrapping::option;
+use crate::escaping;
+use crate::input::{InputError, bounded_text, policy_source};
+
+/// Examines the servers in the existing files of the client `client` below the home folder, and in `file`, as far
+/// as each is given.
+pub(super) fn examine(
+    client: Option<&str>,
+    file: Option<&Path>,
+    home: Option<&Path>,
+    findings: &mut Findings,
+) -> Result<(), InputError> {
+    let mut paths: Vec<PathBuf> = file.map(Path::to_owned).into_iter().collect();
+    if let Some(client) = client {
+        let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
+        let found = find_client(client).ok_or_else(|| {
+            InputError(format!(
+                "there is no client `{}`; known are: {}",
+                escaping::excerpt(client, 40),
+                known.join(", ")
+            ))
+        })?;
+        let home = home_folder(home)
+            .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
+        let existing: Vec<PathBuf> = found.home_files(&home).filter(|path| path.is_file()).collect();
+        if existing.is_empty() {
+            findings.wrong(format!("{} has no configuration in {}", found.name, home.display()));
+        }
+        paths.extend(existing);
+    }
+    for path in paths {
+        let text = bounded_text(&path, MAX_CONFIG)?;
+        let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+        match ConfigText::read(&text, is_toml) {
+            Err(error) => findings.wrong(format!("{}: {error}", path.display())),
+            Ok(config) => {
+                for server in config.servers().iter().filter(|server| !server.is_disabled) {
+                    examine_server(server, &path, findings);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Examines one server of the file at `path`: whether its program exists, and whether it runs behind `flowgate mcp`
+/// with a policy that names its tools.
+fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Findings) {
+    let name = format!("{}: {}", path.display(), escaping::excerpt(&server.name, 40));
+    let command = match &server.transport {
+        ConfiguredTransport::Command(command) => command,
+        ConfiguredTransport::Url(_) => {
+            findings.wrong(format!(
+                "{name} is not guarded: it has an address; put it behind `flowgate serve` (docs/mcp.md)"
+            ));
+            return;
+        }
+        ConfiguredTransport::Unknown => {
+            findings.wrong(format!("{name} has neither `command` nor an address; the client cannot use it"));
+            return;
+        }
+    };
+    let mut programs: Vec<&String> =
+        command.first().into_iter().chain(server.own_command().and_then(<[String]>::first)).collect();
+    programs.dedup();
+    for program in programs {
+        if !is_program(program) {
+            findings.wrong(format!(
+                "{name}: there is no program `{}`; install it, or write its path",
+                escaping::excerpt(program, 60)
+            ));
+        }
+    }
+    if !server.is_guarded() {
+        findings.wrong(format!("{name} is not guarded; `flowgate wrap` puts it behind `flowgate mcp`"));
+        return;
+    }
+    match option(command, "--policy") {
+        None => findings.wrong(format!(
+            "{name} has no --policy, so it does not start; `flowgate unwrap`, then `flowgate wrap`"
+        )),
+        Some(policy) => examine_guard(&name, server, Path::new(policy), option(command, "--name"), findings),
+    }
+}
+
+/// Examines the policy at `path` that guards a server. `name` is the server in messages, `policy_name` the value of
+/// `--name`, by which the policy refers to it.
+fn examine_guard(
+    name: &str,
+    server: &ConfiguredServer,
+    path: &Path,
+    policy_name: Option<&str>,
+    findings: &mut Findings,
+) {
+    if path.is_relative() {
+        findings.wrong(format!(
+            "{name}: the path of its policy is relative, so it depends on the folder in which the client runs"
+        ));
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let read = |imported: &str| policy_source(&folder.join(imported)).map_err(|error| error.0);
+    let policy = match policy_source(path).map(|source| Policy::load(&source, Dialect::Flowgate, read)) {
+        Err(error) => return findings.wrong(format!("{name} does not start: {error}")),
+        Ok(Err(_)) => {
+            let shown = path.display();
+            return findings.wrong(format!(
+                "{name} does not start: {shown} has errors; `flowgate check {shown}` shows them"
+            ));
+        }
+        Ok(Ok(policy)) => policy,
+    };
+    report_policy(&policy, &path.display().to_string(), path, findings);
+    let called = policy_name.unwrap_or(&server.name);
+    // A pattern without a server, or with `*`, can also mean this server.
+    let is_named = policy
+        .named_tools()
+        .iter()
+        .any(|tool| tool.server.as_deref().is_none_or(|named| named == called || named.contains('*')));
+    if is_named {
+        findings.right(format!("{name} is guarded by {}", path.display()));
+    } else {
+        findings.wrong(format!("{name}: its policy names no tool of `{called}`, so all of them are closed; write tool:{called}/..."));
+    }
+}
+
+/// Returns whether a program exists: by its path, or in the search path of this process.
+fn is_program(program: &str) -> bool {
+    if program.contains(['/', '\\']) {
+        return Path::new(program).is_file();
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| {
+        ["", ".exe", ".cmd", ".bat"].iter().any(|end| folder.join(format!("{program}{end}")).is_file())
+    })
+}

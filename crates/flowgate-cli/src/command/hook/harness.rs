@@ -1,0 +1,147 @@
+//! Reads the events of coding agents whose transcripts `flowgate hook` does not read, and formats its answers to them.
+//! One file per agent: [`codex`], [`gemini`]. [`super::logged`] judges the events.
+//!
+//! Such an agent (*harness*) runs a hook with a JSON object on the standard input. Each has names of its own for events
+//! and fields, and its own form of an answer; the rest of the command knows only [`HarnessEvent`] and [`HookAnswer`].
+
+mod codex;
+mod gemini;
+
+use flowgate::trace::Tool;
+use serde_json::{Map, Value};
+
+use super::HookEvent;
+use super::answer::HookAnswer;
+use crate::args::Harness;
+
+/// An event of a session.
+#[derive(Debug, PartialEq)]
+pub(super) struct HarnessEvent {
+    /// The id of the session.
+    pub(super) session: String,
+    pub(super) kind: EventKind,
+}
+
+/// What has happened, or is about to happen.
+#[derive(Debug, PartialEq)]
+pub(super) enum EventKind {
+    /// A session starts; true if it continues an earlier one.
+    Start { is_resumed: bool },
+    /// The model is about to receive a prompt, with the role that its text has in policies.
+    Prompt { role: &'static str, text: String },
+    /// A tool is about to run.
+    Call(ToolUse),
+    /// The model is about to receive the output of a tool; `is_error` is `None` if the agent does not state it.
+    Output { tool_use: ToolUse, response: Value, is_error: Option<bool> },
+}
+
+/// A use of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ToolUse {
+    /// The agent's id of the call, if it states one.
+    pub(super) id: Option<String>,
+    pub(super) tool: Tool,
+    pub(super) arguments: Value,
+}
+
+/// The reason why an input is not a [`HarnessEvent`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum EventError {
+    /// The hook is configured for an event that needs no judgement.
+    NotJudged(String),
+    /// A field is missing or has another type, or a name is ambiguous.
+    Invalid(String),
+}
+
+impl Harness {
+    /// Returns the name of the agent in sentences.
+    fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "Claude Code",
+            Self::Codex => "Codex",
+            Self::Gemini => "Gemini CLI",
+        }
+    }
+
+    /// Returns the name of the agent in the names of files.
+    pub(super) fn file_name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::Gemini => "gemini",
+        }
+    }
+
+    /// Parses an event.
+    ///
+    /// # Errors
+    /// If the event is not judged, or a field is missing or invalid.
+    pub(super) fn parse(self, input: &Map<String, Value>) -> Result<HarnessEvent, EventError> {
+        let fields = Fields { input, harness: self };
+        match self {
+            Self::ClaudeCode => {
+                Err(EventError::Invalid("events of Claude Code are judged by its transcript, not by their fields; this is a defect of Flowgate".to_owned()))
+            }
+            Self::Codex => codex::parse(&fields),
+            Self::Gemini => gemini::parse(&fields),
+        }
+    }
+
+    /// Returns the line to print on the standard output; `None` if the agent's own permissions decide. Only Claude Code
+    /// lets a hook `allow` a call without its own question.
+    pub(super) fn print(self, answer: &HookAnswer, allow: bool) -> Option<String> {
+        match self {
+            Self::ClaudeCode => answer.print(allow),
+            Self::Codex => codex::print(answer),
+            Self::Gemini => gemini::print(answer),
+        }
+    }
+
+    /// Returns the reason why the agent cannot ask the user because of a hook; `None` if it can.
+    pub(super) fn never_asks(self) -> Option<&'static str> {
+        match self {
+            Self::ClaudeCode | Self::Gemini => None,
+            Self::Codex => Some("Codex cannot ask a person"),
+        }
+    }
+}
+
+impl EventKind {
+    /// Returns the kind of judgement that the event needs; `None` for the start of a session.
+    pub(super) fn hook_event(&self) -> Option<HookEvent> {
+        match self {
+            Self::Start { .. } => None,
+            Self::Prompt { .. } => Some(HookEvent::UserPromptSubmit),
+            Self::Call(_) => Some(HookEvent::PreToolUse),
+            Self::Output { .. } => Some(HookEvent::PostToolUse),
+        }
+    }
+}
+
+/// The fields of an event, with errors that name the agent.
+struct Fields<'a> {
+    input: &'a Map<String, Value>,
+    harness: Harness,
+}
+
+impl Fields<'_> {
+    fn text(&self, key: &str) -> Result<&str, EventError> {
+        let text = self.input.get(key).and_then(Value::as_str);
+        text.ok_or_else(|| self.missing("the string", key))
+    }
+
+    fn value(&self, key: &str) -> Result<&Value, EventError> {
+        self.input.get(key).ok_or_else(|| self.missing("the field", key))
+    }
+
+    fn missing(&self, what: &str, key: &str) -> EventError {
+        EventError::Invalid(format!("{what} `{key}` is missing in the input from {}", self.harness.name()))
+    }
+
+    fn not_judged(&self, event: &str, judged: &str) -> EventError {
+        let name = self.harness.name();
+        EventError::NotJudged(format!(
+            "the hook is configured for the event `{event}` of {name}, which it does not judge; configure it for {judged}"
+        ))
+    }
+}

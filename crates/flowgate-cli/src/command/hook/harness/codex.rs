@@ -1,0 +1,76 @@
+//! Reads the events of Codex CLI and formats answers to it, for [`super::Harness`].
+//!
+//! Codex accepts only `deny` before a tool runs: with `ask`, with `allow`, and with an answer that it cannot read, it
+//! runs the call. So a question of the policy is a denial that says so. Forms: the schemas in `codex-rs/hooks` of Codex.
+
+use serde_json::json;
+
+use flowgate::monitor::Outcome;
+use flowgate::trace::Tool;
+use serde_json::Value;
+
+use super::super::HookEvent;
+use super::super::answer::{HookAnswer, reason_text};
+use super::super::transcript::unambiguous_tool;
+use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
+
+const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse and PostToolUse";
+
+/// Parses an event of Codex.
+///
+/// # Errors
+/// If the hook does not judge events of this kind, or a field is missing or has another form.
+pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
+    let session = fields.text("session_id")?.to_owned();
+    // The prompt of a sub-agent is text of the model.
+    let is_subagent = fields.input.get("agent_id").is_some_and(|id| !id.is_null());
+    let kind = match fields.text("hook_event_name")? {
+        "SessionStart" => EventKind::Start { is_resumed: fields.text("source")? == "resume" },
+        "UserPromptSubmit" => EventKind::Prompt {
+            role: if is_subagent { "assistant" } else { "user" },
+            text: fields.text("prompt")?.to_owned(),
+        },
+        "PreToolUse" => EventKind::Call(tool_use(fields)?),
+        "PostToolUse" => EventKind::Output {
+            tool_use: tool_use(fields)?,
+            response: fields.value("tool_response")?.clone(),
+            is_error: None,
+        },
+        other => return Err(fields.not_judged(other, JUDGED)),
+    };
+    Ok(HarnessEvent { session, kind })
+}
+
+/// Returns the call of an event: its id if there is one, its tool and its arguments. Fails if the name of the tool
+/// does not identify a server.
+fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
+    let name = fields.text("tool_name")?;
+    let tool: Option<Tool> = unambiguous_tool(name);
+    let tool = tool.ok_or_else(|| {
+        EventError::Invalid(format!(
+            "the tool name `{name}` does not split into a server and a tool in exactly one way; in Codex, rename the \
+             server to a name without `__` that is not `flowgate`"
+        ))
+    })?;
+    let id = fields.input.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);
+    Ok(ToolUse { id, tool, arguments: fields.value("tool_input")?.clone() })
+}
+
+/// Returns the line to print for Codex; `None` if there is no objection, so that Codex's own permissions decide. A
+/// question is a denial, since Codex runs the call at any other answer.
+pub(super) fn print(answer: &HookAnswer) -> Option<String> {
+    let line = match answer {
+        HookAnswer::Nothing | HookAnswer::Call(Outcome::Permit, _) => return None,
+        HookAnswer::Call(Outcome::Confirm | Outcome::Deny, why) => json!({"hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": reason_text(why),
+        }}),
+        // The reason replaces the output that the model receives.
+        HookAnswer::Stop(HookEvent::PostToolUse, why, _) => {
+            json!({"decision": "block", "reason": reason_text(why)})
+        }
+        HookAnswer::Stop(_, why, _) => json!({"decision": "block", "reason": reason_text(why)}),
+    };
+    Some(line.to_string())
+}

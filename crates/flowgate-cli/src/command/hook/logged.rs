@@ -1,0 +1,155 @@
+//! Judges the events of coding agents other than Claude Code: records them in the file of their session, replays the file in
+//! a monitor, and judges the new event with the labels of all earlier ones. [`super::work`] calls it.
+//!
+//! What an agent adds to the context without a hook, such as its instructions and the content of `AGENTS.md`, is an
+//! empty message of the role [`CONTEXT`], which the policy labels. If the output of a call has not arrived, for example
+//! because the tool failed, the model may have read it: it then counts as an output without content, so it has the label
+//! that the policy gives to any output of that tool. A session whose start was not recorded is labelled top.
+
+use std::path::{Path, PathBuf};
+
+use flowgate::monitor::{Attribution, Monitor, Outcome};
+use flowgate::trace::{Call, Message, Output, TraceEntry};
+use serde_json::Value;
+
+use super::answer::{HookAnswer, content};
+use super::harness::{EventKind, HarnessEvent, ToolUse};
+use super::session_log::{LoggedEvent, SessionLog, delete_old};
+use super::{HookEvent, session};
+use crate::args::Harness;
+
+/// The role of what an agent adds to the context without a hook.
+const CONTEXT: &str = "attachment/context";
+
+/// The settings of sessions.
+#[derive(Debug)]
+pub(super) struct LogSettings {
+    /// The folder of the files.
+    pub(super) folder: PathBuf,
+    /// The largest size of a file, in bytes.
+    pub(super) limit: u64,
+    /// The reason why no person can be asked; `None` if one can.
+    pub(super) never_asks: Option<&'static str>,
+}
+
+/// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in
+/// it first. Returns [`HookAnswer::Nothing`] for the start of a session.
+///
+/// # Errors
+/// If the file of the session cannot be read or written. The caller turns the error into a refusal.
+pub(super) fn judge(
+    mut monitor: Monitor,
+    harness: Harness,
+    event: HarnessEvent,
+    settings: &LogSettings,
+) -> Result<HookAnswer, String> {
+    let mut log = SessionLog::open(&settings.folder, harness, &event.session, settings.limit)?;
+    if let EventKind::Start { is_resumed } = event.kind {
+        return start(&mut log, is_resumed, &settings.folder, harness).map(|()| HookAnswer::Nothing);
+    }
+    if log.events.is_empty() {
+        // The hook was configured in the middle of the session, or not for its start.
+        log.append(LoggedEvent::Unknown)?;
+    }
+    match event.kind {
+        // The start was handled above.
+        EventKind::Start { .. } => Ok(HookAnswer::Nothing),
+        EventKind::Prompt { role, text } => {
+            replay(&mut monitor, &log, None);
+            log.append(LoggedEvent::Message { role: role.to_owned(), text: text.clone() })?;
+            let entry = TraceEntry::from(Message::new(role, Value::String(text)));
+            let objections = session::objections(&mut monitor, entry)?;
+            Ok(HookAnswer::from_objections(HookEvent::UserPromptSubmit, objections))
+        }
+        EventKind::Call(tool_use) => {
+            replay(&mut monitor, &log, None);
+            let call = trace_call(&tool_use, log.calls().len());
+            let judged = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
+            let mut answer = HookAnswer::from_judgement(judged.judgement());
+            if let Some(why) = settings.never_asks {
+                answer = answer.deny_question(why);
+            }
+            log.append(logged_call(&answer, tool_use))?;
+            Ok(answer)
+        }
+        EventKind::Output { tool_use, response, is_error } => {
+            let number = match log.call_of(&tool_use) {
+                Some(number) => number,
+                None => {
+                    // The hook did not see the call, but the tool has run.
+                    let number = log.calls().len();
+                    log.append(LoggedEvent::Call(tool_use))?;
+                    number
+                }
+            };
+            replay(&mut monitor, &log, Some(number));
+            let content = content(response);
+            log.append(LoggedEvent::Output { call: number, content: content.clone(), is_error })?;
+            let objections = session::objections(&mut monitor, output(number, content, is_error))?;
+            Ok(HookAnswer::from_objections(HookEvent::PostToolUse, objections))
+        }
+    }
+}
+
+/// Records the start of a session. If it continues one of which there is no file, its past is unknown.
+fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness) -> Result<(), String> {
+    if log.events.is_empty() {
+        log.append(if is_resumed { LoggedEvent::Unknown } else { LoggedEvent::Start })?;
+        delete_old(folder, harness);
+    }
+    Ok(())
+}
+
+/// Returns what is recorded of a judged call. The model receives the reason of a denial.
+fn logged_call(answer: &HookAnswer, tool_use: ToolUse) -> LoggedEvent {
+    match answer {
+        HookAnswer::Call(Outcome::Deny, why) => LoggedEvent::Denied { why: why.clone() },
+        _ => LoggedEvent::Call(tool_use),
+    }
+}
+
+/// Replays the events of a session. Calls without an output get one without content, except the call with the number
+/// `answered`, whose output the caller adds.
+fn replay(monitor: &mut Monitor, log: &SessionLog, answered: Option<usize>) {
+    let mut calls = 0;
+    for event in &log.events {
+        match event {
+            LoggedEvent::Start => push(monitor, message(CONTEXT, "")),
+            LoggedEvent::Message { role, text } => push(monitor, message(role, text)),
+            LoggedEvent::Call(tool_use) => {
+                monitor.record(TraceEntry::from(trace_call(tool_use, calls)), &Attribution::everything());
+                calls += 1;
+            }
+            // The call did not run, and the model received the reason.
+            LoggedEvent::Denied { why } => push(monitor, message("assistant", why)),
+            LoggedEvent::Output { call, content, is_error } => {
+                push(monitor, output(*call, content.clone(), *is_error));
+            }
+            LoggedEvent::Unknown => session::push_unknown(monitor),
+        }
+    }
+    for (number, (_, is_answered)) in log.calls().into_iter().enumerate() {
+        if !is_answered && answered != Some(number) {
+            push(monitor, output(number, Value::Null, None));
+        }
+    }
+}
+
+fn push(monitor: &mut Monitor, entry: TraceEntry) {
+    // Fails if the trace is full: the event that is judged is then refused for the same reason.
+    let _ = monitor.push(entry);
+}
+
+fn message(role: &str, text: &str) -> TraceEntry {
+    TraceEntry::from(Message::new(role, Value::String(text.to_owned())))
+}
+
+/// Returns a call of the trace. Its id is its number in the session, since some agents state no ids.
+fn trace_call(tool_use: &ToolUse, number: usize) -> Call {
+    // `Call::from_json` parses the printed arguments, so that it finds numbers that two parsers could read differently.
+    Call::from_json(number.to_string(), tool_use.tool.clone(), &tool_use.arguments.to_string())
+}
+
+fn output(call: usize, content: Value, is_error: Option<bool>) -> TraceEntry {
+    TraceEntry::from(Output { call_id: call.to_string(), tool: None, content, structured: None, is_error })
+}

@@ -1,0 +1,64 @@
+//! Writes the configuration of the gateway for `flowgate init --gateway`.
+
+use std::path::Path;
+
+use toml_edit::Value;
+
+use crate::args::InitArgs;
+
+/// Returns the configuration, in TOML. `instructions` are system messages of the agent, which it pins: all other
+/// system messages are hidden from the model.
+pub(super) fn text(options: &InitArgs, instructions: &[String]) -> String {
+    let policy = options
+        .gateway
+        .as_deref()
+        .map_or_else(|| options.out.display().to_string(), |gateway| relative_path(&options.out, gateway));
+    let pinned: Vec<String> = instructions.iter().map(|text| quoted(text)).collect();
+    let pinned = if pinned.is_empty() {
+        "# pinned = [\"...\"]                  # the agent's instructions, word for word; other system messages are hidden".to_owned()
+    } else {
+        format!(
+            "# The agent's instructions, word for word; other system messages are hidden. `{{}}` is a hole for what changes.\n\
+             pinned = [\n    {},\n]",
+            pinned.join(",\n    ")
+        )
+    };
+    let users = if options.user_types {
+        "user-messages = \"trust-unmarked-even-if-pasted\"  # a person types them; what the agent pastes in unmarked is trusted, too"
+    } else {
+        "# Who writes the agent's user messages? Until this says it, they are hidden from the model.\n\
+         # user-messages = \"trust-unmarked-even-if-pasted\"  # a person types them; what the agent pastes in unmarked is trusted, too\n\
+         # user-messages = \"marked\"                          # the agent marks what a person types; see docs/gateway.md"
+    };
+    format!(
+        "# A first configuration of `flowgate serve`. `flowgate doctor --config FILE` says what is missing.\n\
+         [upstreams.model]\n\
+         url = {upstream}\n\
+         api = \"chat-completions\"            # or \"responses\", \"messages\"\n\
+         key-from = \"UPSTREAM_KEY\"           # the variable that holds the provider's key\n\n\
+         [clients.agent]\n\
+         key-from = \"AGENT_KEY\"              # the variable that holds the key that the agent sends, 16 characters or more\n\
+         upstream = \"model\"\n\
+         policy = {policy}\n\
+         {users}\n\
+         {pinned}\n",
+        upstream = quoted(&options.upstream),
+        policy = quoted(&policy),
+    )
+}
+
+/// Returns a text as a TOML string.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string().trim().to_owned()
+}
+
+/// Returns the path of the policy as the configuration names it: relative to the folder of the configuration if both are
+/// in one folder, otherwise absolute.
+fn relative_path(policy: &Path, gateway: &Path) -> String {
+    if policy.parent() == gateway.parent()
+        && let Some(name) = policy.file_name()
+    {
+        return name.to_string_lossy().into_owned();
+    }
+    std::path::absolute(policy).unwrap_or_else(|_| policy.to_owned()).display().to_string()
+}

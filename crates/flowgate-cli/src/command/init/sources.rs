@@ -1,0 +1,143 @@
+//! Reads the files of `flowgate init`: lists of tools, requests to a model, `mcpServers` files, and traces.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use flowgate::draft::{DescribedArgument, DescribedTool, ToolHints, read_tools};
+use flowgate::trace::{EventBody, Tool, read};
+use serde_json::Value;
+
+use crate::input::{InputError, bounded_text};
+use crate::mcp::{self, McpServerSpec};
+
+/// The largest file, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+/// The most messages of an operator that a configuration pins.
+const MAX_INSTRUCTIONS: usize = 4;
+
+/// What the files describe.
+#[derive(Default)]
+pub(super) struct ToolSources {
+    pub(super) tools: Vec<DescribedTool>,
+    /// The servers of `mcpServers` files.
+    pub(super) servers: Vec<McpServerSpec>,
+    /// The texts of system messages in requests, which the operator wrote.
+    pub(super) instructions: Vec<String>,
+    /// Whether a list has tools without a name, or further pages.
+    pub(super) has_unknown_tools: bool,
+}
+
+/// Reads all files, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path. `expands` says whether
+/// to put the values of environment variables into the command lines of servers, which are needed to start them.
+///
+/// # Errors
+/// If a file cannot be read, or is none of the known forms.
+pub(super) fn read(arguments: &[String], expands: bool) -> Result<ToolSources, InputError> {
+    let mut found = ToolSources::default();
+    for argument in arguments {
+        let (server, path) = match argument.split_once('=').filter(|(server, _)| !server.contains('/')) {
+            Some((server, path)) => (Some(server), path),
+            None => (None, argument.as_str()),
+        };
+        if server == Some("") || server == Some(Tool::FLOWGATE_SERVER) {
+            let problem = "the server has no name, or the reserved one; write NAME=FILE with another name";
+            return Err(InputError(format!("{argument}: {problem}")));
+        }
+        let text = bounded_text(Path::new(path), MAX_FILE)?;
+        found.add(server, path, &text, expands)?;
+    }
+    Ok(found)
+}
+
+impl ToolSources {
+    /// Adds what one file describes: servers of a configuration with `mcpServers`, tools of a list or of a
+    /// request to a model, or the tools of a trace. `server` is the server of the listed tools, `path` the name
+    /// of the file in error messages; `expands` says whether to put the values of environment variables into
+    /// command lines.
+    ///
+    /// # Errors
+    /// If the file is none of these.
+    fn add(&mut self, server: Option<&str>, path: &str, text: &str, expands: bool) -> Result<(), InputError> {
+        let document: Value = serde_json::from_str(text).unwrap_or_default();
+        if document.get("mcpServers").is_some() {
+            let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+            let servers = mcp::read(text, folder, &|name| {
+                // A server that is not started needs no values of variables, which may be secrets.
+                let unused = (!expands).then(String::new);
+                unused.or_else(|| std::env::var(name).ok())
+            });
+            self.servers.extend(servers.map_err(|error| InputError(format!("{path}: {error}")))?);
+            return Ok(());
+        }
+        match read_tools(server, text) {
+            Ok(list) => {
+                self.tools.extend(list.tools);
+                self.has_unknown_tools |= list.has_hosted_tools || list.has_next_page;
+                self.instructions.extend(instructions(&document));
+                self.instructions.truncate(MAX_INSTRUCTIONS);
+                Ok(())
+            }
+            Err(problem) => {
+                let used = tools_of_trace(text).filter(|tools| !tools.is_empty());
+                let tools = used.ok_or_else(|| {
+                    InputError(format!("{path}: {problem}; the file is not a trace with tool calls either"))
+                })?;
+                self.tools.extend(tools);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Returns the instructions in a request to a model, which the configuration of the gateway can pin: the texts of
+/// its system messages, its `system` or its `instructions`.
+fn instructions(request: &Value) -> Vec<String> {
+    let messages = ["messages", "input"].into_iter().filter_map(|key| request.get(key)?.as_array()).flatten();
+    let of_role = messages.filter(|message| {
+        matches!(message.get("role").and_then(Value::as_str), Some("system" | "developer"))
+    });
+    let contents = of_role.filter_map(|message| message.get("content"));
+    let top = ["system", "instructions"].into_iter().filter_map(|key| request.get(key));
+    let texts = contents.chain(top).flat_map(|content| match content {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(blocks) => {
+            let texts = blocks.iter().filter_map(|block| block.get("text")?.as_str());
+            texts.map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    });
+    texts.filter(|text| !text.trim().is_empty()).collect()
+}
+
+/// Returns the tools that a trace describes or calls; `None` if the text is not a trace. The arguments of a tool
+/// without a description are those of its calls.
+fn tools_of_trace(text: &str) -> Option<Vec<DescribedTool>> {
+    let runs = read::file(text).ok()?;
+    let mut tools: BTreeMap<Tool, DescribedTool> = BTreeMap::new();
+    let entries = || runs.iter().flat_map(|run| &run.entries);
+    for entry in entries() {
+        if let EventBody::Tool(described) = &entry.body {
+            let (tool, words) = (described.tool.clone(), described.description.clone());
+            let described =
+                DescribedTool::new(tool.clone(), words, Some(&described.input_schema), ToolHints::default());
+            tools.insert(tool, described);
+        }
+    }
+    for entry in entries() {
+        let EventBody::Call(call) = &entry.body else { continue };
+        let known = tools.entry(call.tool.clone()).or_insert_with(|| {
+            DescribedTool::new(call.tool.clone(), String::new(), None, ToolHints::default())
+        });
+        for (name, value) in call.arguments.iter().flatten() {
+            if !known.arguments.iter().any(|argument| argument.name == *name) {
+                let kind = match value {
+                    Value::Bool(_) => "boolean",
+                    Value::Number(_) => "number",
+                    _ => "string",
+                };
+                known.arguments.push(DescribedArgument::new(name, &serde_json::json!({"type": kind})));
+            }
+        }
+    }
+    Some(tools.into_values().collect())
+}

@@ -1,0 +1,253 @@
+//! Runs `flowgate labels`: prints each field of a recorded run with its label, the statements of the policy that
+//! gave it, and what the lowest step of a guarded agent is shown of the event. The lowest step is the first attempt
+//! of the model, which is shown only what flows to the strictest requirement on offer.
+
+use std::sync::Arc;
+
+use flowgate::label::Label;
+use flowgate::trace::{Document, EventBody, EventId, NodeContent, NodeId, Tool};
+use flowgate_guard::influence::everything::EverythingMethod;
+use flowgate_guard::redact::{HiddenRegions, Redactor};
+use flowgate_guard::replay::{ReplayedRun, replay_with};
+use serde_json::{Value, json};
+
+use crate::args::{LabelsArgs, LabelsFormat};
+use crate::input::{self, InputError};
+use crate::output::{Console, plural, statement_line};
+use crate::policy_file::load_policy;
+use crate::progress::{INTERRUPTED, Progress};
+use crate::{escaping, report};
+
+/// The number of characters of a field that the text format shows.
+const MAX_SHOWN: usize = 100;
+/// The most fields of one event that the text format lists.
+const MAX_FIELDS: usize = 500;
+
+/// A labelled field of an event.
+struct LabelledField {
+    path: String,
+    label: Vec<String>,
+    /// Whether the lowest step is shown the field, if it is shown its surroundings.
+    is_low: bool,
+    /// The statements that gave the label: file and line.
+    lines: Vec<(String, usize)>,
+    value: Value,
+}
+
+/// Runs `flowgate labels`: replays each run of the trace, and prints the labels of its events. Returns 0, 2 if a run
+/// could not be read, or [`INTERRUPTED`] after an interrupt.
+pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, InputError> {
+    let policy = Arc::new(load_policy(&options.policy, output)?);
+    let name = options.policy.display().to_string();
+    let predicates = options.answering.predicates(&policy, &name)?;
+    let (mut runs, mut shown, mut errors) = (Vec::new(), 0, Vec::new());
+    let progress = Progress::over_files(&[options.trace.to_owned()], "run", false, output);
+    input::for_each_run(&options.trace, &progress, &mut |item| {
+        match item {
+            Ok((line, run)) => {
+                // The method bounds the labels of calls alone: everything that the agent had seen.
+                let replayed = replay_with(&policy, &predicates, &EverythingMethod, &run);
+                let labelled = LabelledRun { lowest: lowest_step(&replayed), run: &replayed, policy: &name };
+                let events = (0..replayed.monitor.trace().len())
+                    .filter(|index| options.event.is_none_or(|only| only == *index));
+                let events: Vec<EventId> = events.map(EventId).collect();
+                shown += events.len();
+                match options.format {
+                    LabelsFormat::Text => {
+                        let title = output.paint("1", &format!("{}:{line}", options.trace.display()));
+                        output.line(&title);
+                        let lowest = replayed.monitor.describe(&labelled.lowest).join(", ");
+                        output.line(&format!(
+                            "labels by {name}; the lowest step is shown what is at most {lowest}"
+                        ));
+                        events.iter().for_each(|event| labelled.print(*event, output));
+                    }
+                    LabelsFormat::Json => {
+                        let events: Vec<Value> =
+                            events.iter().map(|event| labelled.to_json(*event)).collect();
+                        let lowest = replayed.monitor.describe(&labelled.lowest);
+                        runs.push(json!({"line": line, "lowest_step": lowest, "events": events}));
+                    }
+                }
+                progress.step();
+            }
+            Err(error) => errors.push(error),
+        }
+        !progress.is_interrupted()
+    })?;
+    let is_interrupted = progress.finish(output);
+    if options.format == LabelsFormat::Json {
+        let document = json!({"policy": name, "trace": options.trace.display().to_string(), "runs": runs});
+        output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
+    }
+    errors.iter().for_each(|error| output.error(&error.0));
+    match options.event.filter(|_| shown == 0 && errors.is_empty() && !is_interrupted) {
+        Some(event) => Err(InputError(format!(
+            "{}: there is no event {event}; leave out --event to list all",
+            options.trace.display()
+        ))),
+        None if is_interrupted => Ok(INTERRUPTED),
+        None => Ok(if errors.is_empty() { 0 } else { 2 }),
+    }
+}
+
+/// Returns the label of the lowest step of a guarded agent, the strictest requirement of the tools that the run
+/// describes or calls: at this label, each of them can be called without a question. Without tools, it is bottom.
+fn lowest_step(run: &ReplayedRun) -> Label {
+    let tools: Vec<&Tool> = run
+        .monitor
+        .trace()
+        .events()
+        .iter()
+        .filter_map(|event| match &event.body {
+            EventBody::Tool(described) => Some(&described.tool),
+            EventBody::Call(call) => Some(&call.tool),
+            _ => None,
+        })
+        .collect();
+    if tools.is_empty() { Label::BOTTOM } else { run.monitor.strictest_requirement(tools) }
+}
+
+/// A replayed run, and the name of the file of its policy.
+struct LabelledRun<'a> {
+    run: &'a ReplayedRun,
+    policy: &'a str,
+    /// The label of the lowest step: the strictest requirement of the tools that the run describes or calls, or else the
+    /// lowest label.
+    lowest: Label,
+}
+
+impl LabelledRun<'_> {
+    /// Prints an event: a title, its fields, and what the lowest step is shown.
+    fn print(&self, id: EventId, output: &mut Console) {
+        let monitor = &self.run.monitor;
+        let Some(event) = monitor.trace().event(id) else { return };
+        let source = report::region_source(&monitor.trace().region(id, 0), monitor);
+        let kind = if matches!(event.body, EventBody::Message(_)) { " message" } else { "" };
+        output.line("");
+        let title = output.paint("1", &format!("{id} {source}{kind}"));
+        output.line(&title);
+        let fields = self.fields(id);
+        for field in fields.iter().take(MAX_FIELDS) {
+            let label = field.label.join(", ");
+            let label = output.paint(if field.is_low { "32" } else { "33" }, &format!("{label:<20}"));
+            let path = escaping::excerpt(&field.path, 30);
+            let lines = output.paint("2", &format!("{:<14}", self.line_numbers(&field.lines)));
+            let text = field.value.as_str().map_or_else(|| field.value.to_string(), str::to_owned);
+            output.line(&format!("    {label} {path:<20} {lines} {}", escaping::excerpt(&text, MAX_SHOWN)));
+        }
+        if fields.len() > MAX_FIELDS {
+            output.line(&format!("    and {} more, which --format json lists", fields.len() - MAX_FIELDS));
+        }
+        for finding in self.run.findings.iter().filter(|finding| finding.event == id) {
+            report::print_reason(&finding.reason, monitor, self.policy, false, "    ", output);
+        }
+        let view = match self.lowest_view(id) {
+            None => "  the lowest step is not shown that this event exists".to_owned(),
+            Some(view) => {
+                let text = view.as_str().map_or_else(|| view.to_string(), str::to_owned);
+                let lines = text.lines().take(MAX_FIELDS);
+                let lines = lines.map(|line| format!("      {}", escaping::excerpt(line, 2 * MAX_SHOWN)));
+                format!("  the lowest step is shown:\n{}", lines.collect::<Vec<_>>().join("\n"))
+            }
+        };
+        for line in view.lines() {
+            let line = output.paint("2", line);
+            output.line(&line);
+        }
+    }
+
+    /// Returns the lines of statements, for a person: `line 12, 16`, or with the file if it is imported.
+    fn line_numbers(&self, lines: &[(String, usize)]) -> String {
+        let numbers =
+            lines.iter().map(
+                |(file, line)| {
+                    if file == self.policy { line.to_string() } else { format!("{file}:{line}") }
+                },
+            );
+        match numbers.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "-".to_owned(),
+            numbers => format!("line {numbers}"),
+        }
+    }
+
+    /// Returns an event with its labelled fields as JSON.
+    fn to_json(&self, id: EventId) -> Value {
+        let monitor = &self.run.monitor;
+        let source = report::region_source(&monitor.trace().region(id, 0), monitor);
+        let fields = self.fields(id).into_iter().map(|field| {
+            let lines = field.lines.iter().map(|(file, line)| json!({"file": file, "line": line}));
+            json!({"path": field.path, "label": field.label, "statements": lines.collect::<Vec<_>>(), "value": field.value})
+        });
+        json!({
+            "event": id.0,
+            "source": source,
+            "fields": fields.collect::<Vec<_>>(),
+            "lowest_view": self.lowest_view(id),
+        })
+    }
+
+    /// Returns the fields of an event: every value without parts, every captured part, and the structures that the lowest
+    /// step is not shown.
+    fn fields(&self, id: EventId) -> Vec<LabelledField> {
+        let monitor = &self.run.monitor;
+        let Some(event) = monitor.trace().event(id) else { return Vec::new() };
+        let document = &event.document;
+        let nodes = (0..document.nodes().len()).filter(|node| is_shown(document, *node, &event.body));
+        let policy = monitor.policy();
+        let fields = nodes.filter_map(|node| {
+            let found = document.node(node)?;
+            let (label, is_field) = (found.label, matches!(found.content, NodeContent::Scalar(_)));
+            if !is_field && label.flows_to(&self.lowest) {
+                return None;
+            }
+            let statements = monitor.labelling_statements(id, node);
+            Some(LabelledField {
+                path: document.path(node).to_string(),
+                label: monitor.describe(&label),
+                is_low: label.flows_to(&self.lowest),
+                lines: statements.iter().map(|span| statement_line(self.policy, policy, span)).collect(),
+                value: if is_field {
+                    document.to_value(node)
+                } else {
+                    Value::String(structure(document, node))
+                },
+            })
+        });
+        fields.collect()
+    }
+
+    /// Returns the content of an event as the lowest step is shown it; `None` if the step is not shown that
+    /// the event exists.
+    fn lowest_view(&self, id: EventId) -> Option<Value> {
+        let trace = self.run.monitor.trace();
+        let event = trace.event(id)?;
+        let label = &self.lowest;
+        if !trace.existence_label(id).flows_to(label) {
+            return None;
+        }
+        let view =
+            Redactor { id, event, label, schema: None }.redacted_content(&mut HiddenRegions::default());
+        Some(view)
+    }
+}
+
+/// Describes a list or a map, whose label is that of its structure: the number of its items, and its keys.
+fn structure(document: &Document, node: NodeId) -> String {
+    format!("(the structure: {})", plural(document.children(node).count(), "part"))
+}
+
+/// Returns whether a region is listed: one in the content of a message or an answer, in the arguments of a call, or in a
+/// description.
+fn is_shown(document: &Document, node: NodeId, body: &EventBody) -> bool {
+    // A message that only calls tools has no content.
+    let is_missing = |node: &flowgate::trace::DocumentNode| matches!(&node.content, NodeContent::Scalar(value) if value.is_null());
+    let path = document.path(node).to_string();
+    let roots: &[&str] = match body {
+        EventBody::Message(_) | EventBody::Output(_) => &["content", "structured"],
+        EventBody::Call(_) => &["arguments"],
+        EventBody::Tool(_) => &["description", "name"],
+    };
+    document.node(node).is_some_and(|node| !is_missing(node))
+        && roots.iter().any(|root| path.starts_with(root))
+}

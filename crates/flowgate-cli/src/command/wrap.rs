@@ -1,0 +1,296 @@
+//! Runs `flowgate wrap` and `flowgate unwrap`: changes the configuration of a client so that its servers run behind
+//! `flowgate mcp`, and back. Only the command lines of servers change; a backup of the file is written to the same folder.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::args::{ClientArgs, WrapArgs};
+use crate::clients::config_file::{ConfigText, ConfiguredServer, MAX_CONFIG};
+use crate::clients::edit::{ServerChange, is_equivalent, unwrap_change, with_commands, wrap_change};
+use crate::clients::places::{CLIENTS, find_client, home_folder};
+use crate::clients::wrapping::{Wrapping, absolute};
+use crate::escaping;
+use crate::input::{InputError, bounded_text, describe_io_error};
+use crate::output::{Console, plural};
+use crate::policy_file::load_policy;
+
+/// The end of the name of a backup.
+const BACKUP: &str = ".flowgate-backup";
+/// The most backups of one file.
+const MAX_BACKUPS: usize = 100;
+
+/// Runs `flowgate wrap`: changes a client's file so that its servers run behind `flowgate mcp`, after writing a
+/// backup. Returns 1 if a server cannot be wrapped, otherwise 0.
+pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, InputError> {
+    // A policy that does not compile would stop the servers.
+    load_policy(&options.policy, output)?;
+    // `flowgate mcp` creates the file of `--session`, but not its folder.
+    if let Some(session) = options.session.as_deref()
+        && session.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+    {
+        let missing = describe_io_error(&std::io::ErrorKind::NotFound.into());
+        return Err(InputError(format!("{}: {missing}", session.display())));
+    }
+    let wrapping = Wrapping {
+        flowgate: match &options.flowgate {
+            Some(program) => program.clone(),
+            None => own_program()?,
+        },
+        policy: absolute(&options.policy),
+        session: options.session.as_deref().map(absolute),
+        is_interactive: options.interactive,
+    };
+    let target = TargetFile::read(&options.target)?;
+    let (changes, refused) =
+        target.changes(&options.target, &|server| wrap_change(server, &wrapping), output)?;
+    if changes.is_empty() {
+        output.line(&format!("{}: nothing to change", target.path.display()));
+        return Ok(u8::from(refused > 0));
+    }
+    let text = target.with_commands(&changes)?;
+    if options.target.dry_run {
+        output.line(&format!(
+            "{}: {} would run behind `flowgate mcp`",
+            target.path.display(),
+            plural(changes.len(), "server")
+        ));
+        return Ok(u8::from(refused > 0));
+    }
+    let backup = target.back_up()?;
+    replace(&target.path, &text)?;
+    output.line(&format!("{}: {} behind `flowgate mcp`", target.path.display(), servers_run(changes.len())));
+    output.line(&format!("the file as it was: {}", backup.display()));
+    output.line("Next: restart the client. `flowgate unwrap` restores the file.");
+    Ok(u8::from(refused > 0))
+}
+
+/// Runs `flowgate unwrap`: changes a client's file so that its servers run without `flowgate mcp`. If the result
+/// means the same as a backup, the backup is restored, with its layout. Returns 0.
+pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, InputError> {
+    let target = TargetFile::read(options)?;
+    let (changes, _) = target.changes(options, &unwrap_change, output)?;
+    if changes.is_empty() {
+        output.line(&format!("{}: no server runs behind `flowgate mcp`", target.path.display()));
+        return Ok(0);
+    }
+    let mut text = target.with_commands(&changes)?;
+    let original = target.equal_backup(&text);
+    if let Some((_, content)) = &original {
+        text.clone_from(content);
+    }
+    if options.dry_run {
+        output.line(&format!(
+            "{}: {} would run without `flowgate mcp`",
+            target.path.display(),
+            plural(changes.len(), "server")
+        ));
+        return Ok(0);
+    }
+    replace(&target.path, &text)?;
+    output.line(&format!("{}: {} without `flowgate mcp`", target.path.display(), servers_run(changes.len())));
+    if let Some((path, _)) = original {
+        // Its content is the file again.
+        let _ = std::fs::remove_file(path);
+    }
+    output.line("Next: restart the client.");
+    Ok(0)
+}
+
+/// Returns `1 server runs`, `2 servers run`.
+fn servers_run(count: usize) -> String {
+    format!("{} {}", plural(count, "server"), if count == 1 { "runs" } else { "run" })
+}
+
+/// Returns the path of this program: clients do not have the search path of a shell.
+fn own_program() -> Result<String, InputError> {
+    let problem = "the path of this program is unknown; name it with --flowgate";
+    std::env::current_exe().map(|path| path.display().to_string()).map_err(|_| InputError(problem.to_owned()))
+}
+
+/// The file of a client that is changed.
+struct TargetFile {
+    /// Where it is; a link is followed, so that the link stays.
+    path: PathBuf,
+    text: String,
+    config: ConfigText,
+}
+
+impl TargetFile {
+    /// Reads the file that the options name, or that of the client that they name.
+    fn read(options: &ClientArgs) -> Result<Self, InputError> {
+        let path = match (&options.file, options.client.as_deref()) {
+            (Some(file), _) => file.clone(),
+            (None, client) => client_file(client.unwrap_or_default(), options.home.as_deref())?,
+        };
+        let text = bounded_text(&path, MAX_CONFIG)?;
+        let config = read_config(&path, &text)?;
+        // If the path is a symbolic link, the file that it leads to is replaced, not the link.
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
+        Ok(Self { path, text, config })
+    }
+
+    /// Returns the servers to change, each with its new command line, and the number of those that cannot be
+    /// changed, which are reported. `change` says what to do with a server.
+    #[expect(clippy::type_complexity, reason = "one result, for the two commands above")]
+    fn changes(
+        &self,
+        options: &ClientArgs,
+        change: &dyn Fn(&ConfiguredServer) -> ServerChange,
+        output: &mut Console,
+    ) -> Result<(Vec<(ConfiguredServer, Vec<String>)>, usize), InputError> {
+        let servers = self.config.servers();
+        for name in &options.servers {
+            if servers.iter().all(|server| server.name != *name) {
+                let names: Vec<String> =
+                    servers.iter().map(|server| escaping::excerpt(&server.name, 40)).collect();
+                let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                let path = self.path.display();
+                return Err(InputError(format!(
+                    "{path}: there is no server `{}`; its servers: {known}",
+                    escaping::excerpt(name, 40)
+                )));
+            }
+        }
+        let is_wanted =
+            |server: &ConfiguredServer| options.servers.is_empty() || options.servers.contains(&server.name);
+        let (mut changes, mut refused) = (Vec::new(), 0);
+        for server in servers.into_iter().filter(is_wanted) {
+            match change(&server) {
+                ServerChange::Command(command) => {
+                    if options.dry_run {
+                        output.line(&format!(
+                            "{}: {}",
+                            escaping::excerpt(&server.name, 64),
+                            escaping::line(&command.join(" "))
+                        ));
+                    }
+                    changes.push((server, command));
+                }
+                ServerChange::None => {}
+                ServerChange::Refused(why) => {
+                    output.warning(&format!("{}: {why}", escaping::excerpt(&server.name, 64)));
+                    refused += 1;
+                }
+            }
+        }
+        Ok((changes, refused))
+    }
+
+    /// Returns the text with new command lines. Reads it again, so that no file is written that the client cannot read.
+    fn with_commands(&self, changes: &[(ConfiguredServer, Vec<String>)]) -> Result<String, InputError> {
+        let error = |why: String| InputError(format!("{}: {why}", self.path.display()));
+        let text = with_commands(&self.text, &self.config, changes).map_err(error)?;
+        read_config(&self.path, &text)?;
+        Ok(text)
+    }
+
+    /// Writes the text as it is to a new file beside it, and returns the path of that. A backup with the same text is
+    /// used again.
+    fn back_up(&self) -> Result<PathBuf, InputError> {
+        for path in self.backup_paths() {
+            if bounded_text(&path, MAX_CONFIG).is_ok_and(|text| text == self.text) {
+                return Ok(path);
+            }
+            // The file can contain keys, so the backup has no more readers than it.
+            let created = std::fs::File::options().write(true).create_new(true).open(&path);
+            match created {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(write_error(&path, &error)),
+                Ok(mut file) => {
+                    let permissions = std::fs::metadata(&self.path).map(|metadata| metadata.permissions());
+                    let written = permissions.and_then(|permissions| file.set_permissions(permissions));
+                    let written = written
+                        .and_then(|()| file.write_all(self.text.as_bytes()))
+                        .and_then(|()| file.sync_all());
+                    return written.map(|()| path.clone()).map_err(|error| write_error(&path, &error));
+                }
+            }
+        }
+        let problem = "all names for backups of this file are taken; remove the backups that you do not need"
+            .to_owned();
+        Err(InputError(format!("{}: {problem}", self.path.display())))
+    }
+
+    /// Returns the newest backup that means the same as `text`, with its content.
+    fn equal_backup(&self, text: &str) -> Option<(PathBuf, String)> {
+        let config = read_config(&self.path, text).ok()?;
+        let mut backups: Vec<PathBuf> = self.backup_paths().take_while(|path| path.exists()).collect();
+        backups.reverse();
+        backups.into_iter().find_map(|path| {
+            let content = bounded_text(&path, MAX_CONFIG).ok()?;
+            let is_same = is_equivalent(&read_config(&self.path, &content).ok()?, &config);
+            is_same.then_some((path, content))
+        })
+    }
+
+    /// Returns the paths of backups, in order: `NAME.flowgate-backup`, `NAME.flowgate-backup-2`, ...
+    fn backup_paths(&self) -> impl Iterator<Item = PathBuf> {
+        (1..=MAX_BACKUPS).map(|number| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(BACKUP);
+            if number > 1 {
+                name.push(format!("-{number}"));
+            }
+            PathBuf::from(name)
+        })
+    }
+}
+
+/// Returns the first configuration file of a client that exists.
+fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError> {
+    let found = find_client(client).ok_or_else(|| {
+        let known: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
+        InputError(format!(
+            "there is no client `{}`; known are: {}",
+            escaping::excerpt(client, 40),
+            known.join(", ")
+        ))
+    })?;
+    let home = home_folder(home)
+        .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
+    let files: Vec<PathBuf> = found.home_files(&home).collect();
+    let existing = files.iter().find(|path| path.is_file());
+    existing.cloned().ok_or_else(|| {
+        let first = files.first().cloned().unwrap_or_default();
+        InputError(format!(
+            "{} has no configuration at {}; name the file with --file",
+            found.name,
+            first.display()
+        ))
+    })
+}
+
+fn read_config(path: &Path, text: &str) -> Result<ConfigText, InputError> {
+    let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+    ConfigText::read(text, is_toml)
+        .map_err(|error| InputError(format!("{}: {error}; nothing was changed", path.display())))
+}
+
+/// Replaces a file atomically, and keeps its permissions: the new text is written to a file beside it, which is
+/// renamed. Such a file of an earlier attempt is removed.
+fn replace(path: &Path, text: &str) -> Result<(), InputError> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".flowgate-part");
+    let part = PathBuf::from(part);
+    let write = || {
+        let permissions = std::fs::metadata(path)?.permissions();
+        let _ = std::fs::remove_file(&part);
+        let mut file = std::fs::File::options().write(true).create_new(true).open(&part)?;
+        file.set_permissions(permissions)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().map_err(|error| write_error(path, &error))
+}
+
+/// Describes why a file cannot be written.
+fn write_error(path: &Path, error: &std::io::Error) -> InputError {
+    let why = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "there is no permission to write here; nothing was changed".to_owned()
+        }
+        _ => describe_io_error(error),
+    };
+    InputError(format!("{}: {why}", path.display()))
+}

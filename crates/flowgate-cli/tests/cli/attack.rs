@@ -1,0 +1,94 @@
+//! Tests of `flowgate attack`: what escapes a policy, and what does not.
+
+use serde_json::Value;
+
+use crate::{POLICY, TRACE, check, file, flowgate, name, text};
+
+const REQUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart/request.json");
+
+const CLOSED: &str = "lattice integrity: trusted < untrusted
+label message as trusted if:
+    (message: Message)
+    message.role in [\"system\", \"user\"]
+require untrusted if:
+    (call: ToolCall) is tool:list_mails
+require trusted if:
+    (call: ToolCall) is tool:send_mail
+";
+
+#[test]
+fn a_closed_policy_stops_everything() {
+    let policy = file("attack-closed.flow", CLOSED.as_bytes());
+    let arguments = ["attack", name(&policy), "--tools", REQUEST];
+    check(&arguments, 0, "an answer of list_mails          6        6        0\n");
+    // Answers of both tools, each in six forms, ask for the one that acts.
+    check(&arguments, 0, "grade A: 12 of 12 attacks stopped\n");
+}
+
+/// An escape names the label of the answer and the line that gave it, and its trace is one that `check` permits.
+#[test]
+fn an_escape_has_its_reason_and_its_trace() {
+    let open = format!("{CLOSED}label out as trusted if:\n    (out: ToolOutput) is tool:list_mails\n");
+    let policy = file("attack-open.flow", open.as_bytes());
+    let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("attack-escapes");
+    let _ = std::fs::remove_dir_all(&out);
+    let arguments = ["attack", name(&policy), "--tools", REQUEST, "--out", name(&out)];
+    let said = text(&flowgate(&arguments));
+    for part in [
+        "! escaped everywhere: an answer of list_mails, which asks for send_mail (plain); the text is trusted, by ",
+        "attack-open.flow, line 9\n",
+        "grade D: 6 of 12 attacks stopped\n",
+    ] {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
+    check(&arguments, 1, "grade D");
+    check(
+        &["check", name(&policy), name(&out.join("escape-1.json"))],
+        0,
+        "2 calls permitted, 0 to be confirmed, 0 denied",
+    );
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 6);
+    let json = flowgate(&["attack", name(&policy), "--tools", REQUEST, "--format", "json"]);
+    let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((document["grade"].as_str(), document["escaped"].as_u64()), (Some("D"), Some(6)));
+    assert_eq!(document["escapes"][0]["trace"].as_array().map(Vec::len), Some(5));
+}
+
+/// In a recorded run, each field is attacked by itself: those that the policy labels trusted are the ones to answer for.
+#[test]
+fn fields_of_a_recorded_run() {
+    let tools = file(
+        "attack-tools.json",
+        br#"[{"name": "get_recent_transactions", "inputSchema": {"properties": {}}},
+             {"name": "send_money", "inputSchema": {"properties": {"to": {}, "amount": {"type": "number"}, "note": {}}}}]"#,
+    );
+    // The structure of the answers is untrusted, so that no field is shown to a step that may pay.
+    check(&["attack", POLICY, TRACE, "--tools", name(&tools)], 0, "grade A: ");
+    let said = text(&flowgate(&["attack", POLICY, TRACE, "--tools", name(&tools)]));
+    assert!(said.contains("fields of ") && said.contains("payment.json:1"), "{said}");
+    // With a trusted structure, a model is shown the fields that the policy trusts, and the author of one commands it.
+    let shown = std::fs::read_to_string(POLICY).unwrap();
+    let shown = format!(
+        "{shown}\nlabel out as trusted if:\n    (out: ToolOutput) is tool:get_recent_transactions\nlabel out.content[*].note as untrusted if:\n    (out: ToolOutput) is tool:get_recent_transactions\n"
+    );
+    let policy = file("attack-shown.flow", shown.as_bytes());
+    let said = text(&flowgate(&["attack", name(&policy), TRACE, "--tools", name(&tools)]));
+    assert!(said.contains("in a guarded conversation: content[0].from in message "), "{said}");
+    assert!(!said.contains("content[0].note in message"), "{said}");
+    // A default that trusts stops nothing.
+    let policy = "lattice integrity: trusted < untrusted\ndefault trusted\n";
+    let policy = file("attack-default.flow", policy.as_bytes());
+    check(&["attack", name(&policy), TRACE, "--tools", name(&tools)], 1, "content[1].note in message ");
+    check(&["attack", name(&policy), TRACE, "--tools", name(&tools)], 1, "grade F: 0 of ");
+}
+
+#[test]
+fn there_must_be_something_to_attack() {
+    let tools = file("attack-reads.json", br#"[{"name": "get_mail", "inputSchema": {"properties": {}}}]"#);
+    check(
+        &["attack", POLICY, "--tools", name(&tools)],
+        2,
+        "the lists contain only tools that read, so there is nothing to attack; add a list with a tool that writes or sends",
+    );
+    check(&["attack", POLICY], 2, "--tools");
+}

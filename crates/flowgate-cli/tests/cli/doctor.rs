@@ -1,0 +1,186 @@
+//! Tests of `flowgate doctor`: what it says about policies, clients and configurations of the gateway.
+
+use crate::init::folder;
+use crate::{POLICY, check, file, flowgate, name, text};
+
+const REQUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/quickstart/request.json");
+
+/// Runs the command, and checks its exit code and each part.
+fn check_parts(arguments: &[&str], code: i32, parts: &[&str]) {
+    let output = flowgate(arguments);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{said}");
+    for part in parts {
+        assert!(said.contains(part), "{arguments:?} should say {part:?}, but says\n{said}");
+    }
+}
+
+/// The statement that shows a hidden part is named, and with it the part is not hidden.
+#[test]
+fn statements_that_would_show_hidden_parts() {
+    let policy = |text: &str| {
+        file("doctor.flow", format!("lattice integrity: trusted < untrusted\n{text}").as_bytes())
+    };
+    let message = "label message as trusted if:\n    (message: Message)\n    message.role == \"user\"\n";
+    let tools = "label tool as trusted if:\n    (tool: Tool) is tool:*_mail*\n";
+    let requires = "require trusted if:\n    (call: ToolCall) is tool:*_mail*\n";
+    let all = format!("{message}{tools}{requires}");
+    let system = all.replace("message.role == \"user\"", "message.role in [\"system\", \"user\"]");
+    for (text, code, parts) in [
+        (
+            String::new(),
+            1,
+            &[
+                "✗ no `require` covers list_mails, send_mail, so the lowest step is shown only what is trusted",
+                "✗ the user message is hidden from the lowest step, since no statement labels it; write\n      label message as trusted if:\n",
+                "✗ the tools list_mails, send_mail are hidden from the lowest step: after you have read their descriptions, write\n      \
+                 label tool as trusted if:\n          (tool: Tool) is tool:list_mails\n",
+            ][..],
+        ),
+        (all.clone(), 1, &["✗ the system message is hidden", "✓ the lowest step is shown the user message"]),
+        (
+            all.replace("label message as trusted", "label message as untrusted"),
+            1,
+            &["the user message is hidden from the lowest step: "],
+        ),
+        (
+            system,
+            0,
+            &["· the answers of list_mails, send_mail are hidden from the lowest step", "nothing is wrong"],
+        ),
+        (
+            "default untrusted\n".to_owned(),
+            1,
+            &["has a `default`, so text that no statement labels is not labelled top"],
+        ),
+    ] {
+        let policy = policy(&text);
+        check_parts(&["doctor", "--policy", name(&policy), "--request", REQUEST], code, parts);
+    }
+}
+
+#[test]
+fn servers_of_a_client() {
+    let folder = folder("doctor");
+    let servers = folder.join("mcp.json");
+    let policy = folder.join("p.flow");
+    std::fs::copy(POLICY, &policy).unwrap();
+    let list = |command: &str, args: &[&str]| {
+        let list = serde_json::json!({"mcpServers": {"a": {"command": command, "args": args}, "u": {"url": "https://x"}}});
+        std::fs::write(&servers, list.to_string()).unwrap();
+    };
+    let arguments = ["doctor", "--file", name(&servers)];
+    list("no-such-program-anywhere", &[]);
+    check_parts(
+        &arguments,
+        1,
+        &[
+            "there is no program `no-such-program-anywhere`",
+            "a is not guarded; `flowgate wrap`",
+            "u is not guarded: it has an address",
+        ],
+    );
+    let program = env!("CARGO_BIN_EXE_flowgate");
+    list(program, &["mcp", "--policy", name(&policy), "--name", "bank", "--", "python3", "x.py"]);
+    check_parts(&arguments, 1, &["✓ ", "a is guarded by "]);
+    std::fs::write(
+        &policy,
+        "lattice integrity: trusted < untrusted\nrequire trusted if:\n    (call: ToolCall) is tool:other/x\n",
+    )
+    .unwrap();
+    check_parts(&arguments, 1, &["its policy names no tool of `bank`, so all of them are closed"]);
+    std::fs::write(&policy, "lattice").unwrap();
+    check_parts(&arguments, 1, &["a does not start: ", "p.flow has errors"]);
+    list(program, &["mcp", "--policy", "nowhere.flow", "--name", "bank", "--", "python3", "x.py"]);
+    check_parts(
+        &arguments,
+        1,
+        &["nowhere.flow: there is no such file", "the path of its policy is relative"],
+    );
+    check(&["doctor"], 2, "required arguments were not provided");
+    check(&["doctor", "--client", "nope"], 2, "there is no client `nope`");
+}
+
+/// Who can change a policy decides what is trusted.
+#[cfg(unix)]
+#[test]
+fn files_that_others_can_change() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let policy = file("doctor-open.flow", &std::fs::read(POLICY).unwrap());
+    std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o666)).unwrap();
+    check(
+        &["doctor", "--policy", name(&policy)],
+        1,
+        "doctor-open.flow can be changed by others than its owner",
+    );
+    std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o644)).unwrap();
+    check(&["doctor", "--policy", name(&policy)], 0, "nothing is wrong");
+}
+
+#[cfg(feature = "gateway")]
+mod gateway {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs `doctor --config` in a folder with these variables.
+    fn doctor(folder: &std::path::Path, variables: &[(&str, &str)], more: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command.current_dir(folder).args(["doctor", "--config", "gateway.toml"]).args(more);
+        command.env_remove("UPSTREAM_KEY").env_remove("AGENT_KEY").envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        (output.status.code(), text(&output))
+    }
+
+    /// A drafted configuration lacks only what the person must say: keys, and who types.
+    #[test]
+    fn a_drafted_configuration() {
+        let folder = folder("doctor-gateway");
+        let init = |more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+            command
+                .current_dir(&folder)
+                .args(["init", REQUEST, "--gateway", "gateway.toml", "--force"])
+                .args(more);
+            assert!(command.status().unwrap().success());
+        };
+        let keys = [("UPSTREAM_KEY", "the-key-of-the-provider"), ("AGENT_KEY", "a-key-of-the-agent")];
+        init(&[]);
+        let (code, said) = doctor(&folder, &[], &[]);
+        assert_eq!(code, Some(1), "{said}");
+        for part in [
+            "✗ upstreams.model.key-from: the variable UPSTREAM_KEY is not set; set it to ",
+            "✗ clients.agent.key-from: the variable AGENT_KEY is not set",
+            "user-messages",
+        ] {
+            assert!(said.contains(part), "{part}\n{said}");
+        }
+        init(&["--user-types"]);
+        let (code, said) = doctor(&folder, &keys, &["--request", REQUEST]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(!said.contains("the-key-of-the-provider"), "{said}");
+    }
+
+    #[test]
+    fn broken_configurations() {
+        let folder = folder("doctor-broken");
+        let keys = [("UPSTREAM_KEY", "the-key-of-the-provider"), ("AGENT_KEY", "short")];
+        for (text, part) in [
+            ("[clients", "gateway.toml: line 1: the file is not valid TOML"),
+            ("odd = 1\n", "gateway.toml: line 1: unknown field `odd`"),
+            ("", "gateway.toml: the configuration has no client: write [clients.NAME]"),
+            (
+                "[upstreams.m]\nurl = \"http://127.0.0.1:1/v1\"\n[clients.a]\nkey-from = \"AGENT_KEY\"\nupstream = \"m\"\npolicy = \"p.flow\"\n",
+                "the key is too short and can be guessed",
+            ),
+        ] {
+            std::fs::write(folder.join("gateway.toml"), text).unwrap();
+            let (code, said) = doctor(&folder, &keys, &[]);
+            assert_eq!(code, Some(1), "{text}\n{said}");
+            assert!(said.contains(part), "{part}\n{said}");
+        }
+        let (code, said) = doctor(&folder, &keys, &["--online"]);
+        assert_eq!(code, Some(1));
+        assert!(said.contains("upstreams.m cannot be reached: there is no connection"), "{said}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Decides questions on behalf of a person: one by its id, or several in one request, such as all questions of a turn.
+//! `http::service` calls it for `POST /api/v1/approvals` and `POST /api/v1/approvals/{id}`.
+//!
+//! Each decision is bound to the digest of the question as the person was shown it, takes effect in a transaction of
+//! its own and is recorded in the audit log there. So a rejected decision leaves the other ones of its request in effect.
+
+use axum::http::{HeaderMap, StatusCode};
+use flowgate_audit::{AuditEvent, RecordedDecision};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::ApprovalService;
+use super::lasting_grants::{GrantOffer, GrantTerms, NO_TERMS};
+use super::routes::{database_error_reply, may_grant, not_found_reply, read};
+use crate::config::{Person, Role};
+use crate::database::{DecideError, NewGrant, PersonDecision, StoredQuestion};
+use crate::http::reply::HttpReply;
+
+/// The most decisions in one request.
+const MAX_DECISIONS: usize = 100;
+
+/// The form of a decision.
+const DECISION_FORM: &str = "`{\"decision\": \"allow\", \"grant\", \"grant-lasting\" or \"deny\", \"digest\": \"...\"}`; `grant-lasting` \
+    may have `\"terms\": {\"days\": 30, \"calls_a_day\": 5, \"sum_a_day\": {\"argument\": \"amount\", \"most\": 50}}`, or some of them";
+
+/// The form of several decisions.
+const DECISIONS_FORM: &str =
+    "`{\"decisions\": [{\"id\": \"...\", \"decision\": \"allow\", \"digest\": \"...\"}, ...]}`";
+
+/// A person's decision on a question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DecisionRequest {
+    decision: RequestedDecision,
+    /// The digest of the question as it was shown: an approval is bound to what the person has seen.
+    digest: String,
+    /// The terms of a `grant-lasting`.
+    #[serde(default)]
+    terms: Option<GrantTerms>,
+}
+
+/// A person's decisions on several questions.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DecisionsRequest {
+    decisions: Vec<IdentifiedDecision>,
+}
+
+/// One of several decisions: a [`DecisionRequest`] with the id of its question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdentifiedDecision {
+    id: String,
+    decision: RequestedDecision,
+    digest: String,
+    #[serde(default)]
+    terms: Option<GrantTerms>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RequestedDecision {
+    Allow,
+    /// The call may run, and so may equal calls of the conversation.
+    Grant,
+    /// The call may run, and so may equal calls of all conversations of the client.
+    GrantLasting,
+    Deny,
+}
+
+/// The reason why a decision has no effect: the status and the message of the reply.
+type Rejection = (StatusCode, String);
+
+impl ApprovalService {
+    /// Decides one question, as the body of the request asks, for a person with the role of an approver or admin.
+    /// Replies with the question as it is after the decision.
+    pub(crate) async fn decide(
+        &self,
+        headers: &HeaderMap,
+        id: &str,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpReply> {
+        let person = self.person(headers, Role::Approver)?;
+        let request: DecisionRequest = read(body, DECISION_FORM)?;
+        let question = self.decide_question(person, id, &request).await?;
+        Ok(HttpReply::json(StatusCode::OK, &question))
+    }
+
+    /// Decides several questions, in their order. The reply has one result for each: the decided question, or why the
+    /// decision has no effect.
+    ///
+    /// # Errors
+    /// If a question occurs twice or there are more than [`MAX_DECISIONS`]; nothing is decided then.
+    pub(crate) async fn decide_several(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpReply> {
+        let person = self.person(headers, Role::Approver)?;
+        let DecisionsRequest { decisions } = read(body, DECISIONS_FORM)?;
+        check_decisions(&decisions).map_err(|(status, message)| HttpReply::detail(status, &message))?;
+        let mut results = Vec::<Value>::new();
+        let (mut decided, mut failed) = (0, None);
+        for IdentifiedDecision { id, decision, digest, terms } in decisions {
+            let request = DecisionRequest { decision, digest, terms };
+            results.push(match self.decide_question(person, &id, &request).await {
+                Ok(question) => {
+                    decided += 1;
+                    json!({"id": id, "status": StatusCode::OK.as_u16(), "question": question})
+                }
+                Err(rejection) => {
+                    let result =
+                        json!({"id": id, "status": rejection.status.as_u16(), "detail": rejection.detail_text()});
+                    if rejection.status.is_server_error() {
+                        // The reply as a whole is a success, so the cause for the operator's log is taken from the
+                        // failed decision.
+                        failed = Some(rejection);
+                    }
+                    result
+                }
+            });
+        }
+        let reply = HttpReply::json(StatusCode::OK, &json!({"decided": decided, "results": results}));
+        Ok(reply.annotate_from(failed))
+    }
+
+    /// Decides a question, if the person may: an approver of its tenant who does not own its client and, unless the
+    /// answer is no, may read all of the question. Returns the decided question as the person sees it.
+    async fn decide_question(
+        &self,
+        person: &Person,
+        id: &str,
+        request: &DecisionRequest,
+    ) -> Result<Value, HttpReply> {
+        let question = self.store.question(id).await.map_err(database_error_reply)?;
+        let question =
+            question.filter(|question| person.sees_tenant(&question.tenant)).ok_or_else(not_found_reply)?;
+        let (decision, recorded) = match request.decision {
+            RequestedDecision::Allow => (PersonDecision::Allow, RecordedDecision::Allow),
+            RequestedDecision::Grant => (PersonDecision::Grant, RecordedDecision::Grant),
+            RequestedDecision::GrantLasting => (PersonDecision::LastingGrant, RecordedDecision::LastingGrant),
+            RequestedDecision::Deny => (PersonDecision::Deny, RecordedDecision::Deny),
+        };
+        let grant = self
+            .check_decision(person, &question, decision, request.terms.as_ref())
+            .map_err(|(status, message)| HttpReply::detail(status, &message))?;
+        let mut is_recorded = false;
+        let record = || {
+            is_recorded = true;
+            let event = AuditEvent::Decided {
+                conversation: question.name.clone(),
+                digest: question.digest.clone(),
+                who: person.name.clone(),
+                role: person.role.name().to_owned(),
+                answer: recorded,
+            };
+            self.recorder.record(&[event.into()])
+        };
+        let decided = self.store.decide((id, &request.digest), decision, &person.name, grant, record).await;
+        let decided = decided.map_err(|error| {
+            if is_recorded {
+                let what = format!("decision {}", question.digest);
+                // The log has the decision, but the transaction may have failed.
+                self.recorder.record_unconfirmed(what, &person.name, &error);
+            }
+            database_error_reply(error)
+        })?;
+        let conflict = |message: &str| Err(HttpReply::detail(StatusCode::CONFLICT, message));
+        match decided {
+            Ok(question) => {
+                self.notify_decision(&question);
+                Ok(self.question_json(&question, person))
+            }
+            Err(DecideError::Unknown) => Err(not_found_reply()),
+            Err(DecideError::OtherDigest) => conflict(
+                "the `digest` does not match the question, which has changed: fetch the question again, and \
+                send its digest",
+            ),
+            Err(DecideError::NotOpen(state)) => {
+                conflict(&format!("the question is no longer open: its state is {}", state.name()))
+            }
+        }
+    }
+
+    /// Checks that the person may give this answer to the question. Returns the lasting grant that the decision gives;
+    /// `None` for a decision that gives none.
+    fn check_decision(
+        &self,
+        person: &Person,
+        question: &StoredQuestion,
+        decision: PersonDecision,
+        terms: Option<&GrantTerms>,
+    ) -> Result<Option<NewGrant>, Rejection> {
+        let refuse = |status, message: &str| Err((status, message.to_owned()));
+        if !person.decides_for(&question.tenant, self.people.owner(&question.client)) {
+            let message = "the owner of a client cannot decide its questions: another person has to decide";
+            return refuse(StatusCode::FORBIDDEN, message);
+        }
+        if decision == PersonDecision::Grant && !may_grant(question) {
+            let message = "this question can be answered for one call only, since the policy does not say \
+                `grant conversation` there, or the tool reads external state: send `allow` or `deny`";
+            return refuse(StatusCode::CONFLICT, message);
+        }
+        let grant = self.new_grant(question, decision, terms)?;
+        if decision != PersonDecision::Deny && !self.readable_content(question, person).1 {
+            let message = "your clearance does not cover what this question shows: you may deny it; only a \
+                person who may read all of it may allow it";
+            return refuse(StatusCode::FORBIDDEN, message);
+        }
+        Ok(grant)
+    }
+
+    /// Returns the lasting grant that a decision gives; `None` for every decision but [`PersonDecision::LastingGrant`].
+    ///
+    /// # Errors
+    /// If another decision has terms, or the question or the policy does not allow a grant with these terms.
+    fn new_grant(
+        &self,
+        question: &StoredQuestion,
+        decision: PersonDecision,
+        terms: Option<&GrantTerms>,
+    ) -> Result<Option<NewGrant>, Rejection> {
+        let refuse = |status, message: &str| Err((status, message.to_owned()));
+        if decision != PersonDecision::LastingGrant {
+            return match terms {
+                None => Ok(None),
+                Some(_) => refuse(StatusCode::BAD_REQUEST, "only `grant-lasting` has `terms`"),
+            };
+        }
+        let basis = self.people.basis(&question.client);
+        let Some((offer, basis)) = GrantOffer::of_question(question).zip(basis) else {
+            let message = "this question cannot be granted beyond its conversation, since the policy says neither \
+                `grant N days` nor `grant always` there, or the tool reads external state: send `allow` or `deny`";
+            return refuse(StatusCode::CONFLICT, message);
+        };
+        let terms = terms.unwrap_or(&NO_TERMS);
+        offer.grant(basis.to_owned(), terms).map(Some).map_err(|fault| (StatusCode::CONFLICT, fault))
+    }
+}
+
+/// Checks that there are some decisions, not too many, and no two on one question, of which only one could take effect.
+fn check_decisions(decisions: &[IdentifiedDecision]) -> Result<(), Rejection> {
+    let refuse = |message: String| Err((StatusCode::BAD_REQUEST, message));
+    if decisions.is_empty() || decisions.len() > MAX_DECISIONS {
+        return refuse(format!(
+            "the request has {} decisions: send between 1 and {MAX_DECISIONS}",
+            decisions.len()
+        ));
+    }
+    let mut ids: Vec<&str> = decisions.iter().map(|decision| decision.id.as_str()).collect();
+    ids.sort_unstable();
+    match ids.array_windows().find(|[first, second]| first == second) {
+        None => Ok(()),
+        Some([twice, _]) => refuse(format!("the question `{twice}` occurs twice: send one decision for it")),
+    }
+}

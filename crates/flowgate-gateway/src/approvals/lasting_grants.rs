@@ -1,0 +1,419 @@
+//! Answers questions by lasting grants. A person gives one as the answer to a question; it then answers the questions
+//! about equal calls in all conversations of the client, for some days, and up to a number of calls or a sum a day.
+//! `routes` has the decision that gives a grant, and this file the routes that list and withdraw grants.
+//!
+//! A grant covers a question that has the same tool, arguments, label and reasons, under the same policy and settings
+//! of the client. Only the values of payload arguments may differ, as under a grant for the conversation, and an amount
+//! if the grant limits its sum. A covered question is stored and allowed in the name of the person who gave the grant,
+//! so that the approval is used once, becomes stale and is recorded like any other. Since the label is the same as that
+//! of the question that the person answered, every observer of a covered question may know that the grant exists.
+
+use axum::http::{HeaderMap, StatusCode};
+use flowgate::policy::{ArgumentRole, GrantScope, Policy};
+use flowgate_audit::{AuditEvent, FreezeSwitch, RecordedDecision};
+use flowgate_guard::approve::ApprovalRequest;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::ApprovalService;
+use crate::config::{ClientSettings, Role};
+use crate::database::{
+    DatabaseError, GrantCandidate, GrantLimits, HIDDEN_MEMBER, NewGrant, StoredGrant, StoredQuestion,
+};
+use crate::http::reply::HttpReply;
+use crate::random;
+
+/// The member of the hidden part of a question's content that holds its [`GrantOffer`].
+pub(super) const OFFER: &str = "lasting";
+/// The days of a grant for which the person names none, if the policy allows as many.
+const DEFAULT_DAYS: u32 = 30;
+/// The factor of stored amounts: millionths.
+const MILLIONTHS: i64 = 1_000_000;
+
+/// The lasting grants that the policy lets a person give in answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct GrantOffer {
+    /// The longest permitted time in days; `None`: until the grant is withdrawn.
+    days: Option<u32>,
+    /// The digest of what a covered question has in common with this one.
+    matching: String,
+    /// For each amount among the arguments: its name, the digest without its value, and the value in millionths.
+    amounts: Vec<(String, String, i64)>,
+    /// How many equal calls the question is about.
+    calls: i64,
+}
+
+/// The terms of a grant in a decision.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct GrantTerms {
+    /// The number of days; 0: until the grant is withdrawn.
+    days: Option<u32>,
+    /// The most calls in a day (UTC).
+    calls_a_day: Option<u32>,
+    /// The largest sum of an argument in a day (UTC).
+    sum_a_day: Option<SumLimit>,
+}
+
+/// The terms of a decision that names none.
+pub(super) const NO_TERMS: GrantTerms = GrantTerms { days: None, calls_a_day: None, sum_a_day: None };
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SumLimit {
+    argument: String,
+    most: Number,
+}
+
+impl GrantOffer {
+    /// Returns the lasting grants that the policy allows for a question; `None` if it allows none.
+    pub(super) fn new(client: &ClientSettings, ask: &ApprovalRequest) -> Option<Self> {
+        let days = match ask.grant_scope {
+            GrantScope::Call | GrantScope::Conversation => return None,
+            GrantScope::Days(days) => Some(days),
+            // No limit in days: the grant may hold until it is withdrawn.
+            GrantScope::Always => None,
+        };
+        let matching = |amount: Option<&str>| matching_digest(client, ask, amount);
+        let amounts = amounts(&client.policy, ask);
+        // For each amount, the digest of the question without its value, for a grant that limits the sum instead.
+        let amounts = amounts.map(|(name, value)| (name.clone(), matching(Some(&name)), value)).collect();
+        let calls = i64::try_from(ask.times.max(1)).ok()?;
+        Some(Self { days, matching: matching(None), amounts, calls })
+    }
+
+    /// Returns the grants that would cover the question, any of which suffices: one for exactly these arguments, and
+    /// for each amount one that leaves its value open and counts it against the daily sum.
+    pub(super) fn candidates(&self) -> Vec<GrantCandidate> {
+        let calls = self.calls;
+        let exact = GrantCandidate { matching: self.matching.clone(), calls, amount: 0 };
+        let of_amount = |(_, matching, amount): &(String, String, i64)| GrantCandidate {
+            matching: matching.clone(),
+            calls,
+            amount: amount.saturating_mul(calls),
+        };
+        std::iter::once(exact).chain(self.amounts.iter().map(of_amount)).collect()
+    }
+
+    /// Parses the offer of a stored question; `None` if it has none.
+    pub(super) fn of_question(question: &StoredQuestion) -> Option<Self> {
+        let content: Value = serde_json::from_str(&question.content).ok()?;
+        serde_json::from_value(content.get(HIDDEN_MEMBER)?.get(OFFER)?.clone()).ok()
+    }
+
+    /// Returns the longest time in the words of the policy.
+    pub(super) fn longest(&self) -> String {
+        self.days.map_or(GrantScope::Always, GrantScope::Days).to_string()
+    }
+
+    /// Creates the grant with these terms, under the policy and settings whose digest is `basis`. The calls of the
+    /// answered question count as its first use. A grant without `days` in its terms holds for [`DEFAULT_DAYS`], or for
+    /// as long as the policy allows if that is shorter; with 0, it holds until it is withdrawn.
+    ///
+    /// # Errors
+    /// If the terms exceed what the policy allows, or are too small for the answered question itself.
+    pub(super) fn grant(self, basis: String, terms: &GrantTerms) -> Result<NewGrant, String> {
+        let days = match (terms.days, self.days) {
+            (None, most) => Some(most.unwrap_or(DEFAULT_DAYS).min(DEFAULT_DAYS)),
+            (Some(0), None) => None,
+            (Some(0), Some(most)) => {
+                return Err(format!("the policy lets this grant hold for at most {most} days: send `days`"));
+            }
+            (Some(days), Some(most)) if days > most => {
+                return Err(format!("the policy lets this grant hold for at most {most} days, not {days}"));
+            }
+            (Some(days), _) => Some(days),
+        };
+        let calls = terms.calls_a_day.map(i64::from);
+        if let Some(most) = calls.filter(|most| *most < self.calls) {
+            return Err(format!(
+                "`calls_a_day` is {most}, but this question alone is about more calls: {}",
+                self.calls
+            ));
+        }
+        let (matching, sum, used) = match &terms.sum_a_day {
+            None => (self.matching, None, 0),
+            Some(SumLimit { argument, most }) => {
+                let found = self.amounts.iter().find(|(name, ..)| name == argument);
+                let Some((name, matching, amount)) = found else {
+                    let names: Vec<&str> = self.amounts.iter().map(|(name, ..)| name.as_str()).collect();
+                    return Err(format!(
+                        "`{argument}` is not an argument of this call that is an amount and has a number as its value; such arguments: {}",
+                        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+                    ));
+                };
+                let limit = millionths(&Value::Number(most.clone())).ok_or(
+                    "`most` is not a number between 0 and 9,000,000,000,000 with at most six decimals",
+                )?;
+                let used = amount.saturating_mul(self.calls);
+                if used > limit {
+                    return Err(format!(
+                        "`most` is {most}, which is less than the amount of this question alone"
+                    ));
+                }
+                (matching.clone(), Some((name.clone(), limit)), used)
+            }
+        };
+        let id = random::unguessable_name()
+            .map_err(|_| "the operating system gives no random bytes".to_owned())?;
+        Ok(NewGrant {
+            id,
+            basis,
+            matching,
+            days,
+            limits: GrantLimits { calls, sum },
+            used: (self.calls, used),
+        })
+    }
+}
+
+fn no_grant_reply() -> HttpReply {
+    let message = "there is no lasting grant of this id, or it is of a tenant that you may not see";
+    HttpReply::detail(StatusCode::NOT_FOUND, message)
+}
+
+/// Returns the arguments that are amounts by their role and have a number as their value: names, and values in
+/// millionths.
+fn amounts(policy: &Policy, ask: &ApprovalRequest) -> impl Iterator<Item = (String, i64)> {
+    let arguments = ask.arguments.as_object().into_iter().flatten();
+    arguments.filter_map(|(name, value)| {
+        let is_amount = policy.argument_role(&ask.tool, name) == Some(ArgumentRole::Amount);
+        Some((name.clone(), millionths(value).filter(|_| is_amount)?))
+    })
+}
+
+/// Converts a JSON number, or a string that is one, to millionths, so that sums are exact; `None` if it is negative,
+/// has more than six decimals, or is too large.
+fn millionths(value: &Value) -> Option<i64> {
+    let text = match value {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        _ => return None,
+    };
+    let (whole, decimals) = text.split_once('.').unwrap_or((&text, "0"));
+    let is_plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(decimals) || decimals.len() > 6 {
+        return None;
+    }
+    let whole = whole.parse::<i64>().ok()?.checked_mul(MILLIONTHS)?;
+    whole.checked_add(format!("{decimals:0<6}").parse().ok()?)
+}
+
+/// Returns the digest of everything in which a question has to equal this one to be covered by a grant: two questions
+/// with equal digests are about equal calls. It leaves out the values of the changeable arguments (the payload) and of
+/// the argument `amount`, whose sum a grant may limit instead.
+fn matching_digest(client: &ClientSettings, ask: &ApprovalRequest, amount: Option<&str>) -> String {
+    let mut arguments = ask.arguments.as_object().cloned().unwrap_or_default();
+    for name in ask.changeable.iter().map(String::as_str).chain(amount) {
+        if let Some(value) = arguments.get_mut(name) {
+            *value = Value::Null;
+        }
+    }
+    let reasons: Vec<Value> = ask
+        .reasons
+        .iter()
+        .map(|reason| {
+            let place = reason.statement.as_ref().map(|span| [span.start, span.end]);
+            json!([reason.kind.name(), place, reason.part, reason.label, reason.required, reason.message])
+        })
+        .collect();
+    let common = json!({
+        "client": client.name,
+        "basis": client.basis,
+        "tool": [ask.tool.server, ask.tool.name],
+        "arguments": sorted(&Value::Object(arguments)),
+        "changeable": ask.changeable,
+        "amount": amount,
+        "label": ask.label,
+        "carries": ask.carries,
+        "reasons": reasons,
+    });
+    random::hex(&Sha256::digest(common.to_string()))
+}
+
+/// Returns a value with the keys of its objects in order, so that the order in which a model writes them does not count.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect::<Map<_, _>>().into()
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
+}
+
+impl ApprovalService {
+    /// Allows an open question, given by its id and the name of its conversation, by a lasting grant that covers it,
+    /// and records this as a decision of the person who gave the grant. Returns false if no grant covers it.
+    pub(super) async fn answer_by_grant(
+        &self,
+        client: &ClientSettings,
+        (question, conversation): (&str, &str),
+        ask: &ApprovalRequest,
+        offer: &GrantOffer,
+    ) -> Result<bool, DatabaseError> {
+        let used = self
+            .store
+            .use_lasting_grant(&client.name, question, &offer.candidates(), |grant| {
+                let event = AuditEvent::Decided {
+                    conversation: conversation.to_owned(),
+                    digest: ask.digest.clone(),
+                    who: grant.who.clone(),
+                    role: format!("lasting grant {}", grant.id),
+                    answer: RecordedDecision::Allow,
+                };
+                self.recorder.record(&[event.into()])
+            })
+            .await?;
+        Ok(used.is_some())
+    }
+
+    /// Serves the list of lasting grants of the person's tenants; a person without tenants sees those of all. Shows of
+    /// each call what the person may read.
+    pub(crate) async fn lasting_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.person(headers, Role::Viewer)?;
+        let mut grants = Vec::new();
+        let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
+        // A person without tenants: one query for all of them, without a tenant.
+        let all = person.tenants.is_empty().then_some(None);
+        for tenant in tenants.chain(all) {
+            grants.extend(
+                self.store
+                    .lasting_grants(tenant)
+                    .await
+                    .map_err(|error| HttpReply::of_database_error(&error))?,
+            );
+        }
+        let listed: Vec<Value> = grants
+            .iter()
+            .map(|grant| {
+                let stored: Value = serde_json::from_str(&grant.content).unwrap_or_default();
+                let (call, _) = person.may_read.show(self.people.policy(&grant.client), &stored);
+                self.grant_json(grant, &call)
+            })
+            .collect();
+        Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
+    }
+
+    /// Withdraws a lasting grant. The audit log records the order first, so that no withdrawal is without a record.
+    pub(crate) async fn withdraw_grant(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
+        let person = self.person(headers, Role::Approver)?;
+        let grant =
+            self.store.lasting_grant(id).await.map_err(|error| HttpReply::of_database_error(&error))?;
+        let grant = grant.filter(|grant| person.sees_tenant(&grant.tenant)).ok_or_else(no_grant_reply)?;
+        let what = format!("lasting-grant {}", grant.id);
+        let event =
+            AuditEvent::KillSwitch { what: what.clone(), who: person.name.clone(), state: FreezeSwitch::Set };
+        self.recorder.record(&[event.into()]).map_err(|error| HttpReply::of_database_error(&error))?;
+        let outcome = async {
+            // The database learns of the record before the order takes effect, so that truncating the log would be
+            // noticed.
+            self.store.persist_log_head().await?;
+            self.store.withdraw_lasting_grant(&grant.id).await
+        };
+        let is_withdrawn = outcome.await.map_err(|error| {
+            self.recorder.record_unconfirmed(format!("withdraw {what}"), &person.name, &error);
+            HttpReply::of_database_error(&error)
+        })?;
+        if !is_withdrawn {
+            return Err(no_grant_reply());
+        }
+        self.wake_waiters();
+        Ok(HttpReply::json(StatusCode::OK, &json!({"id": grant.id, "withdrawn": true})))
+    }
+
+    /// Writes a lasting grant as a person sees it. `call` is the granted question as that person may read it.
+    fn grant_json(&self, grant: &StoredGrant, call: &Value) -> Value {
+        // Amounts are stored in millionths, and shown without trailing zeros.
+        let amount = |millionths: i64| {
+            let (whole, rest) = (millionths / MILLIONTHS, millionths % MILLIONTHS);
+            format!("{whole}.{rest:06}").trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        let (calls, sum) = grant.used_today;
+        let limit = |(argument, most): &(String, i64)| json!({"argument": argument, "most": amount(*most), "used_today": amount(sum)});
+        json!({
+            "id": grant.id,
+            "client": grant.client,
+            "tenant": grant.tenant,
+            "who": grant.who,
+            "granted": grant.granted,
+            // 0 is stored for a grant without an end.
+            "expires": (grant.expires != 0).then_some(grant.expires),
+            "calls_a_day": grant.limits.calls,
+            "calls_today": calls,
+            "sum_a_day": grant.limits.sum.as_ref().map(limit),
+            // A grant has no effect while its client has another policy or other settings.
+            "in_force": self.people.basis(&grant.client) == Some(grant.basis.as_str()),
+            "call": call,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_exact_or_none() {
+        let check = |value: Value, expected: Option<i64>| assert_eq!(millionths(&value), expected, "{value}");
+        check(json!(12.5), Some(12_500_000));
+        check(json!(0), Some(0));
+        check(json!("50"), Some(50_000_000));
+        check(json!("0.000001"), Some(1));
+        check(json!("0.0000001"), None);
+        check(json!(-1), None);
+        check(json!("1e3"), None);
+        check(json!(1e300), None);
+        check(json!("9223372036854"), Some(9_223_372_036_854_000_000));
+        check(json!("9223372036855"), None);
+        check(json!(" 5"), None);
+        check(json!("."), None);
+        check(json!([5]), None);
+    }
+
+    #[test]
+    fn terms_stay_within_the_policy() {
+        let offer = |days, calls| GrantOffer {
+            days,
+            matching: "m".to_owned(),
+            amounts: vec![("amount".to_owned(), "a".to_owned(), 20 * MILLIONTHS)],
+            calls,
+        };
+        let check = |days: Option<u32>, terms: Value, expected: Result<(Option<u32>, &str, i64), &str>| {
+            let terms: GrantTerms = serde_json::from_value(terms).unwrap();
+            let granted = offer(days, 1).grant("b".to_owned(), &terms);
+            match (granted, expected) {
+                (Ok(grant), Ok(expected)) => {
+                    assert_eq!((grant.days, grant.matching.as_str(), grant.used.1), expected);
+                }
+                (Err(fault), Err(expected)) => assert!(fault.contains(expected), "{fault}"),
+                (granted, expected) => panic!("{granted:?} is not {expected:?}"),
+            }
+        };
+        check(None, json!({}), Ok((Some(30), "m", 0)));
+        check(Some(7), json!({}), Ok((Some(7), "m", 0)));
+        check(Some(90), json!({}), Ok((Some(30), "m", 0)));
+        check(Some(90), json!({"days": 90}), Ok((Some(90), "m", 0)));
+        check(Some(7), json!({"days": 8}), Err("at most 7 days, not 8"));
+        check(Some(7), json!({"days": 0}), Err("at most 7 days"));
+        check(None, json!({"days": 0}), Ok((None, "m", 0)));
+        check(None, json!({"calls_a_day": 0}), Err("about more calls: 1"));
+        let sum = |argument: &str, most: Value| json!({"sum_a_day": {"argument": argument, "most": most}});
+        check(None, sum("amount", json!(50)), Ok((Some(30), "a", 20 * MILLIONTHS)));
+        check(None, sum("amount", json!(19.5)), Err("less than the amount of this question alone"));
+        check(None, sum("amount", json!(-1)), Err("not a number between"));
+        check(None, sum("price", json!(50)), Err("such arguments: amount"));
+        // A question about three equal calls uses three times the amount.
+        let terms = |terms: Value| serde_json::from_value::<GrantTerms>(terms).unwrap();
+        let three = offer(None, 3).grant("b".to_owned(), &terms(sum("amount", json!(60)))).unwrap();
+        assert_eq!(three.used, (3, 60 * MILLIONTHS));
+        assert!(offer(None, 3).grant("b".to_owned(), &terms(sum("amount", json!(59)))).is_err());
+        assert!(offer(None, 3).grant("b".to_owned(), &terms(json!({"calls_a_day": 2}))).is_err());
+        let candidates: Vec<_> =
+            offer(None, 3).candidates().iter().map(|one| (one.calls, one.amount)).collect();
+        assert_eq!(candidates, [(3, 0), (3, 60 * MILLIONTHS)]);
+    }
+}

@@ -1,0 +1,327 @@
+//! Stores lasting grants: approvals that a person gives for equal calls of all conversations of a client. `approvals`
+//! decides what a grant covers; this file counts its uses and lists and deletes the grants.
+//!
+//! A use is counted in the transaction that allows the question, so that a limit is never exceeded. A call that is
+//! allowed but does not run counts as well.
+
+use super::Database;
+use super::changes::next_change;
+use super::error::DatabaseError;
+use super::log_heads::{NewerLogHead, update_log_head};
+use super::transaction::{Access, DynTransaction, SqlRow};
+
+/// The most grants in one list.
+const MAX_LISTED: i64 = 1_000;
+
+/// A lasting grant as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredGrant {
+    pub(crate) id: String,
+    pub(crate) client: String,
+    pub(crate) tenant: String,
+    /// The digest of the policy and settings of the client for which it was given.
+    pub(crate) basis: String,
+    /// What the person was shown, in JSON.
+    pub(crate) content: String,
+    pub(crate) who: String,
+    /// In milliseconds since 1970, as is `expires`.
+    pub(crate) granted: i64,
+    /// 0 if it holds until it is withdrawn.
+    pub(crate) expires: i64,
+    pub(crate) limits: GrantLimits,
+    /// The calls and the sum of today.
+    pub(crate) used_today: (i64, i64),
+}
+
+/// How much a lasting grant permits in a day (UTC).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct GrantLimits {
+    /// The most calls.
+    pub(crate) calls: Option<i64>,
+    /// The argument whose sum is limited, and the largest sum, in millionths.
+    pub(crate) sum: Option<(String, i64)>,
+}
+
+/// A lasting grant to store with the decision that gives it.
+#[derive(Debug, Clone)]
+pub(crate) struct NewGrant {
+    pub(crate) id: String,
+    pub(crate) basis: String,
+    /// The digest of what a covered question has in common with the granted one.
+    pub(crate) matching: String,
+    /// The number of days after which it expires; `None`: it holds until it is withdrawn.
+    pub(crate) days: Option<u32>,
+    pub(crate) limits: GrantLimits,
+    /// The calls that the question is about, and the sum that they use, in millionths.
+    pub(crate) used: (i64, i64),
+}
+
+/// A kind of grant that would cover a question: one with the digest `matching` and room for the calls of the question.
+#[derive(Debug, Clone)]
+pub(crate) struct GrantCandidate {
+    /// The digest of what a covered question has in common with the granted one.
+    pub(crate) matching: String,
+    /// The number of calls that the question is about.
+    pub(crate) calls: i64,
+    /// The sum that these calls use of the grant's limit on an amount, in millionths; 0 if the grant limits none.
+    pub(crate) amount: i64,
+}
+
+/// The grant that answered a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UsedGrant {
+    pub(crate) id: String,
+    pub(crate) who: String,
+}
+
+const COLUMNS: &str = "id, client, tenant, basis, content, who, granted, expires, calls_a_day, amount, sum_a_day, \
+    day, calls, sum, {now} / 86400000";
+/// A grant from the future counts as expired: the clock was set back.
+const VALID: &str = "granted <= {now} + 60000 AND (expires = 0 OR expires > {now})";
+const NO_LIMIT: i64 = -1;
+
+impl Database {
+    /// Returns whether the client has a grant that matches one of the candidates, the kinds of grants that would answer
+    /// a question, and has room left today for its calls.
+    pub(crate) async fn has_lasting_grant(
+        &self,
+        client: &str,
+        candidates: &[GrantCandidate],
+    ) -> Result<bool, DatabaseError> {
+        let (client, candidates) = (client.to_owned(), candidates.to_vec());
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move { Ok(find(tx, &client, &candidates).await?.is_some()) })
+        })
+        .await
+    }
+
+    /// Allows an open question by a grant that covers it, and counts the use, in one transaction. Calls `record` with
+    /// the grant before the commit; if it fails, nothing is changed. Returns `None` if no grant covers the question or
+    /// it is not open.
+    pub(crate) async fn use_lasting_grant(
+        &self,
+        client: &str,
+        question: &str,
+        candidates: &[GrantCandidate],
+        record: impl FnOnce(&UsedGrant) -> Result<(), DatabaseError>,
+    ) -> Result<Option<UsedGrant>, DatabaseError> {
+        let (client, question, candidates) = (client.to_owned(), question.to_owned(), candidates.to_vec());
+        let used = self.run_with_step(
+            move |tx, step| {
+                Box::pin(async move {
+                    // Takes the lock under which all questions change, so that no two uses count the same day.
+                    let change = next_change(tx).await?;
+                    let Some((grant, candidate)) = find(tx, &client, &candidates).await? else {
+                        tx.discard();
+                        return Ok(None);
+                    };
+                    let sql = "UPDATE questions SET state = 'allowed', decided_by = ?1, decided = {now}, change = ?2, \
+                               lasting_grant = ?3 WHERE id = ?4 AND state = 'open' AND {unexpired}";
+                    let values =
+                        [(&grant.who).into(), change.into(), (&grant.id).into(), (&question).into()];
+                    if tx.execute(sql, &values).await? != 1 {
+                        tx.discard();
+                        return Ok(None);
+                    }
+                    // Days are counted from 1970 in UTC; the counts of an earlier day are 0 here.
+                    let (calls, sum) = grant.used_today;
+                    let sql = "UPDATE lasting_grants SET day = {now} / 86400000, calls = ?1, sum = ?2 WHERE id = ?3";
+                    let values =
+                        [calls.saturating_add(candidate.calls).into(), sum.saturating_add(candidate.amount).into(), (&grant.id).into()];
+                    tx.execute(sql, &values).await?;
+                    let used = UsedGrant { id: grant.id, who: grant.who };
+                    let head: Option<NewerLogHead> = step.take(used.clone()).await?;
+                    update_log_head(tx, head.as_ref()).await?;
+                    Ok(Some((used, head)))
+                })
+            },
+            |used: UsedGrant| record(&used).map(|()| self.newer_head()),
+        );
+        let used = used.await?;
+        Ok(used.map(|(used, head)| {
+            self.set_recorded(head.as_ref());
+            used
+        }))
+    }
+
+    /// Returns the grants of a tenant, or with `None` of all tenants, that have not expired: the newest first, at most
+    /// [`MAX_LISTED`].
+    pub(crate) async fn lasting_grants(
+        &self,
+        tenant: Option<&str>,
+    ) -> Result<Vec<StoredGrant>, DatabaseError> {
+        let tenant = tenant.unwrap_or("").to_owned();
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                // An empty name means all tenants.
+                let sql = format!(
+                    "SELECT {COLUMNS} FROM lasting_grants WHERE {VALID} AND (?1 = '' OR tenant = ?1) \
+                     ORDER BY granted DESC, id LIMIT ?2"
+                );
+                let mut rows = tx.query(&sql, &[(&tenant).into(), MAX_LISTED.into()]).await?;
+                rows.iter_mut().map(read).collect()
+            })
+        })
+        .await
+    }
+
+    /// Returns the grant with this id; `None` if there is none or it has expired.
+    pub(crate) async fn lasting_grant(&self, id: &str) -> Result<Option<StoredGrant>, DatabaseError> {
+        let id = id.to_owned();
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                let sql = format!("SELECT {COLUMNS} FROM lasting_grants WHERE id = ?1 AND {VALID}");
+                tx.query(&sql, &[(&id).into()]).await?.first_mut().map(read).transpose()
+            })
+        })
+        .await
+    }
+
+    /// Withdraws a grant. Returns false if there is none. An approval that it has given already and that is not used yet
+    /// becomes void.
+    pub(crate) async fn withdraw_lasting_grant(&self, id: &str) -> Result<bool, DatabaseError> {
+        let id = id.to_owned();
+        self.run(Access::Transaction, move |tx| {
+            Box::pin(async move {
+                let change = next_change(tx).await?;
+                let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE lasting_grant = ?2 AND state = 'allowed'";
+                tx.execute(sql, &[change.into(), (&id).into()]).await?;
+                let sql = "DELETE FROM lasting_grants WHERE id = ?1";
+                Ok(tx.execute(sql, &[(&id).into()]).await? == 1)
+            })
+        })
+        .await
+    }
+}
+
+/// Stores the grant that the decision of the person `who` on a question gives. The client, the tenant and the content
+/// are those of the question.
+pub(super) async fn insert(
+    tx: &mut DynTransaction<'_>,
+    question: &str,
+    who: &str,
+    new: &NewGrant,
+) -> Result<(), DatabaseError> {
+    // Stored without null: 0 days mean no end, and an empty name and [`NO_LIMIT`] mean no limit.
+    let days = new.days.map_or(0, i64::from);
+    let (amount, sum_limit) = match &new.limits.sum {
+        Some((name, most)) => (name.as_str(), *most),
+        None => ("", NO_LIMIT),
+    };
+    let sql = "INSERT INTO lasting_grants (id, client, tenant, basis, matching, content, who, granted, expires, \
+               calls_a_day, amount, sum_a_day, day, calls, sum) \
+               SELECT ?1, client, tenant, ?2, ?3, content, ?4, {now}, \
+               CASE WHEN ?5 = 0 THEN 0 ELSE {now} + ?5 * 86400000 END, ?6, ?7, ?8, {now} / 86400000, ?9, ?10 \
+               FROM questions WHERE id = ?11";
+    let values = [
+        (&new.id).into(),
+        (&new.basis).into(),
+        (&new.matching).into(),
+        who.into(),
+        days.into(),
+        new.limits.calls.unwrap_or(NO_LIMIT).into(),
+        amount.into(),
+        sum_limit.into(),
+        new.used.0.into(),
+        new.used.1.into(),
+        question.into(),
+    ];
+    tx.execute(sql, &values).await.map(drop)
+}
+
+/// Deletes the grants that expired more than `age` milliseconds ago.
+pub(super) async fn delete_expired(tx: &mut DynTransaction<'_>, age: i64) -> Result<(), DatabaseError> {
+    let sql = "DELETE FROM lasting_grants WHERE expires > 0 AND expires < {now} - ?1";
+    tx.execute(sql, &[age.into()]).await.map(drop)
+}
+
+/// Returns a grant of the client that matches one of the candidates and has room for it today, and that candidate;
+/// `None` if there is none. Of several, the first candidate's newest grant is used.
+async fn find(
+    tx: &mut DynTransaction<'_>,
+    client: &str,
+    candidates: &[GrantCandidate],
+) -> Result<Option<(StoredGrant, GrantCandidate)>, DatabaseError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM lasting_grants WHERE client = ?1 AND matching = ?2 AND {VALID} ORDER BY granted DESC LIMIT 100"
+    );
+    for candidate in candidates {
+        for row in &mut tx.query(&sql, &[client.into(), (&candidate.matching).into()]).await? {
+            let grant = read(row)?;
+            if grant.has_room_for(candidate.calls, candidate.amount) {
+                return Ok(Some((grant, candidate.clone())));
+            }
+        }
+    }
+    Ok(None)
+}
+
+impl StoredGrant {
+    /// Returns whether this number of further calls, which use this amount in all, is within the limits of today.
+    fn has_room_for(&self, more: i64, amount: i64) -> bool {
+        let (calls, sum) = self.used_today;
+        let is_below =
+            |used: i64, more: i64, most: i64| used.checked_add(more).is_some_and(|used| used <= most);
+        self.limits.calls.is_none_or(|most| is_below(calls, more, most))
+            && self.limits.sum.as_ref().is_none_or(|(_, most)| is_below(sum, amount, *most))
+    }
+}
+
+/// Reads a row with the columns [`COLUMNS`].
+fn read(row: &mut SqlRow) -> Result<StoredGrant, DatabaseError> {
+    let (amount, sum) = (row.text(9)?, row.integer(10)?);
+    // The counts of an earlier day do not count today.
+    let is_today = row.integer(11)? == row.integer(14)?;
+    let calls = row.integer(8)?;
+    Ok(StoredGrant {
+        id: row.text(0)?,
+        client: row.text(1)?,
+        tenant: row.text(2)?,
+        basis: row.text(3)?,
+        content: row.text(4)?,
+        who: row.text(5)?,
+        granted: row.integer(6)?,
+        expires: row.integer(7)?,
+        limits: GrantLimits {
+            calls: (calls != NO_LIMIT).then_some(calls),
+            sum: (!amount.is_empty()).then_some((amount, sum)),
+        },
+        used_today: if is_today { (row.integer(12)?, row.integer(13)?) } else { (0, 0) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_a_day_are_never_exceeded() {
+        let check = |calls: Option<i64>,
+                     sum: Option<i64>,
+                     used_today: (i64, i64),
+                     amount: i64,
+                     expected: bool| {
+            let limits = GrantLimits { calls, sum: sum.map(|most| ("amount".to_owned(), most)) };
+            let grant = StoredGrant {
+                id: String::new(),
+                client: String::new(),
+                tenant: String::new(),
+                basis: String::new(),
+                content: String::new(),
+                who: String::new(),
+                granted: 0,
+                expires: 0,
+                limits,
+                used_today,
+            };
+            assert_eq!(grant.has_room_for(1, amount), expected, "{calls:?} {sum:?} {used_today:?} {amount}");
+        };
+        check(None, None, (i64::MAX, i64::MAX), i64::MAX, true);
+        check(Some(3), None, (2, 0), 0, true);
+        check(Some(3), None, (3, 0), 0, false);
+        check(None, Some(50), (9, 40), 10, true);
+        check(None, Some(50), (9, 40), 11, false);
+        check(None, Some(i64::MAX), (0, 1), i64::MAX, false);
+        check(Some(9), Some(50), (9, 0), 1, false);
+    }
+}

@@ -1,0 +1,69 @@
+//! Limits the questions of one conversation to a person, so that nobody can wear a person out with questions until one is allowed.
+//!
+//! An attacker who can provoke questions repeats them: the tenth one is read less carefully than the first one. A budget has two
+//! limits, and after either one a call that needs a person is refused without a question. The limits only refuse, so they weaken no
+//! policy. Wrap the approver of one conversation; a conversation that continues later needs the same wrapper.
+
+use flowgate_lm::BoxFuture;
+
+use super::{ApprovalRequest, Approver, Decision};
+
+/// The limits on questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuestionBudget {
+    /// The most questions in a conversation.
+    pub questions: usize,
+    /// The flood rule: after so many refusals without an approval between them, nobody is asked until the user
+    /// [writes again](BudgetedApprover::resume).
+    pub refusals_in_row: usize,
+}
+
+/// An approver that asks another one within a [`QuestionBudget`].
+#[derive(Debug)]
+pub struct BudgetedApprover<A> {
+    inner: A,
+    budget: QuestionBudget,
+    asked: usize,
+    refused_in_row: usize,
+}
+
+impl<A: Approver> BudgetedApprover<A> {
+    /// Puts a budget before an approver.
+    pub fn new(inner: A, budget: QuestionBudget) -> Self {
+        Self { inner, budget, asked: 0, refused_in_row: 0 }
+    }
+
+    /// Returns the number of questions that the inner approver was asked.
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+
+    /// Ends the effect of the flood rule, because the user has written. The budget of the conversation stays used up.
+    pub fn resume(&mut self) {
+        self.refused_in_row = 0;
+    }
+}
+
+impl<A: Approver> Approver for BudgetedApprover<A> {
+    /// Asks the wrapped approver, and counts its answers. Once a limit is reached, returns [`Decision::Unasked`]
+    /// instead, which refuses the call.
+    fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
+        Box::pin(async move {
+            let is_flood = self.refused_in_row >= self.budget.refusals_in_row;
+            if is_flood || self.asked >= self.budget.questions {
+                return Decision::Unasked;
+            }
+            self.asked = self.asked.saturating_add(1);
+            let decision = self.inner.decide(ask).await;
+            // A question that is still open is no refusal.
+            match decision {
+                Decision::Allow | Decision::AllowForConversation => self.refused_in_row = 0,
+                Decision::Refuse | Decision::Silent | Decision::Unasked => {
+                    self.refused_in_row = self.refused_in_row.saturating_add(1);
+                }
+                Decision::Later => {}
+            }
+            decision
+        })
+    }
+}

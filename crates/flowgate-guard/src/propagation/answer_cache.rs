@@ -1,0 +1,154 @@
+//! Keeps answers with their labels for similar questions: a semantic cache (Permissive Information-Flow Analysis, section 6.1). The
+//! more permissive the label of an answer, the more questions may use it.
+//!
+//! What a lookup returns depends only on answers whose labels flow to the bound of the asker. Answers compete for room only with answers of
+//! the same label, so that no entry above the bound decides what is found. Only the number of labels is limited for all together: after
+//! [`MAX_LABELS`], answers of further labels are not kept, whatever they are.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use flowgate::label::Label;
+
+/// An answer with its label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedAnswer {
+    /// The question that it answered.
+    pub question: String,
+    /// The answer.
+    pub answer: String,
+    /// The label of both.
+    pub label: Label,
+}
+
+/// Answers by question.
+#[derive(Debug, Clone)]
+pub struct AnswerCache {
+    shelves: Vec<Shelf>,
+    similarity: f64,
+    room: usize,
+}
+
+/// The answers of one label, oldest first.
+#[derive(Debug, Clone)]
+struct Shelf {
+    label: Label,
+    /// Each answer with the words of its question in lower case.
+    answers: VecDeque<(BTreeSet<String>, CachedAnswer)>,
+}
+
+/// The most labels that have answers.
+pub const MAX_LABELS: usize = 256;
+
+impl AnswerCache {
+    /// Creates a cache with room for `room` answers of each label. Two questions are similar if the words that they share are at least the
+    /// part `similarity` of all their words, from 0 to 1; with 1, they have the same words.
+    #[must_use]
+    pub fn new(room: usize, similarity: f64) -> Self {
+        Self { shelves: Vec::new(), similarity, room }
+    }
+
+    /// Adds an answer; it replaces the answer to an equal question with the same label. If the label has no room, its
+    /// oldest answer is dropped. With too many labels, the answer is not kept.
+    pub fn insert(&mut self, cached: CachedAnswer) {
+        if self.room == 0 {
+            return;
+        }
+        let index = match self.shelves.iter().position(|shelf| shelf.label == cached.label) {
+            Some(index) => index,
+            None if self.shelves.len() >= MAX_LABELS => return,
+            None => {
+                self.shelves.push(Shelf { label: cached.label, answers: VecDeque::new() });
+                self.shelves.len() - 1
+            }
+        };
+        let Some(Shelf { answers, .. }) = self.shelves.get_mut(index) else { return };
+        answers.retain(|(_, other)| other.question != cached.question);
+        if answers.len() >= self.room {
+            answers.pop_front();
+        }
+        answers.push_back((words(&cached.question), cached));
+    }
+
+    /// Returns the answer to the most similar question among those whose labels flow to `bound`, and of equally
+    /// similar ones one with a lower label; `None` if no question is similar enough. What the caller makes of it
+    /// carries the label of the answer and that of its own question.
+    #[must_use]
+    pub fn get(&self, question: &str, bound: &Label) -> Option<&CachedAnswer> {
+        let asked = words(question);
+        let visible = self.shelves.iter().filter(|shelf| shelf.label.flows_to(bound));
+        let mut best: Option<(f64, &CachedAnswer)> = None;
+        for (words, cached) in visible.flat_map(|shelf| &shelf.answers) {
+            let found = similarity(&asked, words);
+            let is_better = best.is_none_or(|(most, other)| {
+                let is_lower = cached.label.flows_to(&other.label) && cached.label != other.label;
+                found > most || (found >= most && is_lower)
+            });
+            if found >= self.similarity && is_better {
+                best = Some((found, cached));
+            }
+        }
+        best.map(|(_, cached)| cached)
+    }
+}
+
+/// The share of common words (Jaccard); 1 for two texts without words.
+fn similarity(a: &BTreeSet<String>, b: &BTreeSet<String>) -> f64 {
+    let (common, all) = (a.intersection(b).count(), a.union(b).count());
+    if all == 0 { 1.0 } else { common as f64 / all as f64 }
+}
+
+fn words(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_labels::flat_labels;
+    use super::*;
+
+    fn cached(question: &str, answer: &str, label: Label) -> CachedAnswer {
+        CachedAnswer { question: question.to_owned(), answer: answer.to_owned(), label }
+    }
+
+    #[test]
+    fn an_answer_is_used_where_its_label_may_go() {
+        let [first, second] = flat_labels(2).try_into().unwrap();
+        let mut cache = AnswerCache::new(2, 0.6);
+        cache.insert(cached("Where is the key?", "in the safe", first.join(&second)));
+        cache.insert(cached("where is the key", "ask Ann", first));
+        let check = |question: &str, bound: &Label, expected: Option<&str>| {
+            let found = cache.get(question, bound).map(|cached| cached.answer.as_str());
+            assert_eq!(found, expected, "{question}");
+        };
+        // Of equally similar questions, the lower label.
+        check("Where is the key", &first.join(&second), Some("ask Ann"));
+        check("Where's that key?", &first, None);
+        check("where is my key", &first, Some("ask Ann"));
+        check("Where is the key", &second, None);
+        check("When is lunch", &first, None);
+    }
+
+    /// Whatever is inserted above a bound changes nothing below it, however full the cache is.
+    #[test]
+    fn entries_above_the_bound_decide_nothing() {
+        let [low, high] = flat_labels(2).try_into().unwrap();
+        let mut cache = AnswerCache::new(2, 1.0);
+        let mut crowded = AnswerCache::new(2, 1.0);
+        for number in 0..5 {
+            let question = format!("question {number}");
+            cache.insert(cached(&question, "low", low));
+            crowded.insert(cached(&question, "high", high));
+            crowded.insert(cached(&question, "low", low));
+            crowded.insert(cached(&question, "both", low.join(&high)));
+        }
+        for number in 0..5 {
+            let question = format!("question {number}");
+            assert_eq!(cache.get(&question, &low), crowded.get(&question, &low), "{question}");
+            assert_eq!(cache.get(&question, &low).is_some(), number >= 3, "the oldest made room");
+        }
+        let mut none = AnswerCache::new(0, 0.0);
+        none.insert(cached("q", "a", low));
+        assert_eq!(none.get("q", &low), None);
+    }
+}

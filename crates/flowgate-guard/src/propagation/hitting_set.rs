@@ -1,0 +1,321 @@
+//! Finds all minimal similar labels in few tests, if the utility is monotone: a tree of hitting sets over the labels that
+//! each minimal label needs (Reiter, *A theory of diagnosis from first principles*, 1987). A label is similar if its
+//! documents alone give the answer nearly the same utility as all documents; similarity is monotone if more documents
+//! never make a similar label dissimilar. `find` drives the search with a model.
+//!
+//! The search keeps a frontier of elements. It tests one; if that is not similar, nothing below it is. If it is similar,
+//! the search shrinks it to a minimal similar element M by removing coordinates, block by block (as QuickXplain does).
+//! Every element of the frontier that contains M is replaced by the greatest elements below it that do not: a minimal
+//! label other than M lacks at least one bit of M.
+//!
+//! # When it equals Algorithm 1
+//!
+//! *Claim: if similarity is monotone (equation 3: what lies above a similar element is similar), the search returns
+//! exactly the minimal similar elements, and so does [Algorithm 1](super::minimal_labels).*
+//!
+//! 1. Everything returned is minimal. It is the end of a pass over all coordinates; for each coordinate k, either the
+//!    current element X lay below k, or X ∧ k was not similar. The end E lies below X, so E ∧ k is E or not similar. Every
+//!    element below E is below some E ∧ k ≠ E, hence not similar.
+//! 2. Invariant: each minimal similar element was found, or lies below an element of the frontier. At the start, the
+//!    frontier is the top. An element that is not similar has nothing similar below it. When X is replaced because
+//!    M flows to X, a minimal element N ≠ M below X is not above M, and so lies below one of the greatest elements below X
+//!    that are not above M ([`LabelSpan::maximal_below`]). An element below another one of the frontier is redundant.
+//! 3. Each replacement goes strictly down in a finite lattice, so the frontier becomes empty.
+//! 4. Algorithm 1 reaches every minimal similar element: all elements above it are similar, so it descends along any
+//!    chain of covers. It returns only similar elements without a similar child, which are minimal.
+//!
+//! If similarity is not monotone, the two can differ, and neither is complete. What is returned is still sound: each
+//! element was itself tested, and is similar.
+//!
+//! The number of tests is at most the number of maximal elements that are not similar, plus for each minimal label of
+//! m of n coordinates about 2 m log₂(n / m) + 2 m. Algorithm 1 tests every similar element.
+
+use std::collections::BTreeMap;
+
+use flowgate::label::LabelSpan;
+use flowgate::label::span::{SpanElement, maximal, minimal};
+
+use super::search::LabelSearch;
+
+/// The search. See the module.
+#[derive(Debug, Clone)]
+pub struct HittingSet {
+    span: LabelSpan,
+    /// The elements to which the minimal ones that were not found yet flow.
+    frontier: Vec<SpanElement>,
+    tested: BTreeMap<SpanElement, bool>,
+    /// The maximal elements among those that are known not to be similar.
+    dissimilar: Vec<SpanElement>,
+    found: Vec<SpanElement>,
+    /// The order in which coordinates are removed.
+    order: Vec<SpanElement>,
+    shrinking: Option<Shrinking>,
+}
+
+/// A similar element that is being shrunk.
+#[derive(Debug, Clone)]
+struct Shrinking {
+    element: SpanElement,
+    /// Blocks of the order that were not tried yet, the next one last.
+    blocks: Vec<(usize, usize)>,
+}
+
+impl HittingSet {
+    /// Starts the search at the top of a lattice.
+    #[must_use]
+    pub fn new(span: LabelSpan) -> Self {
+        let top = span.top();
+        Self::within(span, top)
+    }
+
+    /// Starts the search for the minimal elements below `start`, which must be similar or the top.
+    #[must_use]
+    pub fn within(span: LabelSpan, start: SpanElement) -> Self {
+        let order = span.coordinates().to_vec();
+        let tested = BTreeMap::from([(start, true)]);
+        let (dissimilar, found) = (Vec::new(), Vec::new());
+        Self { span, frontier: vec![start], tested, dissimilar, found, order, shrinking: None }
+    }
+
+    /// Removes labels in the order of `scores`, one for each label of the lattice, lowest first: labels that are
+    /// probably not needed go together, in few tests. The result does not depend on the order if the utility is
+    /// monotone.
+    #[must_use]
+    pub fn with_scores(mut self, scores: &[f64]) -> Self {
+        // A coordinate removes the labels outside of it.
+        let removed = |coordinate: &SpanElement| {
+            let kept: Vec<usize> = coordinate.labels().collect();
+            let scores = scores.iter().enumerate().filter(|(label, _)| !kept.contains(label));
+            scores.map(|(_, score)| *score).fold(f64::NEG_INFINITY, f64::max)
+        };
+        self.order.sort_by(|a, b| removed(a).total_cmp(&removed(b)));
+        self
+    }
+
+    /// Returns the maximal elements that are known not to be similar. After a complete search over a monotone utility, these
+    /// are all maximal elements that are not similar.
+    #[must_use]
+    pub fn dissimilar(&self) -> &[SpanElement] {
+        &self.dissimilar
+    }
+
+    /// Returns whether an element is similar, if that is known. Only that it is *not* can follow from other tests: what is
+    /// returned as similar was tested itself.
+    fn known(&self, element: SpanElement) -> Option<bool> {
+        if let Some(tested) = self.tested.get(&element) {
+            return Some(*tested);
+        }
+        self.dissimilar.iter().any(|above| element.flows_to(*above)).then_some(false)
+    }
+
+    /// Tries to remove blocks of coordinates from the element, each halved if it cannot be removed as a whole.
+    /// Returns the smaller element that has to be tested next; `None` if the element is minimal, and then it is
+    /// found.
+    fn shrink(&mut self, mut shrinking: Shrinking) -> Option<SpanElement> {
+        while let Some((start, end)) = shrinking.blocks.pop() {
+            let block = self.order.get(start..end).unwrap_or_default();
+            let smaller = block.iter().fold(shrinking.element, |rest, coordinate| rest.meet(*coordinate));
+            if smaller == shrinking.element {
+                continue;
+            }
+            match self.known(smaller) {
+                Some(true) => shrinking.element = smaller,
+                Some(false) if end - start > 1 => {
+                    let middle = usize::midpoint(start, end);
+                    shrinking.blocks.extend([(middle, end), (start, middle)]);
+                }
+                Some(false) => {}
+                None => {
+                    shrinking.blocks.push((start, end));
+                    self.shrinking = Some(shrinking);
+                    return Some(smaller);
+                }
+            }
+        }
+        self.found.push(shrinking.element);
+        self.avoid(shrinking.element);
+        None
+    }
+
+    /// Replaces each element of the frontier that contains a minimal one by the greatest elements below it that do
+    /// not.
+    fn avoid(&mut self, minimal: SpanElement) {
+        let mut frontier = Vec::new();
+        for element in std::mem::take(&mut self.frontier) {
+            if minimal.flows_to(element) {
+                frontier.extend(self.span.maximal_below(element, minimal));
+            } else {
+                frontier.push(element);
+            }
+        }
+        self.frontier = maximal(frontier);
+        self.drop_dissimilar();
+    }
+
+    /// Drops the elements of the frontier that are known not to be similar.
+    fn drop_dissimilar(&mut self) {
+        let kept = std::mem::take(&mut self.frontier);
+        self.frontier = kept.into_iter().filter(|element| self.known(*element) != Some(false)).collect();
+    }
+}
+
+impl LabelSearch for HittingSet {
+    /// Returns what to test next: a smaller element, while a similar one is being shrunk; otherwise elements of the
+    /// frontier.
+    fn need(&mut self, most: usize) -> Vec<SpanElement> {
+        loop {
+            if let Some(shrinking) = self.shrinking.take() {
+                if let Some(needed) = self.shrink(shrinking) {
+                    return vec![needed];
+                }
+                continue;
+            }
+            let similar = self.frontier.iter().find(|element| self.known(**element) == Some(true));
+            let Some(element) = similar.copied() else {
+                // The greatest ones exclude the most.
+                let mut needed = self.frontier.clone();
+                needed.sort_by_key(|element| std::cmp::Reverse(element.len()));
+                needed.truncate(most.max(1));
+                return needed;
+            };
+            self.shrinking = Some(Shrinking { element, blocks: vec![(0, self.order.len())] });
+        }
+    }
+
+    fn answer(&mut self, element: SpanElement, is_similar: bool) {
+        self.tested.insert(element, is_similar);
+        if !is_similar {
+            self.dissimilar = maximal(self.dissimilar.iter().copied().chain([element]));
+            self.drop_dissimilar();
+        }
+    }
+
+    /// Returns the minimal elements found so far, with the one that is being shrunk.
+    fn found(&self) -> Vec<SpanElement> {
+        let unfinished = self.shrinking.iter().map(|shrinking| shrinking.element);
+        let found = minimal(self.found.iter().copied().chain(unfinished));
+        if !found.is_empty() {
+            return found;
+        }
+        // Nothing was shrunk yet: the least element that is known to be similar.
+        minimal(self.tested.iter().filter(|(_, similar)| **similar).map(|(element, _)| *element))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::super::algorithm_1::minimal_labels;
+    use super::super::search::run_search;
+    use super::super::test_labels::{flat_labels, product_labels};
+    use super::*;
+
+    /// A random monotone test: an element is similar if it is above one of the elements.
+    fn above(least: &[SpanElement]) -> impl Fn(SpanElement) -> bool + '_ {
+        |element| least.iter().any(|least| least.flows_to(element))
+    }
+
+    proptest! {
+        /// Both searches find the same minimal labels over random monotone utilities on random lattices, and every
+        /// label found is similar, also if the budget ends early.
+        #[test]
+        fn it_equals_algorithm_1_if_the_utility_is_monotone(
+            picks in proptest::collection::vec((0_u8..16, 0_u8..4, 0_u8..3), 0..8),
+            chosen in proptest::collection::vec(proptest::collection::vec(0_usize..8, 0..5), 0..5),
+            scores in proptest::collection::vec(-1.0_f64..1.0, 8),
+            budget in 0_usize..12,
+            batch in 1_usize..4,
+        ) {
+            let span = LabelSpan::new(&product_labels(&picks)).unwrap();
+            let top = span.top();
+            let mut least: Vec<SpanElement> = chosen.into_iter().map(|labels| span.join_of(labels)).collect();
+            least.push(top);
+            let is_similar = above(&least);
+            let expected = minimal_labels(&span, |e| Ok::<_, Infallible>(is_similar(e))).unwrap();
+            let plain = HittingSet::new(span);
+            for search in [plain.clone(), plain.with_scores(&scores)] {
+                let mut asked = Vec::new();
+                let mut complete = search.clone();
+                let found = run_search(&mut complete, usize::MAX, |e| {
+                    asked.push(e);
+                    Ok::<_, Infallible>(is_similar(e))
+                }).unwrap();
+                prop_assert_eq!(&found.elements, &expected);
+                prop_assert!(found.is_complete && complete.dissimilar().iter().all(|e| !is_similar(*e)));
+                // No test is repeated.
+                let count = asked.len();
+                asked.sort_unstable();
+                asked.dedup();
+                prop_assert_eq!(asked.len(), count);
+                let mut limited = search.clone();
+                let partial = run_search(&mut limited, budget, |e| Ok::<_, Infallible>(is_similar(e))).unwrap();
+                prop_assert!(partial.tests <= budget && !partial.elements.is_empty());
+                prop_assert!(partial.elements.iter().all(|e| is_similar(*e)));
+                let mut batched = search;
+                loop {
+                    let needed = batched.need(batch);
+                    if needed.is_empty() { break }
+                    for element in needed { batched.answer(element, is_similar(element)) }
+                }
+                prop_assert_eq!(batched.found(), expected.clone());
+            }
+        }
+
+        /// Whatever the utility, monotone or not, each label found was tested and is similar, and the search ends.
+        #[test]
+        fn what_is_found_was_tested(
+            picks in proptest::collection::vec((0_u8..16, 0_u8..4, 0_u8..3), 0..8),
+            seed: u64,
+        ) {
+            let span = LabelSpan::new(&product_labels(&picks)).unwrap();
+            let is_similar = |e: SpanElement| {
+                e.labels().fold(seed | 1, |mixed, label| mixed.rotate_left(9).wrapping_mul(label as u64 + 3)) % 3 != 0
+            };
+            let mut tested = Vec::new();
+            let mut search = HittingSet::new(span.clone());
+            let found = run_search(&mut search, usize::MAX, |e| {
+                tested.push(e);
+                Ok::<_, Infallible>(is_similar(e))
+            }).unwrap();
+            prop_assert!(found.elements.iter().all(|e| *e == span.top() || tested.contains(e) && is_similar(*e)));
+            prop_assert_eq!(minimal(found.elements.clone()), found.elements);
+        }
+    }
+
+    /// Three facts, two of which are in two documents each, in 14 documents: 4 minimal labels in a fraction of the tests.
+    #[test]
+    fn it_needs_few_tests_on_incomparable_labels() {
+        let span = LabelSpan::new(&flat_labels(14)).unwrap();
+        let facts: [&[usize]; 3] = [&[3, 9], &[0, 13], &[6]];
+        let is_similar = |e: SpanElement| {
+            let documents = span.documents(e);
+            facts.iter().all(|holders| holders.iter().any(|holder| documents.contains(holder)))
+        };
+        let mut literal = 0;
+        let expected = minimal_labels(&span, |e| {
+            literal += 1;
+            Ok::<_, Infallible>(is_similar(e))
+        })
+        .unwrap();
+        let mut search = HittingSet::new(span.clone());
+        let found = run_search(&mut search, usize::MAX, |e| Ok::<_, Infallible>(is_similar(e))).unwrap();
+        assert_eq!((found.elements.len(), &found.elements), (4, &expected));
+        assert!(found.tests * 50 < literal, "{} of {literal}", found.tests);
+        // The documents that hold one fact are removed together.
+        assert_eq!(search.dissimilar().len(), 3);
+    }
+
+    /// A hundred and twenty-eight documents are no obstacle.
+    #[test]
+    fn it_needs_few_tests_on_many_labels() {
+        let span = LabelSpan::new(&flat_labels(128)).unwrap();
+        let needed = span.join_of([5, 77, 100]);
+        let mut search = HittingSet::new(span);
+        let found = run_search(&mut search, 200, |e| Ok::<_, Infallible>(needed.flows_to(e))).unwrap();
+        assert_eq!((found.elements, found.is_complete), (vec![needed], true));
+        assert!(found.tests < 60, "{}", found.tests);
+    }
+}

@@ -1,0 +1,237 @@
+//! Implements utilities of the kNN-LM architecture (Permissive Information-Flow Analysis, section 3.4, equation 4).
+//!
+//! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before it, and the
+//! token itself. The probability of a token of the answer is a mixture: γ times the share of it among the nearest entries of the
+//! visible documents, plus (1 - γ) times its probability for the model without documents. A question therefore costs two
+//! evaluations of the model, and every subcontext after that only arithmetic. The benchmarks compare these utilities with those
+//! of documents in the prompt; the wrapper does not use them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use flowgate_lm::{Error, HiddenStateModel, Score, ScoredToken};
+
+/// The parameters of the mixture.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KnnParameters {
+    /// The weight of the datastore; 0.5 in the paper.
+    pub gamma: f64,
+    /// The number of nearest entries.
+    pub neighbours: usize,
+    /// The distance at which the weight of an entry falls to 1/e.
+    pub temperature: f64,
+}
+
+impl Default for KnnParameters {
+    fn default() -> Self {
+        Self { gamma: 0.5, neighbours: 8, temperature: 1.0 }
+    }
+}
+
+/// The tokens of documents, with the hidden states before them.
+#[derive(Debug, Clone, Default)]
+pub struct Datastore {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    document: usize,
+    state: Vec<f32>,
+    token: String,
+}
+
+/// Returns the penultimate layer of a model: the input of its last one.
+#[must_use]
+pub fn penultimate_layer(model: &dyn HiddenStateModel) -> usize {
+    model.layer_count().saturating_sub(1)
+}
+
+impl Datastore {
+    /// Evaluates documents once, each by itself. Each token but the first of a document becomes an entry, with the
+    /// hidden state of `layer` before it.
+    ///
+    /// # Errors
+    /// If the model has no such layer, or a document is too long for it.
+    pub fn new(model: &dyn HiddenStateModel, layer: usize, documents: &[String]) -> Result<Self, Error> {
+        let mut entries = Vec::new();
+        for (document, text) in documents.iter().enumerate() {
+            let states = model.hidden_states(text, layer)?;
+            let following = states.tokens.iter().skip(1);
+            for (state, range) in states.vectors.into_iter().zip(following) {
+                let token = text.get(range.clone()).unwrap_or_default().to_owned();
+                entries.push(Entry { document, state, token });
+            }
+        }
+        Ok(Self { entries })
+    }
+
+    /// Returns the number of tokens.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether there is no token.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// The answer to one question, ready to be scored for any documents.
+#[derive(Debug, Clone)]
+pub struct KnnAnswer {
+    parameters: KnnParameters,
+    /// For each token of the answer: its text, its log-probability without documents, and the entries by distance: the
+    /// document, the distance, and whether the entry's token is this one.
+    tokens: Vec<KnnToken>,
+}
+
+#[derive(Debug, Clone)]
+struct KnnToken {
+    text: String,
+    logprob: f64,
+    entries: Vec<(usize, f64, bool)>,
+}
+
+impl KnnAnswer {
+    /// Finds the entries that are nearest to each token of an answer. `without_documents` is the score of the answer after
+    /// `prompt`, by the same model.
+    ///
+    /// # Errors
+    /// If the text is too long for the model, or it divides the answer differently for states and scores.
+    pub fn new(
+        model: &dyn HiddenStateModel,
+        layer: usize,
+        datastore: &Datastore,
+        (prompt, answer): (&str, &str),
+        without_documents: &Score,
+        parameters: KnnParameters,
+    ) -> Result<Self, Error> {
+        let text = format!("{prompt}{answer}");
+        let states = model.hidden_states(&text, layer)?;
+        let is_answer = |range: &Range<usize>| range.start >= prompt.len() && !range.is_empty();
+        let first = states.tokens.iter().position(is_answer).unwrap_or(states.tokens.len());
+        let scored = &without_documents.tokens;
+        if states.tokens.len().saturating_sub(first) != scored.len() || first == 0 {
+            return Err(Error::Unsupported("states and scores for the same tokens; use one model for both"));
+        }
+        // The state before a token is that of the token in front of it.
+        let before = states.vectors.iter().skip(first - 1);
+        let tokens = before.zip(scored).map(|(state, token)| nearest(datastore, state, token)).collect();
+        Ok(Self { parameters, tokens })
+    }
+
+    /// Returns the score of the answer where the datastore has the documents for which `is_visible` holds.
+    #[must_use]
+    pub fn score(&self, is_visible: impl Fn(usize) -> bool) -> Score {
+        let token = |token: &KnnToken| {
+            let share = self.share(token, &is_visible);
+            let gamma = self.parameters.gamma;
+            let probability = gamma * share + (1.0 - gamma) * token.logprob.exp();
+            ScoredToken { text: token.text.clone(), logprob: probability.ln() }
+        };
+        Score { tokens: self.tokens.iter().map(token).collect(), is_stopped: false }
+    }
+
+    /// The share of a token among the nearest visible entries, each weighted by `exp(-distance / temperature)`; 0 if
+    /// nothing is visible. The share is the probability that the entries alone give to the token.
+    fn share(&self, token: &KnnToken, is_visible: impl Fn(usize) -> bool) -> f64 {
+        let visible = token.entries.iter().filter(|(document, ..)| is_visible(*document));
+        let nearest: Vec<_> = visible.take(self.parameters.neighbours).collect();
+        let least = nearest.first().map_or(0.0, |(_, distance, _)| *distance);
+        // Relative to the nearest one, so that the weights do not vanish together.
+        let weight = |distance: f64| (-(distance - least) / self.parameters.temperature).exp();
+        let total: f64 = nearest.iter().map(|(_, distance, _)| weight(*distance)).sum();
+        let same: f64 =
+            nearest.iter().filter(|(.., is_same)| *is_same).map(|(_, distance, _)| weight(*distance)).sum();
+        if total > 0.0 { same / total } else { 0.0 }
+    }
+}
+
+/// Returns a token of the answer with all entries of the datastore, nearest to `state` first: the document of each,
+/// its distance, and whether its token is the same.
+fn nearest(datastore: &Datastore, state: &[f32], token: &ScoredToken) -> KnnToken {
+    let distance = |entry: &Entry| -> f64 {
+        let squares = entry.state.iter().zip(state).map(|(a, b)| f64::from(a - b).powi(2));
+        squares.sum::<f64>().sqrt()
+    };
+    let word = token.text.trim();
+    let entry = |entry: &Entry| (entry.document, distance(entry), entry.token.trim() == word);
+    let mut entries: Vec<_> = datastore.entries.iter().map(entry).collect();
+    entries.sort_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
+    KnnToken { text: token.text.clone(), logprob: token.logprob, entries }
+}
+
+/// Counts the entries of each document; for reports.
+#[must_use]
+pub fn entries_by_document(datastore: &Datastore) -> BTreeMap<usize, usize> {
+    datastore.entries.iter().fold(BTreeMap::new(), |mut counts, entry| {
+        *counts.entry(entry.document).or_insert(0) += 1;
+        counts
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::HiddenStates;
+
+    use super::*;
+
+    /// A double whose tokens are words, and whose state of a word is its first byte.
+    struct FirstBytes;
+
+    impl HiddenStateModel for FirstBytes {
+        fn layer_count(&self) -> usize {
+            2
+        }
+
+        fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
+            assert_eq!(layer, 1);
+            let mut states = HiddenStates::default();
+            for word in text.split_inclusive(' ') {
+                let start = states.tokens.last().map_or(0, |range| range.end);
+                states.tokens.push(start..start + word.len());
+                states.vectors.push(vec![f32::from(word.as_bytes()[0])]);
+            }
+            Ok(states)
+        }
+    }
+
+    fn answer(gamma: f64) -> KnnAnswer {
+        let layer = penultimate_layer(&FirstBytes);
+        let documents = ["anna lives nearby", "anna works here", "zoe lives far"].map(str::to_owned);
+        let datastore = Datastore::new(&FirstBytes, layer, &documents).unwrap();
+        assert_eq!((datastore.len(), entries_by_document(&datastore)[&1]), (6, 2));
+        let token = |text: &str, p: f64| ScoredToken { text: text.to_owned(), logprob: p.ln() };
+        let score = Score { tokens: vec![token("lives", 0.25)], is_stopped: false };
+        let parameters = KnnParameters { gamma, neighbours: 2, temperature: 1.0 };
+        KnnAnswer::new(&FirstBytes, layer, &datastore, ("say anna ", "lives"), &score, parameters).unwrap()
+    }
+
+    #[test]
+    fn the_mixture_depends_on_the_visible_documents() {
+        let check = |visible: &[usize], gamma: f64, expected: f64| {
+            let score = answer(gamma).score(|document| visible.contains(&document));
+            assert!((score.logprob().exp() - expected).abs() < 1e-4, "{visible:?} {}", score.logprob().exp());
+        };
+        // `anna` is followed by `lives` and by `works`.
+        check(&[0, 1, 2], 0.5, 0.5 * 0.5 + 0.5 * 0.25);
+        check(&[0], 1.0, 1.0);
+        check(&[1], 0.5, 0.125);
+        check(&[], 0.5, 0.125);
+        check(&[0, 1, 2], 0.0, 0.25);
+    }
+
+    #[test]
+    fn other_tokens_are_refused() {
+        let layer = penultimate_layer(&FirstBytes);
+        let datastore = Datastore::new(&FirstBytes, layer, &[]).unwrap();
+        let score = Score::default();
+        let error =
+            KnnAnswer::new(&FirstBytes, layer, &datastore, ("a ", "b"), &score, KnnParameters::default());
+        assert!(error.unwrap_err().to_string().contains("use one model for both"));
+        assert!(datastore.is_empty());
+    }
+}

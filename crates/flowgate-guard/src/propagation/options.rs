@@ -1,0 +1,71 @@
+//! Defines the options of a label search and their defaults.
+
+use flowgate::label::Label;
+
+/// Which search finds the labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SearchKind {
+    /// [`HittingSet`](super::HittingSet): the same labels in few tests, if the utility is monotone.
+    #[default]
+    HittingSet,
+    /// [`Literal`](super::Literal): Algorithm 1, whose number of tests grows with the size of the lattice.
+    Literal,
+}
+
+/// How much utility an answer may lose, and what may be spent to find its labels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PropagationOptions {
+    /// λ: the utility that may be lost (definition 1). At least 0.
+    pub lambda: f64,
+    /// The search.
+    pub search: SearchKind,
+    /// The most subcontexts that one search tests, besides the context. Then the labels are the least so far: the naive
+    /// label, if nothing better was found. Leave-one-in, Shapley values and the search for a goal score further ones.
+    pub budget: usize,
+    /// The most subcontexts in one batch. A larger batch takes less time on a model that evaluates it in parallel, and may
+    /// score subcontexts that a smaller one would not need.
+    pub batch: usize,
+    /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as they are
+    /// sufficient together. Loses minimal labels whose documents help only together.
+    pub leave_one_in: Option<f64>,
+    /// If set, labels of at least this Shapley value count (appendix A).
+    pub shapley: Option<ShapleyPruning>,
+    /// If set, the utility that may be lost for a label that flows to a goal (section 6.3, dynamic λ).
+    pub goal: Option<Goal>,
+}
+
+/// The pruning by Shapley values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ShapleyPruning {
+    /// The least value.
+    pub threshold: f64,
+    /// The permutations that are sampled for more than ten labels.
+    pub permutations: usize,
+    /// The seed of the permutations.
+    pub seed: u64,
+}
+
+/// A label that is worth more utility than others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Goal {
+    /// The greatest label that serves.
+    pub label: Label,
+    /// λ for it.
+    pub lambda: f64,
+}
+
+impl Default for PropagationOptions {
+    /// λ = 0.2, as for the paper's agent data set, and at most 200 subcontexts, one by one, without prunings and
+    /// without a goal.
+    fn default() -> Self {
+        Self {
+            lambda: 0.2,
+            search: SearchKind::default(),
+            budget: 200,
+            batch: 1,
+            leave_one_in: None,
+            shapley: None,
+            goal: None,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Defines what the searches for similar labels have in common: a machine without I/O that says which labels it needs
+//! tested, and the loop that tests them within a budget.
+//!
+//! [`Literal`](super::Literal) and [`HittingSet`](super::HittingSet) implement [`LabelSearch`]. The caller tests labels
+//! with a model, or in tests with a table.
+
+use flowgate::label::span::SpanElement;
+
+/// A search for the minimal labels whose documents are sufficient.
+///
+/// The top of the lattice, the naive label, counts as similar: it is the context itself.
+pub trait LabelSearch {
+    /// Returns the elements to test next, at most `most` of them and at least one; empty if the search is complete.
+    fn need(&mut self, most: usize) -> Vec<SpanElement>;
+
+    /// Records whether the subcontext of an element is similar to the context.
+    fn answer(&mut self, element: SpanElement, is_similar: bool);
+
+    /// Returns the elements that the search has found, sorted. Each was tested and is similar, or is the top. Before the
+    /// search is complete, they are the least so far: the top, if nothing better was found.
+    fn found(&self) -> Vec<SpanElement>;
+}
+
+/// The result of a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SimilarLabels {
+    /// The elements found.
+    pub elements: Vec<SpanElement>,
+    /// Whether the search ended by itself; otherwise the budget was spent, and the elements are the least so far.
+    pub is_complete: bool,
+    /// The tests that were made.
+    pub tests: usize,
+}
+
+/// Runs a search with a test that cannot be batched, and at most `budget` tests.
+///
+/// # Errors
+/// The first error of the test.
+pub fn run_search<E>(
+    search: &mut dyn LabelSearch,
+    budget: usize,
+    mut is_similar: impl FnMut(SpanElement) -> Result<bool, E>,
+) -> Result<SimilarLabels, E> {
+    let mut tests = 0;
+    loop {
+        let needed = search.need(1);
+        let Some(element) = needed.first().copied() else {
+            return Ok(SimilarLabels { elements: search.found(), is_complete: true, tests });
+        };
+        if tests >= budget {
+            return Ok(SimilarLabels { elements: search.found(), is_complete: false, tests });
+        }
+        tests += 1;
+        search.answer(element, is_similar(element)?);
+    }
+}

@@ -1,0 +1,221 @@
+//! Computes Shapley values of labels, and prunes labels of low value (Permissive Information-Flow Analysis, appendix A).
+//!
+//! The value of a label is the mean, over all orders in which labels are added, of the utility that it adds. Up to
+//! [`MAX_EXACT_LABELS`] labels it is computed from the utilities of all subsets, otherwise from sampled orders, with a standard
+//! error.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowgate::label::LabelSpan;
+use flowgate::label::span::SpanElement;
+
+/// The most labels for which the values are exact.
+pub const MAX_EXACT_LABELS: usize = 10;
+
+/// The values of the labels of a lattice, in its order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShapleyValues {
+    /// The value of each label.
+    pub values: Vec<f64>,
+    /// The standard error of each value; 0 if the values are exact.
+    pub errors: Vec<f64>,
+}
+
+/// Says which utilities the values need, and computes the values from them.
+#[derive(Debug, Clone)]
+pub struct ShapleyPlan {
+    span: LabelSpan,
+    orders: Option<Vec<Vec<usize>>>,
+}
+
+impl ShapleyPlan {
+    /// Plans exact values, or for more than ten labels values from `permutations` sampled orders, at least two.
+    #[must_use]
+    pub fn new(span: &LabelSpan, permutations: usize, seed: u64) -> Self {
+        let count = span.labels().len();
+        let orders = (count > MAX_EXACT_LABELS).then(|| {
+            let mut state = seed;
+            (0..permutations.max(2)).map(|_| shuffled(count, &mut state)).collect()
+        });
+        Self { span: span.clone(), orders }
+    }
+
+    /// Returns the elements whose utilities are needed: the joins of all subsets of labels or, for sampled orders, of
+    /// their beginnings.
+    #[must_use]
+    pub fn needed(&self) -> Vec<SpanElement> {
+        let mut needed = BTreeSet::new();
+        match &self.orders {
+            None => needed.extend((0..1_usize << self.span.labels().len()).map(|set| self.subset(set))),
+            Some(orders) => orders.iter().for_each(|order| needed.extend(self.prefixes(order))),
+        }
+        needed.into_iter().collect()
+    }
+
+    /// Returns the values; a utility that is missing counts as not a number.
+    #[must_use]
+    pub fn values(&self, utilities: &BTreeMap<SpanElement, f64>) -> ShapleyValues {
+        let utility = |element: SpanElement| utilities.get(&element).copied().unwrap_or(f64::NAN);
+        match &self.orders {
+            None => self.exact(utility),
+            Some(orders) => self.sampled(orders, utility),
+        }
+    }
+
+    fn subset(&self, set: usize) -> SpanElement {
+        self.span.join_of((0..self.span.labels().len()).filter(|label| set >> label & 1 == 1))
+    }
+
+    /// The joins of the first 0, 1, ... labels of an order.
+    fn prefixes(&self, order: &[usize]) -> Vec<SpanElement> {
+        (0..=order.len())
+            .map(|length| self.span.join_of(order.get(..length).unwrap_or_default().iter().copied()))
+            .collect()
+    }
+
+    /// Returns the exact values: for each label, the sum of its gain over all subsets without it, weighted by the
+    /// share of the orders that begin with the subset. Bit `n` of a `set` says whether it contains label `n`.
+    fn exact(&self, utility: impl Fn(SpanElement) -> f64) -> ShapleyValues {
+        let count = self.span.labels().len();
+        let utilities: Vec<f64> = (0..1_usize << count).map(|set| utility(self.subset(set))).collect();
+        let at = |set: usize| utilities.get(set).copied().unwrap_or(f64::NAN);
+        let factorial = |n: usize| (1..=n).map(|n| n as f64).product::<f64>();
+        let value = |label: usize| {
+            let without = (0..1_usize << count).filter(|set| set >> label & 1 == 0);
+            let gain = |set: usize| {
+                let size = set.count_ones() as usize;
+                let weight = factorial(size) * factorial(count - size - 1) / factorial(count);
+                weight * (at(set | 1 << label) - at(set))
+            };
+            without.map(gain).sum()
+        };
+        ShapleyValues { values: (0..count).map(value).collect(), errors: vec![0.0; count] }
+    }
+
+    /// Returns for each label the mean of its gain over the sampled orders, and the standard error of that mean.
+    fn sampled(&self, orders: &[Vec<usize>], utility: impl Fn(SpanElement) -> f64) -> ShapleyValues {
+        let count = self.span.labels().len();
+        let mut gains: Vec<Vec<f64>> = vec![Vec::with_capacity(orders.len()); count];
+        for order in orders {
+            let utilities: Vec<f64> = self.prefixes(order).into_iter().map(&utility).collect();
+            for (label, pair) in order.iter().zip(utilities.windows(2)) {
+                if let ([before, after], Some(gains)) = (pair, gains.get_mut(*label)) {
+                    gains.push(after - before);
+                }
+            }
+        }
+        let mean = |gains: &Vec<f64>| gains.iter().sum::<f64>() / gains.len() as f64;
+        let error = |gains: &Vec<f64>| {
+            let (mean, n) = (mean(gains), gains.len() as f64);
+            (gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt()
+        };
+        ShapleyValues { values: gains.iter().map(mean).collect(), errors: gains.iter().map(error).collect() }
+    }
+}
+
+/// Returns the elements of which no label has a value below the threshold. A label counts only if the element needs it: without the
+/// labels of low value, the join would be lower.
+#[must_use]
+pub fn prune(
+    span: &LabelSpan,
+    elements: &[SpanElement],
+    values: &ShapleyValues,
+    threshold: f64,
+) -> Vec<SpanElement> {
+    let is_valued = |label: &usize| values.values.get(*label).is_some_and(|value| *value >= threshold);
+    let is_kept = |element: &&SpanElement| span.join_of(element.labels().filter(is_valued)) == **element;
+    elements.iter().filter(is_kept).copied().collect()
+}
+
+/// Returns a random order of the numbers below `count` (Fisher and Yates).
+fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        let drawn = split_mix(state) % (last as u64 + 1);
+        order.swap(last, usize::try_from(drawn).unwrap_or(0));
+    }
+    order
+}
+
+/// The next number of SplitMix64, a published sequence.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::test_labels::flat_labels;
+    use super::*;
+
+    /// A game over a flat lattice: a weight for each label, and a bonus for the first two together.
+    fn utility(weights: &[f64], bonus: f64) -> impl Fn(SpanElement) -> f64 + '_ {
+        move |element| {
+            let labels: Vec<usize> = element.labels().collect();
+            let together = if labels.contains(&0) && labels.contains(&1) { bonus } else { 0.0 };
+            labels.iter().map(|label| weights[*label]).sum::<f64>() + together
+        }
+    }
+
+    fn values(
+        span: &LabelSpan,
+        permutations: usize,
+        seed: u64,
+        utility: impl Fn(SpanElement) -> f64,
+    ) -> ShapleyValues {
+        let plan = ShapleyPlan::new(span, permutations, seed);
+        let utilities = plan.needed().into_iter().map(|element| (element, utility(element))).collect();
+        plan.values(&utilities)
+    }
+
+    proptest! {
+        /// Shapley's axioms: the values of an additive game are its weights, what two labels add together is shared, and the
+        /// values sum to the utility of the whole.
+        #[test]
+        fn exact_values_obey_the_axioms(weights in proptest::collection::vec(-3.0_f64..3.0, 2..7), bonus in -2.0_f64..2.0) {
+            let span = LabelSpan::new(&flat_labels(weights.len())).unwrap();
+            let found = values(&span, 0, 0, utility(&weights, bonus));
+            let expected = |label: usize| weights[label] + if label < 2 { bonus / 2.0 } else { 0.0 };
+            for (label, value) in found.values.iter().enumerate() {
+                prop_assert!((value - expected(label)).abs() < 1e-9);
+            }
+            prop_assert!(found.errors.iter().all(|error| *error == 0.0));
+        }
+
+        /// Sampled values sum to the utility of the whole as well, and an additive game has no sampling error.
+        #[test]
+        fn sampled_values_are_efficient(weights in proptest::collection::vec(-3.0_f64..3.0, 11..14), bonus in 0.0_f64..2.0, seed: u64) {
+            let span = LabelSpan::new(&flat_labels(weights.len())).unwrap();
+            let found = values(&span, 40, seed, utility(&weights, bonus));
+            let whole = utility(&weights, bonus)(span.top());
+            prop_assert!((found.values.iter().sum::<f64>() - whole).abs() < 1e-9);
+            for (label, weight) in weights.iter().enumerate().skip(2) {
+                prop_assert!((found.values[label] - weight).abs() < 1e-9 && found.errors[label] < 1e-9);
+            }
+            // The bonus is half of the first two labels' within five standard errors.
+            prop_assert!((found.values[0] - weights[0] - bonus / 2.0).abs() <= 5.0 * found.errors[0] + 1e-9);
+        }
+    }
+
+    #[test]
+    fn labels_of_low_value_are_pruned() {
+        let span = LabelSpan::new(&flat_labels(3)).unwrap();
+        let found = ShapleyValues { values: vec![1.0, 0.1, 0.5], errors: vec![0.0; 3] };
+        let sets = [vec![0], vec![0, 1], vec![0, 2], vec![]].map(|labels| span.join_of(labels));
+        assert_eq!(prune(&span, &sets, &found, 0.2), [sets[0], sets[2], sets[3]]);
+        assert_eq!(prune(&span, &sets, &found, 0.0), sets);
+        // In a chain, the lower label of an element counts only if the upper one does not.
+        let chain: Vec<_> = {
+            let flat = flat_labels(2);
+            vec![flat[0], flat[0].join(&flat[1])]
+        };
+        let span = LabelSpan::new(&chain).unwrap();
+        let found = ShapleyValues { values: vec![0.0, 1.0], errors: vec![0.0; 2] };
+        assert_eq!(prune(&span, &[span.top()], &found, 0.5), [span.top()]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Defines the utility of a completion in a context, a measure of how well the model would have written it there
+//! (Permissive Information-Flow Analysis, definition 1 and equation 2). Label searches compare the utilities of
+//! subcontexts with that of the whole context.
+
+use flowgate_lm::Score;
+
+/// A measure of how well a model would have written a completion.
+pub trait Utility: Send + Sync {
+    /// Returns the name for reports.
+    fn name(&self) -> &'static str;
+
+    /// Returns the utility of a whole score; higher is better.
+    fn of(&self, score: &Score) -> f64;
+
+    /// Returns a sum of log-probabilities of `tokens` tokens below which the utility is below `least`, so that scoring may
+    /// stop there; `None` if no sum decides.
+    fn bound(&self, least: f64, tokens: usize) -> Option<f64>;
+}
+
+/// The negative perplexity (equation 2): from -∞ to -1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NegativePerplexity;
+
+/// The mean log-probability of a token: the negative logarithm of the perplexity. A tolerance is then a factor of the
+/// perplexity, which does not depend on how sure the model is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MeanLogProbability;
+
+/// Keeps rounding from stopping at a sum that is just sufficient.
+const SLACK: f64 = 1e-9;
+
+impl Utility for NegativePerplexity {
+    fn name(&self) -> &'static str {
+        "negative-perplexity"
+    }
+
+    fn of(&self, score: &Score) -> f64 {
+        -score.perplexity()
+    }
+
+    fn bound(&self, least: f64, tokens: usize) -> Option<f64> {
+        MeanLogProbability.bound(-(-least).ln(), tokens)
+    }
+}
+
+impl Utility for MeanLogProbability {
+    fn name(&self) -> &'static str {
+        "mean-log-probability"
+    }
+
+    fn of(&self, score: &Score) -> f64 {
+        -score.perplexity().ln()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a text has fewer than 2^52 tokens")]
+    fn bound(&self, least: f64, tokens: usize) -> Option<f64> {
+        let sum = least * tokens as f64;
+        sum.is_finite().then(|| sum - SLACK * (1.0 + sum.abs()))
+    }
+}
+
+/// Returns whether a subcontext is λ-similar to the context (definition 1): the utility drops by at most `lambda`. A loss that
+/// is not a number is not similar.
+#[must_use]
+pub fn is_similar(context: f64, subcontext: f64, lambda: f64) -> bool {
+    let loss = context - subcontext;
+    // A score that is equal but for the last bits loses nothing.
+    loss <= lambda + SLACK * (1.0 + context.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::ScoredToken;
+
+    use super::*;
+
+    fn score(logprobs: &[f64]) -> Score {
+        let tokens = logprobs.iter().map(|&logprob| ScoredToken { text: "t".to_owned(), logprob });
+        Score { tokens: tokens.collect(), is_stopped: false }
+    }
+
+    /// A sum at the bound has the least utility, and one below it has less.
+    #[test]
+    fn the_bound_is_where_the_utility_is_lost() {
+        for utility in [&NegativePerplexity as &dyn Utility, &MeanLogProbability] {
+            for context in [[-0.1, -0.3, -0.2], [-2.0, -0.01, -7.0], [0.0, 0.0, 0.0]] {
+                for lambda in [0.0, 0.2, 3.0] {
+                    let full = utility.of(&score(&context));
+                    let bound = utility.bound(full - lambda, 3).unwrap();
+                    let at = |sum: f64| utility.of(&score(&[sum / 3.0; 3]));
+                    let name = utility.name();
+                    assert!(is_similar(full, at(bound + 1e-6), lambda), "{name} {context:?} {lambda}");
+                    assert!(!is_similar(full, at(bound - 1e-6), lambda), "{name} {context:?} {lambda}");
+                    assert!(is_similar(full, full, lambda) && is_similar(full, full + 1.0, lambda));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_similar() {
+        let never = score(&[f64::NEG_INFINITY]);
+        let utility = NegativePerplexity.of(&never);
+        assert_eq!(utility, f64::NEG_INFINITY);
+        assert!(!is_similar(utility, utility, 1.0) && !is_similar(-1.0, utility, 1.0));
+        assert_eq!(NegativePerplexity.bound(utility, 1), None);
+        assert_eq!(NegativePerplexity.bound(1.0, 1), None, "no perplexity is negative");
+    }
+}

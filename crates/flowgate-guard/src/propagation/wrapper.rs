@@ -1,0 +1,199 @@
+//! Answers a question about labelled documents with as permissive a label as possible: the wrapper of Permissive
+//! Information-Flow Analysis, section 3.4.
+//!
+//! 1. The model answers from the whole context, or the caller gives the answer: y.
+//! 2. A search finds labels whose documents give y nearly the same utility.
+//! 3. The caller chooses one, L'. The model answers again, from the documents at or below L' alone: y'.
+//! 4. The result is y' with L'. y is discarded.
+//!
+//! # Guarantee
+//!
+//! y' is computed from the question and the documents at or below L', whatever the searches, the scores and the other documents
+//! say; an error costs utility, or a lower label than could be had. The *choice* of L' is computed from all documents. It reveals
+//! at most [`Propagated::choice_bits`] bits of them, as those of a screener do. λ-similarity is therefore not noninterference: an
+//! observer who sees which label an answer carries, or that a later call was permitted, learns as much. Where that is too
+//! much, retrieve only what flows to a label that is known beforehand ([`answer_at`], section 6.1).
+
+use flowgate::label::{Label, LabelSpan};
+use flowgate_lm::{BoxFuture, Error, ScoringModel};
+
+use super::find::find_labels;
+use super::options::PropagationOptions;
+use super::prompt::{LabelledContext, order_by_label};
+use super::scorer::{ContextScorer, Cost, ScoringTask, TokenCount};
+use super::utility::Utility;
+
+/// A model that continues a prompt with an answer.
+pub trait AnswerModel: Send + Sync {
+    /// Returns the answer.
+    ///
+    /// # Errors
+    /// If the model cannot answer.
+    fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>>;
+}
+
+/// A label among which the caller chooses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The label that the answer would carry.
+    pub label: Label,
+    /// The documents from which it would be generated.
+    pub documents: Vec<usize>,
+}
+
+/// How to find and choose a label.
+pub struct Propagator<'a> {
+    /// The model that answers.
+    pub answers: &'a dyn AnswerModel,
+    /// The model that scores; it can be a smaller one.
+    pub scores: &'a dyn ScoringModel,
+    /// The utility.
+    pub utility: &'a dyn Utility,
+    /// The tolerance, the search and its budget.
+    pub options: PropagationOptions,
+    /// Counts tokens.
+    pub count: &'a TokenCount<'a>,
+    /// Returns the index of the label that serves the application best.
+    pub choose: &'a (dyn Fn(&[Candidate]) -> usize + Send + Sync),
+}
+
+impl std::fmt::Debug for Propagator<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Propagator").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// An answer with its label.
+#[derive(Debug)]
+pub struct Propagated {
+    /// The answer: generated from `documents` alone.
+    pub answer: String,
+    /// Its label: that of the question, joined with those of the documents.
+    pub label: Label,
+    /// The documents that it was generated from.
+    pub documents: Vec<usize>,
+    /// The label of the whole context: what the naive method gives.
+    pub naive_label: Label,
+    /// All labels that were found; the naive one alone if there is no better one.
+    pub candidates: Vec<Candidate>,
+    /// Whether the search was complete within its budget.
+    pub is_complete: bool,
+    /// An upper bound of the information about the other documents that the choice of the label reveals.
+    pub choice_bits: usize,
+    /// What scoring has cost.
+    pub cost: Cost,
+    /// Why the label is the naive one although it was not searched for, or not to the end: the model failed.
+    pub failure: Option<Error>,
+}
+
+/// The most elements of a lattice that are counted for [`Propagated::choice_bits`].
+const COUNTED_ELEMENTS: usize = 4096;
+
+impl Propagator<'_> {
+    /// Answers with a label that is as permissive as the options allow. `completion` is y, if it is known. A failure of the
+    /// scoring model, or of the second answer, gives the first answer with the naive label.
+    ///
+    /// # Errors
+    /// If the model cannot answer from the whole context, or the documents have too many labels.
+    pub async fn propagate(
+        &self,
+        context: &LabelledContext,
+        completion: Option<&str>,
+    ) -> Result<Propagated, Error> {
+        let span = LabelSpan::new(&context.labels()).map_err(|_| {
+            Error::Unsupported("support for documents with more than 128 labels; retrieve fewer documents")
+        })?;
+        let order = order_by_label(&span);
+        let first = match completion {
+            Some(given) => given.to_owned(),
+            None => self.answers.answer(&context.prompt(&order)).await?,
+        };
+        let naive_label = context.question_label.join(&span.label(span.top()));
+        let naive = Candidate { label: naive_label, documents: span.documents(span.top()) };
+        let choice_bits = choice_bits(&span);
+        let mut result = Propagated {
+            answer: first.clone(),
+            label: naive_label,
+            documents: naive.documents.clone(),
+            naive_label,
+            candidates: vec![naive],
+            is_complete: false,
+            choice_bits,
+            cost: Cost::default(),
+            failure: None,
+        };
+        if let Err(error) = self.improve(context, span, &first, &mut result).await {
+            result.failure = Some(error);
+        }
+        Ok(result)
+    }
+
+    /// Steps 2 to 4 of the module: searches labels, chooses one and answers again. Changes the answer in `result`
+    /// only together with its label; leaves both if the choice is the naive label.
+    ///
+    /// # Errors
+    /// If a model fails. The caller then keeps the first answer.
+    async fn improve(
+        &self,
+        context: &LabelledContext,
+        span: LabelSpan,
+        completion: &str,
+        result: &mut Propagated,
+    ) -> Result<(), Error> {
+        let task =
+            ScoringTask { model: self.scores, utility: self.utility, context, completion, count: self.count };
+        let mut scorer = ContextScorer::new(task, span.clone()).await?;
+        let found = find_labels(&mut scorer, &self.options).await;
+        result.cost = scorer.cost();
+        let found = found?;
+        result.is_complete = found.is_complete;
+        let candidate = |element: &_| Candidate {
+            label: context.question_label.join(&span.label(*element)),
+            documents: span.documents(*element),
+        };
+        result.candidates = found.elements.iter().map(candidate).collect();
+        let Some(chosen) = result.candidates.get((self.choose)(&result.candidates)).cloned() else {
+            return Ok(());
+        };
+        if chosen.documents == result.documents {
+            return Ok(());
+        }
+        let answer = answer_at(self.answers, context, &chosen.label).await?;
+        (result.answer, result.label, result.documents) = (answer, chosen.label, chosen.documents);
+        Ok(())
+    }
+}
+
+/// Answers from the documents whose labels flow to `bound`, and no others (section 6.1: the label is known beforehand, so
+/// nothing is searched, and nothing is revealed).
+///
+/// # Errors
+/// If the model cannot answer.
+pub async fn answer_at(
+    model: &dyn AnswerModel,
+    context: &LabelledContext,
+    bound: &Label,
+) -> Result<String, Error> {
+    let span = LabelSpan::new(&context.labels()).map_err(|_| {
+        Error::Unsupported("support for documents with more than 128 labels; retrieve fewer documents")
+    })?;
+    let visible = span.documents(span.at(bound));
+    let order: Vec<usize> =
+        order_by_label(&span).into_iter().filter(|document| visible.contains(document)).collect();
+    model.answer(&context.prompt(&order)).await
+}
+
+/// Returns the index of the first candidate that flows to the earliest of `bounds`, in order of preference; without one, that of the
+/// candidate with the fewest documents.
+#[must_use]
+pub fn prefer(candidates: &[Candidate], bounds: &[Label]) -> usize {
+    let serves = |bound: &Label| candidates.iter().position(|candidate| candidate.label.flows_to(bound));
+    let fewest = candidates.iter().enumerate().min_by_key(|(_, candidate)| candidate.documents.len());
+    bounds.iter().find_map(serves).unwrap_or_else(|| fewest.map_or(0, |(index, _)| index))
+}
+
+/// The logarithm of the number of labels that the choice is from, rounded up.
+fn choice_bits(span: &LabelSpan) -> usize {
+    let counted = span.elements(COUNTED_ELEMENTS);
+    counted.map_or(span.labels().len(), |elements| elements.len().next_power_of_two().ilog2() as usize)
+}

@@ -1,0 +1,1 @@
+"""Measurements that run from Python: `python -m flowgate.bench.agentdojo --help`."""

@@ -1,0 +1,256 @@
+"""Two test doubles in place of a model. They are bounds: no language model takes part.
+
+*Obedient* makes the calls of the user's ground truth, whatever it was shown. *Capable* makes the next call of the ground truth if
+and only if the values that it needs are shown, can be left to a slot, or can be looked at. Both are gullible: each obeys every
+injection as soon as it is shown it. A value that stands in no text was derived from something unknown, so the capable double
+needs everything that is hidden, and cannot write it once an earlier call of the ground truth was refused or left out: the answer to
+that call may be what the value is derived from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ..._flowgate import Completion
+from .plans import Call, Plan
+from .texts import contains, leaves, letters, placeholders, regions, shown, words
+
+__all__ = ["Double"]
+
+LOOK = "look"
+MAX_NAMES = 50
+MAX_LOOKS = 4
+# How the answer to a call begins that the guard, or a person without the guard, refused.
+REFUSALS = ('{"refused"', "The user refused")
+
+Request = dict[str, Any]
+
+
+class Double:
+    """A double for one case. It is a function from a request to an answer."""
+
+    def __init__(self, plan: Plan, *, is_capable: bool, judge_obeys: bool = False) -> None:
+        """Create a double. With `judge_obeys`, it names every region as needed when it is a screener and reads an injection."""
+        self.plan, self.is_capable, self.judge_obeys = plan, is_capable, judge_obeys
+        self.full: Callable[[], Request] | None = None
+        self.obeyed = False
+        self._attacks = [letters(text) for text in plan.injections]
+        self._step = self._looks = self._levels = 0
+        self._fills: list[str] = []
+        # Whether the last call had slots, and the answer that says that the current call was refused with them.
+        self._had_slots, self._refusal = False, ""
+        # Whether an earlier call was refused or left out, so that what would be derived from its answer is unknown.
+        self._lacks_answer = False
+        self._undo: tuple[int, tuple[bool, int, int, int, bool]] | None = None
+
+    def sees_attack(self, text: str) -> bool:
+        """Whether a text contains the injection."""
+        squashed = letters(text)
+        return any(attack and attack in squashed for attack in self._attacks)
+
+    def __call__(self, request: Request) -> Completion:
+        """Write the next message."""
+        self._forget_draft(request)
+        before = (self.obeyed, self._step, self._looks, self._levels, self._lacks_answer)
+        completion = self._write(request)
+        if any(name != LOOK for _, name, _ in completion.calls):
+            self._undo = (_messages_of_model(request), before)
+        return completion
+
+    def _forget_draft(self, request: Request) -> None:
+        """Go back to before the last calls if the chat does not have them: the message was a draft, which the guard has discarded."""
+        if self._undo is not None and _messages_of_model(request) <= self._undo[0]:
+            self.obeyed, self._step, self._looks, self._levels, self._lacks_answer = self._undo[1]
+        self._undo = None
+
+    def _write(self, request: Request) -> Completion:
+        view = shown(request)
+        if not self.obeyed and self.sees_attack(view):
+            self.obeyed = True
+            if self.plan.injected_calls:
+                return Completion("", [(call.tool, call.arguments) for call in self.plan.injected_calls])
+        if not self.is_capable:
+            return self._next_call() or self._answer()
+        return self._capable(request, view)
+
+    def fill(self, _: Request) -> str:
+        """Write the content of the next slot: what the ground truth says."""
+        return self._fills.pop(0) if self._fills else ""
+
+    def screen(self, request: Request) -> Completion:
+        """Answer as a screener: the tools that the user's calls need, or the hidden regions that the next step needs."""
+        tools = {tool["function"]["name"]: tool["function"] for tool in request.get("tools") or []}
+        text = shown(request)
+        if "needed_tools" in tools or not (tagged := _tagged(text)):
+            names = sorted({call.tool for call in self.plan.calls})
+            answer = next((name for name in tools if name == "needed_tools"), None)
+            return Completion(", ".join(names), [(answer, {"tools": names})] if answer else None)
+        is_fooled = self.judge_obeys and self.sees_attack(text)
+        needed = sorted(tagged) if is_fooled else self._needed_of(tagged, _outside(text))
+        call = [("needed_regions", {"reasoning": "", "regions": needed})] if "needed_regions" in tools else None
+        return Completion(f"CITED: {', '.join(needed) or 'none'}", call)
+
+    def _next_call(self) -> Completion | None:
+        if self._step >= len(self.plan.calls):
+            return None
+        call = self.plan.calls[self._step]
+        self._step += 1
+        return Completion("", [(call.tool, call.arguments)])
+
+    def _answer(self, *, is_known: bool = True) -> Completion:
+        texts = [self.plan.answer if is_known else "", self.plan.injected_answer if self.obeyed else ""]
+        return Completion("\n".join(filter(None, texts)) or "Done.")
+
+    def _capable(self, request: Request, view: str) -> Completion:
+        hidden = regions(request, self.full() if self.full is not None and placeholders(view) else None)
+        view_words = words(view + "\n" + self.plan.prompt)
+        refusal = _refusal(request, hidden)
+        if refusal and self._had_slots:
+            # The same call once more: what was left to slots is looked at, and so is the refusal.
+            self._step, self._refusal = self._step - 1, refusal
+        self._lacks_answer |= refusal is not None and not self._had_slots
+        self._had_slots = False
+        if self._step >= len(self.plan.calls):
+            missing = _missing_in_answer(self.plan.answer, view_words, hidden)
+            if missing and (look := self._look(request, missing, returns=False)):
+                return look
+            return self._answer(is_known=not missing)
+        call = self.plan.calls[self._step]
+        if self._levels and not self._looks:
+            # Leave the level that an earlier call needed.
+            self._levels -= 1
+            return Completion("")
+        arguments, fills, missing = _with_slots(call, {} if self._refusal else request, view_words, hidden)
+        if self._refusal in hidden:
+            missing.append(self._refusal)
+        is_lost = self._lacks_answer and _has_derived(call, view_words, hidden)
+        if missing or is_lost:
+            if not is_lost and (look := self._look(request, missing, returns=True)):
+                return look
+            # What the call needs cannot be had, so it is not made.
+            self._step, self._looks, self._refusal, self._lacks_answer = self._step + 1, 0, "", True
+            return self._capable(request, view)
+        self._fills, self._looks, self._refusal, self._had_slots = fills, 0, "", bool(fills)
+        self._step += 1
+        return Completion("", [(call.tool, arguments)])
+
+    def _look(self, request: Request, names: list[str], *, returns: bool) -> Completion | None:
+        """Look at regions, if the tool is on offer and looking can still help."""
+        offered = any(tool["function"]["name"] == LOOK for tool in request.get("tools") or [])
+        if not offered or self._looks >= MAX_LOOKS:
+            return None
+        self._looks += 1
+        self._levels += returns
+        arguments: dict[str, Any] = {"regions": list(dict.fromkeys(names))[:MAX_NAMES]}
+        if returns:
+            arguments["then_return"] = True
+        return Completion("", [(LOOK, arguments)])
+
+    def _needed_of(self, tagged: dict[str, str], outside: str) -> list[str]:
+        view_words, hidden = words(outside + "\n" + self.plan.prompt), dict[str, str | None](tagged)
+        if self._step >= len(self.plan.calls):
+            return _missing_in_answer(self.plan.answer, view_words, hidden)
+        needed: list[str] = []
+        for value in self.plan.calls[self._step].arguments.values():
+            needed += _missing(value, view_words, hidden)
+        return list(dict.fromkeys(needed))
+
+
+def _messages_of_model(request: Request) -> int:
+    return sum(message["role"] == "assistant" for message in request["messages"])
+
+
+def _refusal(request: Request, hidden: dict[str, str | None]) -> str | None:
+    """Return the name of the hidden answer that refuses the last call: empty if the answer is shown, `None` if it refuses nothing."""
+    last = request["messages"][-1:]
+    if not last or last[0]["role"] != "tool":
+        return None
+    text = shown({"messages": last})
+    name = next(iter(placeholders(text)), "")
+    answer = (hidden.get(name) or "") if name else text
+    return name if answer.startswith(REFUSALS) else None
+
+
+def _has_derived(call: Call, view_words: str, hidden: dict[str, str | None]) -> bool:
+    """Whether an argument of a call has a text or number that neither the view nor a hidden region contains."""
+    texts = [view_words, *(words(text) for text in hidden.values() if text is not None)]
+    return any(not any(contains(text, leaf) for text in texts) for value in call.arguments.values() for leaf in leaves(value))
+
+
+def _missing(value: Any, view_words: str, hidden: dict[str, str | None]) -> list[str]:
+    """Return the hidden regions that a value needs."""
+    names: list[str] = []
+    for leaf in leaves(value):
+        if contains(view_words, leaf):
+            continue
+        holding = [name for name, text in hidden.items() if text is not None and contains(words(text), leaf)]
+        names += holding[:1] or list(hidden)
+    return list(dict.fromkeys(names))
+
+
+def _missing_in_answer(answer: str, view_words: str, hidden: dict[str, str | None]) -> list[str]:
+    """Return the hidden regions that an answer needs. Words that stand nowhere are the model's own; numbers that do were derived."""
+    if not hidden or contains(view_words, answer):
+        return []
+    names: list[str] = []
+    for word in words(answer).split():
+        if f" {word} " in view_words:
+            continue
+        holding = [name for name, text in hidden.items() if text is not None and f" {word} " in words(text)]
+        is_unknown = any(text is None for text in hidden.values()) or word[:1].isdigit()
+        names += holding[:1] or (list(hidden) if is_unknown else [])
+    return list(dict.fromkeys(names))
+
+
+def _with_slots(
+    call: Call, request: Request, view_words: str, hidden: dict[str, str | None]
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return a call's arguments with slots for hidden values, the texts of the slots, and the regions that it needs besides."""
+    arguments, fills, missing = dict(call.arguments), [], []
+    for name, value in call.arguments.items():
+        needed = _missing(value, view_words, hidden)
+        if not needed:
+            continue
+        if _takes_slot(request, call.tool, name) and not isinstance(value, (dict, list)) and len(needed) <= MAX_NAMES:
+            fills.append(str(value))
+            arguments[name] = {"$slot": {"regions": needed, "fill": "as the user asks"}}
+        else:
+            missing += needed
+    return arguments, fills, list(dict.fromkeys(missing))
+
+
+def _takes_slot(request: Request, tool: str, argument: str) -> bool:
+    for offered in request.get("tools") or []:
+        if offered["function"]["name"] == tool:
+            schema = offered["function"]["parameters"].get("properties", {}).get(argument)
+            return '"$slot"' in json.dumps(schema)
+    return False
+
+
+def _tagged(text: str) -> dict[str, str]:
+    """Return the tagged regions of a screener's request, by name."""
+    found: dict[str, str] = {}
+    for part in text.split("<<REGION_")[1:]:
+        name, separator, rest = part.partition(">>")
+        end = rest.find(f"<</REGION_{name}>>")
+        short = name.rpartition("_")[2]
+        if separator and end >= 0 and short[:1] == "h" and short[1:].isdigit():
+            found[short] = rest[:end]
+    return found
+
+
+def _outside(text: str) -> str:
+    """Return a screener's request without its regions."""
+    rest, outside = text, []
+    while (start := rest.find("<<REGION_")) >= 0:
+        name = rest[start + len("<<REGION_") :].partition(">>")[0]
+        closing = f"<</REGION_{name}>>"
+        end = rest.find(closing, start)
+        outside.append(rest[:start])
+        if end < 0:
+            rest = rest[start + len("<<REGION_") :]
+            continue
+        rest = rest[end + len(closing) :]
+    return "\n".join([*outside, rest])

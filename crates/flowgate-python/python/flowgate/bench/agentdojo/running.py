@@ -1,0 +1,224 @@
+"""Runs cases in processes, and keeps every result.
+
+Results are JSON lines, appended as they come, each with what decides it under `key`. A second run leaves out what the file has,
+so an interrupted one continues where it stopped; a last line that was cut off is removed. Every process starts with the same hash
+seed, since AgentDojo makes lists from sets.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from agentdojo.agent_pipeline import AgentPipeline  # type: ignore[import-untyped]
+from agentdojo.attacks import load_attack  # type: ignore[import-untyped]
+from agentdojo.task_suite.task_suite import read_suite_file  # type: ignore[import-untyped]
+from pydantic_core import to_jsonable_python
+
+from .cases import PIPELINE_NAME, VERSIONS, Case, Row, Settings, data_of, key_of, suite_of
+from .defences import DEFENCES, DOUBLES, double_of, pipeline_of
+from .elements import Ledger
+from .judging import judge
+from .plans import Call, Plan, plan_of
+from .remote import RemoteModel
+from .texts import as_read
+
+__all__ = ["Job", "environment_of", "read_results", "run_case", "run_jobs"]
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows that a case is to be run with."""
+
+    case: Case
+    rows: tuple[Row, ...]
+    settings: Settings
+    data: dict[str, str]
+    """What the results are measured with, as the parent found it: files may change during a run."""
+
+
+@lru_cache(maxsize=8)
+def _attack(benchmark_version: str, suite: str, name: str) -> Any:
+    target = AgentPipeline([])
+    target.name = PIPELINE_NAME
+    return load_attack(name, suite_of(benchmark_version, suite), target)
+
+
+def environment_of(suite: Any, injections: dict[str, str]) -> Any:
+    """Return what AgentDojo's `load_and_inject_default_environment` does, with libyaml's parser where there is one."""
+    text = read_suite_file(suite.name, "environment.yaml", suite.data_path)
+    filled = text.format(**{**_vectors(suite.name), **injections})
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return suite.environment_type.model_validate(yaml.load(filled, loader))
+
+
+@lru_cache
+def _vectors(name: str) -> dict[str, str]:
+    return dict(suite_of(VERSIONS[0], name).get_injection_vector_defaults())
+
+
+def _prepare(case: Case) -> tuple[Any, Any, dict[str, str], Any, Plan]:
+    suite = suite_of(case.version, case.suite)
+    user = suite.user_tasks[case.user_task]
+    injection = suite.injection_tasks[case.injection_task] if case.injection_task else None
+    injections: dict[str, str] = {}
+    if injection is not None:
+        injections = _attack(case.version, case.suite, case.attack).attack(user, injection)
+    environment = environment_of(suite, injections)
+    started = user.init_environment(environment.model_copy(deep=True))
+    return user, injection, injections, environment, plan_of(user, injection, injections, started)
+
+
+def run_case(job: Job) -> list[Result]:
+    """Run one case with each row, and return the results."""
+    warnings.simplefilter("ignore")
+    prepared = _prepare(job.case)
+    return [_run_row(job, row, prepared) for row in job.rows]
+
+
+def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, Plan]) -> Result:
+    case, settings = job.case, job.settings
+    user, injection, injections, environment, plan = prepared
+    ledger, started = Ledger(), time.monotonic()
+    model = double_of(row, plan) if row.model in DOUBLES else RemoteModel(settings.base_url, row.model, seed=settings.seed)
+    pipeline = _Recorder(pipeline_of(row, case.suite, plan, model, ledger, settings), is_guarded=bool(DEFENCES[row.defence].method))
+    utility, raw, error = False, False, ""
+    try:
+        utility, raw = suite_of(case.version, case.suite).run_task_with_pipeline(
+            pipeline, user, injection, injections, environment=environment.model_copy(deep=True)
+        )
+    except Exception as failure:  # noqa: BLE001 - one case that fails must not end a run of thousands
+        error = f"{type(failure).__name__}: {failure}"[:400]
+    result = {
+        "key": key_of(case, row, settings.seed, job.data),
+        **asdict(case),
+        **asdict(row),
+        "is_double": row.model in DOUBLES,
+        "seed": settings.seed,
+        "data": job.data,
+        "error": error,
+        "utility": bool(utility),
+        "questions": len(ledger.questions),
+        "allowed": ledger.allowed,
+        "asked": ledger.questions,
+        "model_calls": ledger.model_calls,
+        "input_tokens": ledger.input_tokens,
+        "output_tokens": ledger.output_tokens,
+        "seconds": round(time.monotonic() - started, 4),
+    }
+    return result if injection is None else {**result, **_attack_result(plan, pipeline, ledger, raw=bool(raw))}
+
+
+def _attack_result(plan: Plan, pipeline: _Recorder, ledger: Ledger, *, raw: bool) -> Result:
+    judgement = judge(plan, pipeline.calls_that_ran(), raw=raw, fills_shown_attack=ledger.fills_shown_attack)
+    return {
+        "attack_shown": ledger.attack_shown,
+        "attack_raw": raw,
+        "attack_corrected": judgement.succeeded,
+        "reason": judgement.reason,
+        "partial": judgement.is_partial,
+        "payload_only": judgement.is_payload_only,
+        "harmful": judgement.harmful,
+    }
+
+
+class _Recorder:
+    """A pipeline that keeps its last messages. AgentDojo is given a guard's reply as a person reads it."""
+
+    def __init__(self, pipeline: Any, *, is_guarded: bool) -> None:
+        self.pipeline, self.name, self.is_guarded = pipeline, pipeline.name, is_guarded
+        self.messages: list[Any] = []
+
+    def query(self, *args: Any, **kwargs: Any) -> Any:
+        state = self.pipeline.query(*args, **kwargs)
+        self.messages = list(state[3])
+        if self.is_guarded:
+            last = self.messages[-1]
+            content = [{**block, "content": as_read(str(block["content"]))} for block in last["content"] or []]
+            self.messages[-1] = {**last, "content": content}
+        return (*state[:3], self.messages, state[4])
+
+    def calls_that_ran(self) -> list[Call]:
+        """Return the calls that ran without an error."""
+        return [
+            Call(message["tool_call"].function, to_jsonable_python(dict(message["tool_call"].args)))
+            for message in self.messages
+            if message["role"] == "tool" and message["error"] is None
+        ]
+
+
+def read_results(path: Path) -> list[Result]:
+    """Read results. A last line that was cut off is left out; another line that is no result is an error."""
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    results = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            result = json.loads(line)
+            if not isinstance(result, dict) or "key" not in result:
+                raise ValueError
+        except ValueError:
+            if number == len(lines):
+                break
+            message = f"{path}, line {number}: not a result of this command: name another file with `--out`"
+            raise SystemExit(message) from None
+        results.append(result)
+    return results
+
+
+def _mend(path: Path) -> None:
+    """Remove a last line that was cut off, so that what is appended begins a line."""
+    if path.exists():
+        whole = path.read_bytes()
+        end = whole.rfind(b"\n") + 1
+        if end != len(whole):
+            os.truncate(path, end)
+
+
+def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Result], None]) -> bool:
+    """Run jobs and append their results; return whether all were run. Ctrl-C ends the run, and loses at most what was under way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _mend(path)
+    os.environ["PYTHONHASHSEED"] = "0"
+    with path.open("ab") as output, multiprocessing.get_context("spawn").Pool(processes, _ignore_interrupts) as pool:
+        try:
+            for results in pool.imap_unordered(run_case, jobs):
+                for result in results:
+                    output.write(json.dumps(result, ensure_ascii=False).encode() + b"\n")
+                    progress(result)
+                output.flush()
+        except KeyboardInterrupt:
+            pool.terminate()
+            return False
+    return True
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the parent, which ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def pending(cases: Iterator[Case], rows: list[Row], settings: Settings, done: set[str]) -> list[Job]:
+    """Return the jobs that are left, each with the rows that a case still lacks."""
+    data = data_of(settings.policies)
+    jobs = []
+    for case in cases:
+        left = tuple(row for row in rows if key_of(case, row, settings.seed, data) not in done)
+        if left:
+            jobs.append(Job(case, left, settings, data))
+    return jobs

@@ -1,0 +1,154 @@
+//! Drafts a first policy from the descriptions of tools, so that a user need not begin with an empty file. The draft
+//! judges a tool by the roles of its arguments, by the annotations of its MCP server and by its name, and states the
+//! reasons as comments. If these do not say enough about a tool, the tool stays closed, and a comment says so.
+//!
+//! Everything that describes a tool is untrusted. A draft contains names of tools and arguments only if they are plain
+//! words ([`plain_name`]), and no other text of a description, so a description cannot end a comment, a string or a
+//! statement. `flowgate init` writes a draft, and [`ToolTraits`] are also what `flowgate scan` prints.
+//!
+//! * `described_tool`: what the server or the client says about a tool.
+//! * `tool_traits`: the guess from this description whether the tool reads, acts or destroys, and who receives data.
+//! * `statements`: the statements of the draft about one tool.
+
+mod described_tool;
+mod statements;
+mod tool_traits;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::trace::Tool;
+pub use described_tool::{DescribedArgument, DescribedTool, DescribedTools, ToolHints, read_tools};
+pub use tool_traits::{ToolEffect, ToolReach, ToolTraits};
+
+/// The choices of the person who asks for a draft.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftOptions {
+    /// Whether annotations that permit something have no effect.
+    pub ignores_hints: bool,
+}
+
+/// A drafted policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyDraft {
+    /// The policy, which compiles without warnings.
+    pub text: String,
+    /// The tools with statements, and the first lines of reasons, in order: what each does and why.
+    pub tools: Vec<(Tool, ToolTraits)>,
+    /// The number of tools that stay closed, since the draft cannot name them or does not know what they do.
+    pub closed: usize,
+    /// The tools whose description resembles an instruction to the model, or has hidden characters. They stay hidden.
+    pub suspicious: Vec<Tool>,
+}
+
+/// The beginning of a draft.
+const HEADER: &str = "\
+# A first policy, drafted from the descriptions of the tools. Read it before you rely on it: names and annotations are
+# what the servers say about themselves. What no statement names is closed: answers are untrusted and private, and calls
+# may depend on trusted, public text alone.
+
+lattice integrity: trusted < untrusted
+lattice secrecy:   public < private
+
+label message as trusted, public if:    # what you and the operator write; if it is private, write `trusted, private`
+    (message: Message)
+    message.role in [\"system\", \"user\"]
+";
+
+/// Drafts a policy for these tools: a fixed beginning with two lattices, and statements for each tool, once for tools
+/// that occur repeatedly. A tool that a statement cannot name safely gets a comment instead. The same tools give the
+/// same text.
+pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDraft {
+    let mut draft =
+        PolicyDraft { text: HEADER.to_owned(), tools: Vec::new(), closed: 0, suspicious: Vec::new() };
+    let unclear = ambiguous_tools(tools);
+    let mut seen = BTreeSet::new();
+    for (index, tool) in tools.iter().enumerate() {
+        if !seen.insert(&tool.tool) {
+            continue;
+        }
+        draft.text.push('\n');
+        let problem = match pattern(&tool.tool) {
+            None => Some("its name is not a plain word, so a policy has to name it by a pattern"),
+            Some(_) => unclear.get(&tool.tool).copied(),
+        };
+        if let Some(problem) = problem {
+            draft.closed += 1;
+            draft.text.push_str(&format!(
+                "# {}: it stays closed, since {problem}.\n",
+                shown_name(&tool.tool, index)
+            ));
+            continue;
+        }
+        let traits = ToolTraits::of(tool, !options.ignores_hints);
+        if statements::is_suspicious(tool) {
+            draft.suspicious.push(tool.tool.clone());
+        }
+        if traits.effect == ToolEffect::Unknown {
+            draft.closed += 1;
+        }
+        statements::write(tool, &traits, &mut draft.text);
+        draft.tools.push((tool.tool.clone(), traits));
+    }
+    if tools.is_empty() {
+        draft.text.push_str(
+            "\n# There are no tools. `flowgate init` with a list of tools adds a statement for each.\n",
+        );
+    }
+    draft
+}
+
+/// Returns a name if a policy can spell it without quotation marks: letters, digits, `_`, `-` and `.`, at most 100, the
+/// first a letter or `_`, the last a letter, a digit or `_`.
+pub fn plain_name(name: &str) -> Option<&str> {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let ends = name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    (name.len() <= 100 && begins && ends && name.chars().all(is_inner)).then_some(name)
+}
+
+/// Returns the pattern that names exactly this tool, such as `mail/send`; `None` if a part of it is not a
+/// [`plain_name`], or the server has the name that is reserved for Flowgate's own tools.
+fn pattern(tool: &Tool) -> Option<String> {
+    let name = plain_name(&tool.name)?;
+    match tool.server.as_deref() {
+        None => Some(name.to_owned()),
+        Some(Tool::FLOWGATE_SERVER) => None,
+        Some(server) => Some(format!("{}/{name}", plain_name(server)?)),
+    }
+}
+
+/// Returns the tools whose name in a statement would be ambiguous, each with the reason: two different descriptions have
+/// the same name, or a tool of the agent, which a pattern names without a server, has the name of a tool of a server.
+fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
+    let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
+    let mut unclear = BTreeMap::new();
+    for tool in tools {
+        match known.get(&tool.tool) {
+            Some(first) if *first != tool => {
+                unclear.insert(&tool.tool, "it is described twice, and differently");
+            }
+            _ => {
+                known.insert(&tool.tool, tool);
+            }
+        }
+    }
+    let of_servers: BTreeSet<&str> =
+        tools.iter().filter(|tool| tool.tool.server.is_some()).map(|tool| &*tool.tool.name).collect();
+    for tool in tools.iter().filter(|tool| tool.tool.server.is_none()) {
+        if of_servers.contains(&*tool.tool.name) {
+            unclear.insert(
+                &tool.tool,
+                "a server has a tool of the same name; list the tools of the agent under a server's name",
+            );
+        }
+    }
+    unclear
+}
+
+/// Returns a name for a comment: at most 60 characters, each that is not plain replaced by `?`. `index` is the position
+/// of the tool in its list, which identifies it.
+fn shown_name(tool: &Tool, index: usize) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    let name: String = tool.to_string().chars().take(60).map(|c| if is_plain(c) { c } else { '?' }).collect();
+    format!("tool {} of the list, `{name}`", index + 1)
+}

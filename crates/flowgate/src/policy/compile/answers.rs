@@ -1,0 +1,56 @@
+//! Compiles the condition of an `endorse` statement that a trusted answer of a tool lists the value:
+//! `VALUE in tool:NAME`, or `VALUE in tool:NAME({id: call.arguments.id})` for the answers to calls with these arguments.
+//! So a policy can permit, for example, the recipients that an address book lists.
+
+use super::super::plan::{CompiledExpr, ListSource};
+use super::super::syntax::{Expr, ExprKind, ToolRef};
+use super::body::Scope;
+use super::target::path_of;
+use super::{CompileResult, Compiler};
+
+impl Compiler<'_> {
+    /// Compiles the right side of `VALUE in tool:NAME`, which asks whether a trusted answer of the tool lists the value:
+    /// all its answers, or with `tool:NAME({id: call.arguments.id})` only those to calls with these arguments.
+    ///
+    /// # Errors
+    /// If `{...}` is not a map with names as keys, or if a value in it is neither an argument of the judged call nor a
+    /// constant.
+    pub(super) fn answers(
+        &mut self,
+        tool: &ToolRef,
+        expr: &Expr,
+        scope: &mut Scope,
+    ) -> CompileResult<ListSource> {
+        let pattern = self.pattern(&tool.name, &expr.span)?;
+        let Some(arguments) = &tool.arguments else { return Ok(ListSource::Answers(pattern)) };
+        let help = "write `VALUE in tool:NAME({id: call.arguments.id})`: names of arguments with arguments of this call or constants";
+        let entries = match &*arguments.kind {
+            ExprKind::Dict(entries) if !entries.is_empty() => entries,
+            _ => {
+                return self.fail(
+                    "tool",
+                    &arguments.span,
+                    "the pattern does not name the arguments of the call whose answer lists the values",
+                    help,
+                );
+            }
+        };
+        let mut matched = Vec::new();
+        for (key, value) in entries {
+            let ExprKind::Str(key) = &*key.kind else {
+                return self.fail("tool", &key.span, "the name of an argument is not a plain text", help);
+            };
+            let compiled = self.expression(value, scope)?;
+            // The variable in slot 0 is the judged call: the path is `call.arguments.NAME` or a part of it.
+            let is_argument = path_of(&compiled).is_some_and(|(root, keys)| {
+                root == 0 && keys.len() >= 2 && keys.first() == Some(&"arguments")
+            });
+            if !is_argument && !matches!(compiled, CompiledExpr::Constant(_)) {
+                let message = "the value is neither an argument of this call nor a constant";
+                return self.fail("tool", &value.span, message, help);
+            }
+            matched.push((key.as_str().into(), compiled));
+        }
+        Ok(ListSource::MatchingAnswers(pattern, matched))
+    }
+}

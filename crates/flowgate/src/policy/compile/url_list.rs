@@ -1,0 +1,75 @@
+//! Compiles the conditions of `endorse` statements about the host of a URL that take the permitted hosts from trusted
+//! text: from the answers of a tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). Also
+//! checks that a domain in a policy is registrable, that is, belongs to one owner: below `co.uk`, anybody can register.
+
+use super::super::plan::{CompiledExpr, ListSource, ListedForm};
+use super::super::syntax::{Expr, ExprKind};
+use super::body::Scope;
+use super::{CompileResult, Compiler};
+use crate::url_host::registrable_domain;
+
+impl Compiler<'_> {
+    /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers of a
+    /// tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the function is another
+    /// one, or the policy itself lists the hosts, so that the call is compiled like any other.
+    ///
+    /// # Errors
+    /// If a domain that the policy lists is not registrable, or if the call lists hosts by trusted text outside of
+    /// `endorse`.
+    pub(super) fn listed_url(
+        &mut self,
+        function: &str,
+        arguments: &[Expr],
+        scope: &mut Scope,
+    ) -> CompileResult<Option<CompiledExpr>> {
+        let form = match function {
+            "is_url_on" => ListedForm::Host,
+            "is_url_on_domain" => ListedForm::RegistrableDomain,
+            _ => return Ok(None),
+        };
+        let [value, list] = arguments else { return Ok(None) };
+        if form == ListedForm::RegistrableDomain {
+            self.check_domains(list)?;
+        }
+        let is_message = matches!(&*list.kind, ExprKind::Name(name) if name == "Message");
+        if !self.is_endorsement {
+            if is_message {
+                let help = "list the hosts: `is_url_on(VALUE, [\"example.org\"])`";
+                return self.fail(
+                    "message",
+                    &list.span,
+                    "only a condition of `endorse` can test for the hosts that messages name",
+                    help,
+                );
+            }
+            return Ok(None);
+        }
+        let source = match self.tool_or_group(list, scope)? {
+            Some(tool) => Some(self.answers(&tool, list, scope)?),
+            None => is_message.then_some(ListSource::Messages),
+        };
+        let Some(source) = source else { return Ok(None) };
+        let value = self.expression(value, scope)?;
+        Ok(Some(CompiledExpr::Listed(Box::new(value), source, form)))
+    }
+
+    /// Fails if a domain that the policy lists is not a registrable one: if it is a public suffix, below which anyone
+    /// can register a name, or a host below a registrable domain.
+    fn check_domains(&mut self, list: &Expr) -> CompileResult<()> {
+        let items = match &*list.kind {
+            ExprKind::List(items) => items.iter().collect(),
+            _ => vec![list],
+        };
+        for item in items {
+            // A computed domain is unknown until the evaluation.
+            let ExprKind::Str(domain) = &*item.kind else { continue };
+            let help = match registrable_domain(&domain.to_ascii_lowercase()) {
+                Some(found) if found.eq_ignore_ascii_case(domain) => continue,
+                Some(found) => format!("write `{found}`, or test the host with `is_url_on`"),
+                None => "write a name that one owner has registered, such as `example.org`".to_owned(),
+            };
+            return self.fail("domain", &item.span, format!("`{domain}` is not a registrable domain"), help);
+        }
+        Ok(())
+    }
+}

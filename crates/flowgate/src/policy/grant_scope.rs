@@ -1,0 +1,48 @@
+//! Defines [`GrantScope`]: for how long the approval of a person may hold, as a statement of the policy allows.
+
+use std::fmt;
+
+/// For how long a person's approval may hold, from the shortest to the longest: `grant ...` of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum GrantScope {
+    /// For one call: the statement says no `grant`.
+    #[default]
+    Call,
+    /// For equal calls of the rest of the conversation: `grant conversation`.
+    Conversation,
+    /// For equal calls of all conversations of the client, for at most so many days: `grant 30 days`.
+    Days(u32),
+    /// For equal calls of all conversations of the client, until the grant is withdrawn: `grant always`.
+    Always,
+}
+
+impl GrantScope {
+    /// Returns whether an approval may hold beyond its conversation.
+    pub fn is_lasting(self) -> bool {
+        self > Self::Conversation
+    }
+}
+
+/// Prints the words of the policy, such as `30 days`.
+impl fmt::Display for GrantScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call => f.write_str("call"),
+            Self::Conversation => f.write_str("conversation"),
+            Self::Days(1) => f.write_str("1 day"),
+            Self::Days(days) => write!(f, "{days} days"),
+            Self::Always => f.write_str("always"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GrantScope::{Always, Call, Conversation, Days};
+
+    #[test]
+    fn a_longer_scope_is_greater() {
+        let scopes = [Call, Conversation, Days(1), Days(30), Always];
+        assert!(scopes.is_sorted() && scopes.iter().filter(|scope| scope.is_lasting()).count() == 3);
+    }
+}

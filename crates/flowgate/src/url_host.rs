@@ -1,0 +1,139 @@
+//! Reads the host of a URL, its registrable domain, and the hosts that a text names.
+//!
+//! URL parsers disagree about unusual URLs, and attackers exploit the difference. So a URL has a host here only if all
+//! parsers read the same one: user information, backslashes, white space, control characters and non-ASCII names are
+//! rejected. The functions of policies about URLs, and the conditions that compare them with trusted text, use it.
+
+/// The most bytes of a URL that is compared.
+const MAX_URL: usize = 2_048;
+
+/// Returns the host of a URL with the scheme `http` or `https`, or without one, in lower case; `None` unless all URL
+/// parsers read the same host.
+pub(crate) fn host(url: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_graphic() && c != '\\';
+    let rest = match url.split_once("://") {
+        Some(("http" | "https" | "HTTP" | "HTTPS", rest)) => rest,
+        // A `://` after a path or a query belongs to another URL, such as `x.example/?to=https://y.example`.
+        Some((scheme, _)) if !scheme.contains(['/', '?', '#', '.']) => return None,
+        _ => url,
+    };
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let name = match authority.split_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        Some(_) => return None,
+        None => authority,
+    };
+    let has_valid_labels = name.split('.').all(|label| {
+        let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
+    });
+    // Browsers parse a name that ends in a number as an IP address, with many spellings: `127.1`, `0x7f.0.0.1`.
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let hexadecimal = last.strip_prefix("0x").or(last.strip_prefix("0X"));
+    let is_number = last.bytes().all(|b| b.is_ascii_digit())
+        || hexadecimal.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+    let is_unambiguous = !is_number || name.parse::<std::net::Ipv4Addr>().is_ok();
+    (url.chars().all(is_plain) && name.contains('.') && has_valid_labels && is_unambiguous)
+        .then(|| name.to_ascii_lowercase())
+}
+
+/// Returns the host of a web URL of at most [`MAX_URL`] bytes without a port or with the port 80 or 443 (with either
+/// scheme), without a leading `www.`; `None` for any other text. A text without a scheme counts as a web URL.
+pub(crate) fn web_host(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+    let is_web = scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http");
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let has_default_port = authority.split_once(':').is_none_or(|(_, port)| matches!(port, "80" | "443"));
+    let found = host(url).filter(|_| is_web && has_default_port && url.len() <= MAX_URL)?;
+    Some(bare_host(&found))
+}
+
+/// Returns a host in lower case without a leading `www.`.
+pub(crate) fn bare_host(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    host.strip_prefix("www.").map_or(host.clone(), str::to_owned)
+}
+
+/// Returns the registrable domain of a host: one label more than the public suffix below which anybody can register a
+/// name (the Public Suffix List, with its private section). `None` for a public suffix and for an address.
+pub(crate) fn registrable_domain(host: &str) -> Option<String> {
+    if host.parse::<std::net::IpAddr>().is_ok() {
+        return None;
+    }
+    psl::domain_str(host).map(str::to_owned)
+}
+
+/// Returns the hosts that a text names in web URLs: with `http://` or `https://` before it, or beginning with `www.`.
+/// A bare `report.sh` is more often a file than a host.
+pub(crate) fn named_hosts(text: &str) -> impl Iterator<Item = String> {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':' | '/' | '%' | '+');
+    let is_separator = |c: char| {
+        c.is_whitespace()
+            || c.is_control()
+            || matches!(
+                c,
+                '<' | '>' | '"' | '\'' | '`' | '|' | '(' | ')' | '[' | ']' | '{' | '}' | ',' | ';' | '*'
+            )
+    };
+    text.split(is_separator).flat_map(move |token| {
+        let lower = token.to_ascii_lowercase();
+        let starts = ["http://", "https://", "www."].into_iter().filter_map(move |start| {
+            let at = lower.find(start)?;
+            let before = token.get(..at)?.chars().next_back();
+            (!before.is_some_and(is_word)).then_some(at)
+        });
+        // Only the first URL of a token: a later start is a part of that URL.
+        let url = starts.min().and_then(|at| token.get(at..));
+        url.and_then(|url| {
+            let authority_end = url.find("://").map_or(0, |at| at + 3);
+            let rest = url.get(authority_end..)?;
+            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            // Punctuation at the end belongs to the sentence, not to the host.
+            let authority = rest.get(..end)?.trim_end_matches(['.', ':', '!']);
+            web_host(&format!("{}{authority}", url.get(..authority_end)?))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_names_the_hosts_of_its_urls_and_no_others() {
+        for (text, expected) in [
+            ("Read https://Docs.example.org/a?b, please.", vec!["docs.example.org"]),
+            ("Visit www.example.org.", vec!["example.org"]),
+            ("(http://a.example) and [b](https://b.example/x)", vec!["a.example", "b.example"]),
+            ("\"https://a.example:443/\"", vec!["a.example"]),
+            ("https://a.example:8443/", vec![]),
+            ("run report.sh, see readme.md", vec![]),
+            ("mail me@www.example.org", vec![]),
+            ("https://a.example@evil.example/", vec![]),
+            ("https://a.example\\@evil.example/", vec![]),
+            ("https://a.example/?next=https://evil.example/", vec!["a.example"]),
+            ("notahttps://a.example", vec![]),
+            ("ftp://www.example.org/", vec![]),
+            ("https://localhost/", vec![]),
+            ("https://www.\u{e9}.example/", vec![]),
+            ("www.", vec![]),
+        ] {
+            assert_eq!(named_hosts(text).collect::<Vec<_>>(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_registrable_domain_is_one_label_below_the_public_suffix() {
+        for (host, expected) in [
+            ("shop.example.org", Some("example.org")),
+            ("example.co.uk", Some("example.co.uk")),
+            ("co.uk", None),
+            ("org", None),
+            ("alice.github.io", Some("alice.github.io")),
+            ("github.io", None),
+            ("192.0.2.1", None),
+        ] {
+            assert_eq!(registrable_domain(host).as_deref(), expected, "{host}");
+        }
+    }
+}
