@@ -74,6 +74,10 @@ fn chat(messages: &Value, tools: &Value) -> String {
     body.to_string()
 }
 
+/// The shapes of which a limit on values tells as much as `short words`.
+const LONG_TEXTS: [&str; 7] =
+    ["letters", "markup", "lines", "Cyrillic", "ligatures", "escaped ligatures", "base64"];
+
 /// Returns bodies of long texts, and bodies with many short values in various places.
 fn shapes() -> Vec<(&'static str, String)> {
     let user = |content: Value| json!({"role": "user", "content": content});
@@ -123,7 +127,8 @@ async fn a_body_takes_what_is_accounted_for_it() {
     }
     assert!(beyond.is_empty(), "{beyond:#?}");
     let url = start(ServerLimits { values: 128 << 20, ..ServerLimits::default() }).await;
-    for (name, body) in shapes() {
+    // One long text stands for all of them: they differ in what their accepted request takes.
+    for (name, body) in shapes().into_iter().filter(|(name, _)| !LONG_TEXTS.contains(name)) {
         let (status, text) = post(&url, &body).await;
         let is_refused = status == 413 && text.contains("send fewer and longer messages and parts");
         let is_long_text = body.matches("\"text\"").count() == 0 && body.matches("{").count() < 4;

@@ -22,7 +22,58 @@ use crate::links::StreamCleaner;
 use crate::view::View;
 use flowgate::trace::Tool as Identity;
 
-/// A tool that acts on the outside world. It consumes the evidence that its call was judged.
+/// A tool that acts on the outside world. It consumes the evidence that its call was judged:
+///
+/// ```
+/// use flowgate::monitor::AuthorizedCall;
+/// use flowgate_guard::agent::ToolHandler;
+///
+/// fn run(tool: &dyn ToolHandler, call: AuthorizedCall) {
+///     tool.call(call);
+/// }
+/// ```
+///
+/// A call that was not judged does not compile:
+///
+/// ```compile_fail,E0308
+/// use flowgate::trace::Call;
+/// use flowgate_guard::agent::ToolHandler;
+///
+/// fn run(tool: &dyn ToolHandler, call: Call) {
+///     tool.call(call);
+/// }
+/// ```
+///
+/// Only the monitor creates evidence:
+///
+/// ```compile_fail,E0451
+/// use flowgate::monitor::AuthorizedCall;
+/// use flowgate::trace::{Call, EventId, Tool};
+///
+/// let call = Call::from_json("c1", Tool::local("send"), "{}");
+/// let forged = AuthorizedCall { call, event: EventId(0) };
+/// ```
+///
+/// One verdict permits one call:
+///
+/// ```compile_fail,E0382
+/// use flowgate::monitor::{Monitor, Permit};
+///
+/// fn twice(monitor: &mut Monitor, permit: Permit) {
+///     let _ = monitor.redeem(permit);
+///     let _ = monitor.redeem(permit);
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use flowgate::monitor::AuthorizedCall;
+/// use flowgate_guard::agent::ToolHandler;
+///
+/// fn again(tool: &dyn ToolHandler, call: AuthorizedCall) {
+///     tool.call(call);
+///     tool.call(call);
+/// }
+/// ```
 pub trait ToolHandler: Send + Sync {
     /// Runs a call. It may block: the agent does nothing else until the tool has answered.
     fn call(&self, call: AuthorizedCall) -> ToolAnswer;

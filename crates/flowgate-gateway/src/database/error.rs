@@ -57,13 +57,15 @@ impl fmt::Display for DatabaseError {
         match self {
             // A database's error message may quote the row.
             Self::Postgres(sqlx::Error::Database(error)) => match error.code() {
-                Some(code) => write!(f, "the database failed with code {code}"),
-                None => f.write_str("the database failed"),
+                Some(code) => {
+                    write!(f, "PostgreSQL reports an error (SQLSTATE {code}): its server log has the message")
+                }
+                None => f.write_str("PostgreSQL reports an error: its server log has the message"),
             },
             Self::Postgres(error) => write!(f, "the database failed: {error}"),
             Self::Sqlite(error) => match error.sqlite_error() {
                 Some(error) => {
-                    write!(f, "the database failed with code {}", error.extended_code)
+                    write!(f, "SQLite reports: {error}")
                 }
                 None => f.write_str("the database failed"),
             },

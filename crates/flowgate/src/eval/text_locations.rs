@@ -118,12 +118,17 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Adds the texts in a subtree of an event's value to `pieces`, and records a read of the subtree. Images, and
-    /// the type names of content blocks such as `"text"`, are omitted: they are not text that a user or a tool has
-    /// written.
+    /// Adds the texts in a subtree of an event's value to `pieces`, and records a read of the subtree. The names in maps
+    /// are texts as well, because a model can write a secret into a name of an argument. Images, and the names and types
+    /// of content blocks such as `"text"`, are omitted: they are not text that a user or a tool has written.
     fn collect_nodes(&mut self, event: EventId, id: NodeId, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.reads.push(RegionRead { event, node: id, deep: true });
-        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
+        let Some((document, body)) = self.trace.event(event).map(|event| (&event.document, &event.body))
+        else {
+            return Ok(());
+        };
+        // The names in the schema of a tool are words of JSON Schema and names of parameters.
+        let has_written_names = !matches!(body, EventBody::Tool(_));
         let mut next = id;
         let end = document.node(id).map_or(id, |node| node.end);
         self.spend(end - id)?;
@@ -132,6 +137,15 @@ impl Evaluator<'_> {
             if next != id && is_image(document, next) {
                 next = node.end;
                 continue;
+            }
+            if let PathStep::Key(name) = &node.step
+                && next != id
+                && node.parent != 0
+                && has_written_names
+                && !is_block_of_text(document, node.parent)
+            {
+                self.spend(name.len() / 64)?;
+                pieces.push(TextPiece { place: None, text: Arc::clone(name) });
             }
             // A text that encodes a list or a map is one text; several text blocks are several texts.
             let spelled = node.text.as_ref().filter(|_| !is_blocks(document, next));
