@@ -30,6 +30,8 @@ mod privacy;
 #[cfg(feature = "bench")]
 mod propagation;
 #[cfg(feature = "run")]
+mod report;
+#[cfg(feature = "run")]
 mod run;
 #[cfg(feature = "gateway")]
 mod serve;
@@ -67,6 +69,8 @@ pub(crate) use mcp::McpArgs;
 pub(crate) use privacy::{PrivacyArgs, PrivacyFormat};
 #[cfg(feature = "bench")]
 pub(crate) use propagation::{PropagationArgs, PropagationFormat};
+#[cfg(feature = "run")]
+pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 #[cfg(feature = "gateway")]
@@ -290,6 +294,10 @@ pub(crate) enum Command {
     #[cfg(feature = "run")]
     #[command(after_help = hook::HOOK_HELP)]
     Hook(HookArgs),
+    /// Sum up what a hook that only watched would have asked about and denied.
+    #[cfg(feature = "run")]
+    #[command(after_help = report::REPORT_HELP)]
+    Report(ReportArgs),
     /// Run the gateway: model routes that guard existing agents, and the policy API, over HTTP.
     ///
     /// With --config, an agent only changes the base address of its model client. The policy API is that of Invariant's policy service:

@@ -20,6 +20,8 @@ mod man;
 mod mcp;
 mod replay;
 #[cfg(feature = "run")]
+mod report;
+#[cfg(feature = "run")]
 mod run;
 #[cfg(feature = "run")]
 mod scan;
@@ -118,6 +120,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Unwrap(options) => wrap::unwrap(&options, output),
         Command::Attack(options) => attack::run(&options, output),
         Command::Labels(options) => labels::run(&options, output),
+        #[cfg(feature = "run")]
+        Command::Report(options) => report::run(&options, output),
         Command::Demo => demo::run(output),
         #[cfg(feature = "run")]
         Command::Mcp(options) => mcp::run(&options, output),

@@ -78,6 +78,15 @@ pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     }
 }
 
+/// Splits an argument `NAME=FILE` or `FILE` into the name, if it has one, and the path. An argument with a `/` before the `=` is a
+/// path.
+pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
+    match argument.split_once('=').filter(|(name, _)| !name.contains('/')) {
+        Some((name, path)) => (Some(name), path),
+        None => (None, argument),
+    }
+}
+
 /// Reads a policy, or another short text. A text that is longer than a policy may be is cut one byte after that length,
 /// so that the compiler reports it.
 pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
@@ -213,5 +222,21 @@ fn read_document(
         Ok(JsonLine::Run(run)) => Ok(run),
         Ok(JsonLine::Part(entries)) => Ok(RecordedRun { entries, ..RecordedRun::default() }),
         Err(error) => Err(InputError(format!("{name}: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_equals_sign_after_a_slash_belongs_to_the_path() {
+        let check = |argument: &str, expected: (Option<&str>, &str)| {
+            assert_eq!(split_name(argument), expected, "{argument}");
+        };
+        check("bank.flow", (None, "bank.flow"));
+        check("bank=rules/a=b.flow", (Some("bank"), "rules/a=b.flow"));
+        check("rules/a=b.flow", (None, "rules/a=b.flow"));
+        check("=bank.flow", (Some(""), "bank.flow"));
     }
 }

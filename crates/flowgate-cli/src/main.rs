@@ -28,6 +28,8 @@ mod report;
 mod stores;
 mod tool_files;
 mod warnings;
+#[cfg(feature = "run")]
+mod watch_log;
 
 use std::process::ExitCode;
 

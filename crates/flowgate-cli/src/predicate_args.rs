@@ -25,12 +25,12 @@ impl PredicateArgs {
         PredicateSources::load(&self.sources).map_err(|error| InputError(format!("--predicate: {error}")))
     }
 
-    /// Returns the predicates of a policy, whose file is `name`. Each request to a service has its own time limit;
-    /// there is none for all requests together.
+    /// Returns the functions that answer the extern predicates of a policy; `name` is its file, for messages. Each request to
+    /// a service has its own time limit; there is none for all requests together.
     ///
     /// # Errors
-    /// If a service or module cannot be loaded, answers a predicate that the policy does not declare, or none answers
-    /// one that it declares.
+    /// If a service or module cannot be loaded; if one of them answers a predicate that the policy does not declare; or if
+    /// the policy declares a predicate that none of them answers.
     pub(crate) fn predicates(&self, policy: &Policy, name: &str) -> Result<Predicates, InputError> {
         #[cfg(feature = "gateway")]
         let predicate_sources = self.predicate_sources()?;

@@ -73,10 +73,7 @@ pub(crate) fn compare(
 fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     let mut tools = ToolSchemas::new();
     for argument in arguments {
-        let (server, path) = match argument.split_once('=').filter(|(server, _)| !server.contains('/')) {
-            Some((server, path)) => (Some(server), path),
-            None => (None, argument.as_str()),
-        };
+        let (server, path) = input::split_name(argument);
         if server.is_some_and(str::is_empty) {
             return Err(InputError(format!("--tools {argument}: the server has no name; write NAME=FILE")));
         }

@@ -320,3 +320,61 @@ fn inputs_that_cannot_be_used_are_named() {
         assert!(output.stdout.is_empty());
     }
 }
+
+/// A hook that watches prints nothing, records what it would have decided, and counts a call that it would have denied as one that ran.
+#[test]
+fn a_watching_hook_records_and_stops_nothing() {
+    for harness in ["codex", "gemini"] {
+        let session = Session::new(harness);
+        let log = session.folder.join("watch.jsonl");
+        let watch = ["--watch", log.to_str().unwrap()];
+        let events = [
+            Event::Start("startup"),
+            Event::Prompt("Read the page."),
+            Event::Before("page"),
+            Event::After("page", "Run this. KEY"),
+            Event::Before("shell"),
+            Event::After("shell", "done"),
+            Event::Before("notes"),
+        ];
+        for event in &events {
+            let output = session.run_with(&session.input(event), &watch);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{harness}: {output:?}");
+        }
+        let text = std::fs::read_to_string(&log).unwrap();
+        let decisions: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let named: Vec<String> = decisions
+            .iter()
+            .map(|decision| {
+                let tool = decision["tool"].as_str().unwrap_or("-");
+                format!(
+                    "{} {tool} {}",
+                    decision["subject"].as_str().unwrap(),
+                    decision["outcome"].as_str().unwrap()
+                )
+            })
+            .collect();
+        let expected = [
+            "prompt - permit",
+            "call page permit",
+            "output page deny",
+            "call shell deny",
+            "output shell permit",
+            "call notes permit",
+        ];
+        assert_eq!(named, expected, "{harness}: {text}");
+        // What cannot be judged stops nothing either.
+        std::fs::write(session.folder.join("policy.flow"), "nonsense").unwrap();
+        let output = session.run_with(&session.input(&Event::Before("page")), &watch);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{harness}: {output:?}");
+        let output = session.run_with(&json!({}), &watch);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{harness}: {output:?}");
+
+        let mut report = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        let output = report.args(["report", "--color", "never"]).arg(&log).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("7 events in 1 day: 4 permitted, 0 asked about, 3 denied\n"), "{said}");
+        assert!(said.contains("a key") && said.contains("could not judge this event"), "{said}");
+    }
+}

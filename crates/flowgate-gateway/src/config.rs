@@ -437,7 +437,7 @@ impl ConfigReader<'_> {
         // `whom` is the address of a service or the file of a module.
         let source = |(name, whom): (&String, &String)| {
             let source: Result<PredicateSourceSpec, PredicateSourceError> = format!("{name}={whom}").parse();
-            source.map(|source| source.relative_to(self.folder)).map_err(|why| match why {
+            source.map(|source| source.resolved_in(self.folder)).map_err(|why| match why {
                 PredicateSourceError::Form => ConfigError(format!(
                     "predicates.{name}: the source must be an address that begins with http://, or a FILE.wasm"
                 )),

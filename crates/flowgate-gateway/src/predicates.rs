@@ -103,8 +103,8 @@ impl std::str::FromStr for PredicateSourceSpec {
 }
 
 impl PredicateSourceSpec {
-    /// Returns the source with the path of its module relative to this folder.
-    pub(crate) fn relative_to(self, folder: &Path) -> Self {
+    /// Returns the source with the path of its module resolved in `folder`, if it is relative; the address of a service stays as it is.
+    pub(crate) fn resolved_in(self, folder: &Path) -> Self {
         let kind = match self.kind {
             PredicateSourceKind::Module(path) => PredicateSourceKind::Module(folder.join(path)),
             service @ PredicateSourceKind::Service(_) => service,

@@ -223,6 +223,7 @@ impl Drop for HeadDestinations {
 }
 
 impl HeadDestination {
+    /// Returns the words for the destination in messages.
     fn name(&self) -> &'static str {
         match self.kind {
             HeadDestinationKind::File(_) => "witness file",

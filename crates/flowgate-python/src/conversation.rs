@@ -275,7 +275,6 @@ impl PyConversation {
             let (description, parameters) = (offered.description.clone(), Arc::clone(&offered.parameters));
             tools.push(OfferedTool { tool, description, parameters, output: None, words });
         }
-        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
         let accepted = self.session.with(py, |state| {
             // A `Conversation` always has the state of one, so the other case does not occur.
             let State::Conversation(chat) = state else { return Ok(()) };
@@ -284,7 +283,10 @@ impl PyConversation {
             conversation.set_sampling(received.request.sampling.clone());
             conversation.accept_messages(client, history, &received.request.messages).map(|_| ())
         })?;
-        accepted.map_err(|error| errors::session_error(&error))
+        accepted.map_err(|error| errors::session_error(&error))?;
+        // The names of a rejected request would replace those of the tools that the conversation still offers.
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
+        Ok(())
     }
 
     /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and remembers that the

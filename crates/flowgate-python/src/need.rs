@@ -64,14 +64,21 @@ impl PyNeed {
         py: Python<'_>,
         act: impl FnOnce(&mut Conversation) -> R + Send,
     ) -> PyResult<R> {
-        let is_latest = self.context.latest.load(Ordering::Acquire) == self.number;
-        if !is_latest || self.is_answered.swap(true, Ordering::AcqRel) {
-            return Err(UsedError::new_err(
-                "the conversation no longer waits for this answer: ask it for its next `need()`",
-            ));
+        if !self.is_latest() || self.is_answered.swap(true, Ordering::AcqRel) {
+            return Err(not_awaited());
         }
         conversation(py, &self.context.session, act)
     }
+
+    /// Returns whether the conversation has not been asked for another need since this one.
+    fn is_latest(&self) -> bool {
+        self.context.latest.load(Ordering::Acquire) == self.number
+    }
+}
+
+/// The error for a need that is answered already or is not the latest one.
+fn not_awaited() -> PyErr {
+    UsedError::new_err("the conversation no longer waits for this answer: ask it for its next `need()`")
 }
 
 /// Runs `act` on the conversation of a session, without the interpreter's lock. Raises `ValueError` if the session is a
@@ -294,9 +301,13 @@ impl PyApprove {
         slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_decision(decision))
     }
 
-    /// Ends the turn for now, with the question open: the turn continues after the decision.
+    /// Ends the turn for now, with the question open: the turn continues after the decision. Raises `UsedError` if the need is
+    /// answered already or is not the latest one.
     fn postpone(slf: &Bound<'_, Self>) -> PyResult<PyTurn> {
         let need = slf.as_super().get();
+        if !need.is_latest() || need.is_answered.load(Ordering::Acquire) {
+            return Err(not_awaited());
+        }
         // The question stays open: this need can still be answered, so it is not marked as answered.
         let turn = conversation(slf.py(), &need.context.session, Conversation::postpone)?;
         Ok(PyTurn::new(turn, Arc::clone(need.context.session.policy())))

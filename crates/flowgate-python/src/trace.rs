@@ -83,6 +83,24 @@ impl PyTrace {
         Ok(())
     }
 
+    /// Returns an id that no call of the trace has: `call_` and a number, that of the next event if it is free.
+    fn unused_call_id(&self) -> String {
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = run.run.entries.iter().filter_map(|entry| match &entry.body {
+            EventBody::Call(call) => Some(call.id.as_str()),
+            _ => None,
+        });
+        let number = run.run.entries.len() + 1;
+        let first = format!("call_{number}");
+        if calls.clone().all(|id| id != first) {
+            return first;
+        }
+        let taken: HashSet<&str> = calls.collect();
+        // One of these is free, because there are fewer calls.
+        let mut later = (number + 1..=2 * number).map(|number| format!("call_{number}"));
+        later.find(|id| !taken.contains(id.as_str())).unwrap_or(first)
+    }
+
     /// Returns the id of the last call that has no output yet; `None` if all have one.
     fn open_call(&self) -> Option<String> {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,8 +210,7 @@ impl PyTrace {
         name: Option<String>,
         parents: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, Self>> {
-        // The number of the event differs from that of every other call without a given id.
-        let id = id.unwrap_or_else(|| format!("call_{}", slf.get().__len__() + 1));
+        let id = id.unwrap_or_else(|| slf.get().unused_call_id());
         let entry = AgentPosition::new(agent, name, parents).entry(entry::call(tool.0, arguments, id)?);
         slf.get().add(entry, None)?;
         Ok(slf)

@@ -301,6 +301,23 @@ def test_needs_are_answered_once() -> None:
         stale.accept("Late.")
 
 
+def test_only_the_open_question_can_be_postponed() -> None:
+    conversation = Bank().guard(None, method="everything").conversation
+    conversation.user("Read x.")
+    conversation.need().accept(flowgate.Completion("", [("read_page", {"url": "x"})]))
+    conversation.need().output(INJECTION.text)
+    conversation.need().accept(flowgate.Completion("", [("pay", INJECTION.arguments)]))
+    stale, question = conversation.need(), conversation.need()
+    assert isinstance(stale, flowgate.Approve)
+    assert isinstance(question, flowgate.Approve)
+    with pytest.raises(flowgate.UsedError, match="no longer waits"):
+        stale.postpone()
+    assert question.postpone().ended == "asked"
+    question.decide(False)
+    with pytest.raises(flowgate.UsedError, match="no longer waits"):
+        question.postpone()
+
+
 def test_answers_of_providers_are_read() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"to": "ann", "amount": 1}'}}
     openai = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}

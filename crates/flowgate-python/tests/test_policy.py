@@ -217,3 +217,8 @@ def test_a_call_with_ambiguous_arguments_is_denied() -> None:
         verdict = monitor.judge("pay", arguments)
         assert (verdict.outcome, verdict.reasons[0].kind) == ("deny", "malformed"), arguments
         assert verdict.arguments is None
+
+
+def test_a_call_without_an_id_gets_one_of_its_own() -> None:
+    trace = flowgate.Trace().user("Hi.").tool_call("pay", id="call_3").tool_call("pay").tool_call("pay")
+    assert flowgate.Policy("").analyze(trace).is_clean

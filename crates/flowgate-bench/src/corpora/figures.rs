@@ -29,8 +29,8 @@ impl CaseRow {
         }
     }
 
-    /// Returns the fate of the attack: that of its last call if all earlier ones ran, and otherwise that of the call that ended it. `None` if the
-    /// case has no attack.
+    /// Returns the fate of the attack: that of its first call that was not permitted, or [`CallFate::Permitted`] if all were. `None` if the
+    /// case has no call of an attack.
     pub fn attack(&self) -> Option<CallFate> {
         let mut fates = self.of(CallPurpose::Attack).peekable();
         fates.peek()?;

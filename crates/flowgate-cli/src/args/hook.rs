@@ -25,6 +25,11 @@ For Codex, in ~/.codex/hooks.json: the same with `--harness codex`, and SessionS
 milliseconds. Their events are recorded in a file for each session (--sessions). What they add to the context without a
 hook, such as AGENTS.md, is an empty message of the role `attachment/context`. Codex cannot ask: `ask` is `deny` there.
 
+To try a policy without stopping anything, for a week or so:
+  flowgate hook --policy /etc/flowgate/claude.flow --watch ~/flowgate-watch.jsonl
+  flowgate report ~/flowgate-watch.jsonl
+Without `|| exit 2`, a hook that fails stops nothing either.
+
 Decisions (by the names of Claude Code's events):
   PreToolUse         deny or ask, with the reason; allow only with --allow
   PostToolUse        block, with a placeholder for the output, if a rule denies it or the model may not read it
@@ -66,6 +71,9 @@ pub(crate) struct HookArgs {
     /// still apply. Other agents always apply theirs.
     #[arg(long)]
     pub(crate) allow: bool,
+    /// Watch only: append what would be decided to this file, and let the agent go on. `flowgate report FILE` sums it up.
+    #[arg(long, value_name = "FILE", conflicts_with = "allow")]
+    pub(crate) watch: Option<PathBuf>,
     /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,

@@ -131,11 +131,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
 fn read_tool_files(arguments: &[String]) -> Result<Vec<DescribedTool>, InputError> {
     let mut tools: Vec<DescribedTool> = Vec::new();
     for argument in arguments {
-        // An `=` after a slash belongs to the path.
-        let (server, path) = match argument.split_once('=').filter(|(server, _)| !server.contains('/')) {
-            Some((server, path)) => (Some(server), path),
-            None => (None, argument.as_str()),
-        };
+        let (server, path) = input::split_name(argument);
         let text = bounded_text(Path::new(path), MAX_TOOL_FILE)?;
         let list = read_tools(server, &text).map_err(|error| InputError(format!("{path}: {error}")))?;
         tools.extend(list.tools);

@@ -7,6 +7,8 @@
 //! * `transcript`, `session`: read the transcript of Claude Code and replay it in a monitor.
 //! * `harness`, `session_log`, `logged`: read the events of other agents, record and replay them.
 //! * `answer`: formats the answer.
+//!
+//! With `--watch`, the answer is recorded instead, and nothing is stopped.
 
 mod answer;
 mod harness;
@@ -19,7 +21,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use flowgate::json::{self, Numbers};
 use flowgate::monitor::{Attribution, Monitor, Outcome};
@@ -31,6 +33,7 @@ use crate::display_mode::{Color, ProgressMode};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::policy_file::load_policy;
+use crate::watch_log::{WatchedDecision, WatchedSubject};
 use answer::HookAnswer;
 use harness::EventError;
 use logged::LogSettings;
@@ -39,6 +42,8 @@ use transcript::Transcript;
 
 /// The largest object that is read from the standard input.
 const MAX_INPUT: u64 = 64 << 20;
+/// The exit code of a failure that the agent reports, but that blocks nothing.
+const NOT_BLOCKED: u8 = 1;
 /// The time to wait for a transcript that lacks its last entries.
 const TRANSCRIPT_DELAY: Duration = Duration::from_secs(1);
 /// The time between two attempts to read the transcript.
@@ -52,10 +57,20 @@ pub(super) enum HookEvent {
     UserPromptSubmit,
 }
 
+impl HookEvent {
+    fn subject(self) -> WatchedSubject {
+        match self {
+            Self::PreToolUse => WatchedSubject::Call,
+            Self::PostToolUse => WatchedSubject::Output,
+            Self::UserPromptSubmit => WatchedSubject::Prompt,
+        }
+    }
+}
+
 /// The messages of the thread that judges.
 enum WorkerMessage {
-    /// The event, which determines the form of a refusal.
-    Event(HookEvent),
+    /// The event, which determines the form of a refusal, and the tool that it names.
+    Event(HookEvent, Option<String>),
     /// The answer.
     Answer(HookAnswer),
     /// The reason why there is no answer, and the exit code.
@@ -76,19 +91,16 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     let mut event = None;
     loop {
         let why = match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(WorkerMessage::Event(received_event)) => {
-                event = Some(received_event);
+            Ok(WorkerMessage::Event(received_event, tool)) => {
+                event = Some((received_event, tool));
                 continue;
             }
             Ok(WorkerMessage::Answer(answer)) => {
-                if let Some(line) = options.harness.print(&answer, options.allow) {
-                    output.line(&line);
-                }
-                return Ok(0);
+                return Ok(give(options, event, &answer, options.allow, output));
             }
             Ok(WorkerMessage::Nothing(why, code)) => {
                 output.error(&why);
-                return Ok(code);
+                return Ok(if options.watch.is_some() { NOT_BLOCKED } else { code });
             }
             Err(RecvTimeoutError::Timeout) => {
                 format!("there was no verdict within {} seconds, the limit of `--seconds`", options.seconds)
@@ -97,11 +109,43 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
                 "the thread that judges ended without a verdict; this is a defect of Flowgate".to_owned()
             }
         };
-        let Some(event) = event else { return Err(InputError(why)) };
-        if let Some(line) = options.harness.print(&HookAnswer::from_failure(event, &why), false) {
+        let Some((kind, tool)) = event else {
+            if options.watch.is_none() {
+                return Err(InputError(why));
+            }
+            output.error(&why);
+            return Ok(NOT_BLOCKED);
+        };
+        let answer = HookAnswer::from_failure(kind, &why);
+        return Ok(give(options, Some((kind, tool)), &answer, false, output));
+    }
+}
+
+/// Prints the answer, or records it if the hook only watches. `event` is `None` for an event that is not judged, and `allow`
+/// says whether a permitted call is allowed explicitly. Returns the exit code.
+fn give(
+    options: &HookArgs,
+    event: Option<(HookEvent, Option<String>)>,
+    answer: &HookAnswer,
+    allow: bool,
+    output: &mut Console,
+) -> u8 {
+    let Some(path) = &options.watch else {
+        if let Some(line) = options.harness.print(answer, allow) {
             output.line(&line);
         }
-        return Ok(0);
+        return 0;
+    };
+    let Some((kind, tool)) = event else { return 0 };
+    let (outcome, reason) = answer.outcome();
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let decision = WatchedDecision { time, subject: kind.subject(), tool, outcome, reason };
+    match decision.append(path) {
+        Ok(()) => 0,
+        Err(why) => {
+            output.error(&why);
+            NOT_BLOCKED
+        }
     }
 }
 
@@ -133,7 +177,9 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
             return;
         }
     };
-    let _ = worker_sender.send(WorkerMessage::Event(event));
+    let tool = hook_input.get("tool_name").and_then(Value::as_str);
+    let tool = tool.and_then(transcript::unambiguous_tool).map(|tool| tool.to_string());
+    let _ = worker_sender.send(WorkerMessage::Event(event, tool));
     let answer =
         judge(options, event, &hook_input).unwrap_or_else(|why| HookAnswer::from_failure(event, &why));
     let answer = match never_asks(options) {
@@ -170,12 +216,16 @@ fn work_by_log(
     };
     let kind = event.kind.hook_event();
     if let Some(kind) = kind {
-        let _ = worker_sender.send(WorkerMessage::Event(kind));
+        let _ = worker_sender.send(WorkerMessage::Event(kind, event.kind.tool().map(ToString::to_string)));
     }
     let judged = new_monitor(options).and_then(|monitor| {
         let limit = u64::from(options.max_transcript) << 20;
-        let settings =
-            LogSettings { folder: session_folder(options)?, limit, never_asks: never_asks(options) };
+        let settings = LogSettings {
+            folder: session_folder(options)?,
+            limit,
+            never_asks: never_asks(options),
+            is_watching: options.watch.is_some(),
+        };
         logged::judge(monitor, options.harness, event, &settings)
     });
     let message = match (judged, kind) {

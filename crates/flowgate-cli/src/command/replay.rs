@@ -46,17 +46,16 @@ struct SuitePolicies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
 impl SuitePolicies {
     /// Reads the files of `--policy`, each `FILE` or `SUITE=FILE`; without a suite, the name of the file is that of the
-    /// suite.
+    /// suite. An argument with a `/` before the `=` is a path.
     fn load(arguments: &[String], output: &mut Console) -> Result<Self, InputError> {
         let mut policies: Vec<(String, Arc<Policy>)> = Vec::new();
         let mut files = Vec::new();
         for argument in arguments {
-            let (name, path) = match argument.split_once('=') {
-                Some((name, path)) => (name.to_owned(), Path::new(path)),
-                None => {
-                    let path = Path::new(argument.as_str());
-                    (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), path)
-                }
+            let (suite, path) = input::split_name(argument);
+            let path = Path::new(path);
+            let name = match suite {
+                Some(suite) => suite.to_owned(),
+                None => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             };
             if policies.iter().any(|(known, _)| *known == name) {
                 return Err(InputError(format!(

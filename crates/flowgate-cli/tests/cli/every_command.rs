@@ -144,6 +144,7 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("attack", "--tools", vec![POLICY, "--tools", "MISSING"]),
         ("labels", "<POLICY>", vec!["MISSING", TRACE]),
         ("labels", "<TRACE>", vec![POLICY, "MISSING"]),
+        ("report", "<FILES>...", vec!["MISSING"]),
         ("init", "<[NAME=]FILES>...", vec!["MISSING", "--out", "-"]),
         ("init", "--gateway", vec![TRACE, "--out", "-", "--gateway", "MISSING"]),
         ("wrap", "--policy", vec!["codex", "--policy", "MISSING"]),

@@ -188,7 +188,7 @@ impl ApprovalService {
                 admin of all tenants";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\", \"consent\" or \"grants\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for a name that has not occurred yet";
+        let form = "`{\"kind\": KIND, \"what\": NAME, \"frozen\": true or false}`, where KIND is one of \"client\", \"conversation\", \"tool\", \"server\", \"consent\" and \"grants\"; with `\"in_advance\": true` for a name that has not occurred yet";
         let switch: FreezeRequest = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         let refuse = |why: &str| Err(HttpReply::detail(StatusCode::NOT_FOUND, why));

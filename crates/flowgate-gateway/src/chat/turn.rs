@@ -447,7 +447,8 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
-/// Builds the offer of a client's tool from its description. The policy determines the label of the description.
+/// Builds the offer of a client's tool from its description, which gets the label that the policy gives it, as that of a server's tool
+/// does; a client declares no schema of the output.
 fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     OfferedTool {
         tool: client.tool_of(&tool.name),

@@ -38,7 +38,8 @@ pub(super) struct StopSignal<'w> {
 }
 
 impl StopSignal<'_> {
-    /// Returns whether the wait is over; if a check for freezes is due, does it first.
+    /// Returns whether the wait is over: the client has gone, the request is cancelled, the gateway closes, the time is over, or, if
+    /// a check for freezes is due, one applies.
     pub(super) async fn is_over(&mut self) -> bool {
         if self.client.is_disconnected()
             || self.cancelled.is_cancelled()

@@ -332,11 +332,15 @@ impl Conversation {
         Ok(self.monitor.trace().event(event).map_or(top, |event| event.label))
     }
 
-    /// Records the texts of a new message in the memory of the client and in that of this session, so that quotations
-    /// of them are labelled. Text that is labelled only because its origin is unknown (`is_unknown`) is not recorded:
-    /// otherwise it would taint the same words of other authors. A message of a role that only a conversation writes
-    /// (not `is_client_role`) is recorded in the memory of this session only, if there is one. `pieces` are the
-    /// blocks of the message, each with its label and the label that it has apart from quotations.
+    /// Records the labelled texts of a new message, so that later quotations of them are labelled:
+    ///
+    /// * in the memory of this session (`history.shown`), if it has one: every labelled text;
+    /// * in the memory of the client (`memory`): text that is labelled apart from its quotations, and that is of a role
+    ///   that clients write (`is_client_role`) or of a session without a memory.
+    ///
+    /// Text of a client's role whose origin is unknown (`is_unknown`) is not recorded, because it would taint the same
+    /// words of other authors. `pieces` are the blocks of the message, each with its label and the label that it has
+    /// apart from quotations.
     fn memorize_new_message(
         &self,
         memory: &mut QuotationLookup<'_>,

@@ -98,7 +98,7 @@ impl Conversation {
             && !filling.open.is_empty()
         {
             let (argument, _) = filling.open.remove(0);
-            // The filler is shown placeholders in the call, and may repeat them.
+            // The filler is shown placeholders in the call, and may repeat them. Its own view hides no region (0).
             let text = placeholder::neutralize(&completion.text, 0);
             let schema = self.tools.catalogue().schema_of(&filling.tool).unwrap_or(&Value::Null);
             let value = slot_copy::written_argument(text, schema, &argument);

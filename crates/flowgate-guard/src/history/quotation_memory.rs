@@ -137,16 +137,16 @@ impl QuotationMemory {
         self.new.get_or_insert_default();
     }
 
-    /// Returns the texts that were remembered since the last call, for the database. The user's own texts are held back until
-    /// a source has a text: without one, there is nothing to compare them with.
+    /// Returns the texts that were remembered since the last call, for the database. The user's own texts (`waiting`) are held back
+    /// until there is a text of another source to compare them with.
     pub fn take_learned(&mut self) -> LearnedTexts {
         let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
             return LearnedTexts::default();
         };
         let mut learned = std::mem::take(new);
         let own = std::mem::take(&mut self.waiting);
-        // They come first: a text of a source was remembered without the windows that are the user's, and is so again
-        // when the texts are restored in this order.
+        // The user's own texts come first. A text of another source is remembered without the passages that the user wrote;
+        // restoring the texts in this order leaves out the same passages.
         learned.texts.splice(0..0, own);
         learned
     }

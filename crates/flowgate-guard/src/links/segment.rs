@@ -128,7 +128,8 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Processes the whole segment; `None` if an address cannot be decided yet.
+    /// Reads all tokens of the segment, and collects the edits and the permitted addresses. Returns `None` if it depends on text
+    /// that has not arrived yet whether an address is permitted.
     fn read_segment(&mut self) -> Option<()> {
         let mut index = 0;
         while index < self.text.chars.len() {

@@ -171,14 +171,15 @@ fn effect(tool: &DescribedTool, uses_hints: bool) -> (ToolEffect, &'static str) 
     }
     match (named, read_only) {
         _ if destroys => (Destroys, "its server says that it may destroy something (`destructiveHint`)"),
-        (Acts | Destroys, Some(true)) => {
-            (named, "its annotation says that it only reads, but its name says that it acts, so that counts")
-        }
+        (Acts | Destroys, Some(true)) => (
+            named,
+            "its annotation says that it only reads, but its name has a verb of change, so that counts",
+        ),
         (_, Some(true)) => (Reads, "its server says that it only reads (`readOnlyHint`)"),
-        (Destroys, _) => (Destroys, "its name says that it destroys or spends"),
-        (Acts, _) => (Acts, "its name says that it acts"),
+        (Destroys, _) => (Destroys, "its name has a verb of destruction or payment"),
+        (Acts, _) => (Acts, "its name has a verb of change, such as `send` or `create`"),
         (_, Some(false)) => (Acts, "its server says that it does not only read (`readOnlyHint`)"),
-        (Reads, None) => (Reads, "its name says that it reads"),
+        (Reads, None) => (Reads, "its name has a verb of reading"),
         (Unknown, None) => (Unknown, "neither its name nor an annotation says what it does"),
     }
 }

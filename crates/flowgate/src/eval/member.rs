@@ -370,8 +370,10 @@ impl Evaluator<'_> {
     }
 
     /// Evaluates `object[from:to]` on a text, by characters, or a list. As in Python, a negative bound counts from
-    /// the end, and bounds beyond the ends are clipped. A bound that is absent or not an integer is ignored. `frame`
-    /// contains the values of variables.
+    /// the end, and bounds beyond the ends are clipped. `frame` contains the values of variables.
+    ///
+    /// # Errors
+    /// If the object cannot be sliced, or a bound is absent or not an integer.
     pub(super) fn slice(
         &mut self,
         object: &CompiledExpr,
@@ -380,9 +382,21 @@ impl Evaluator<'_> {
         frame: &mut Frame,
     ) -> Result<Value> {
         let object = self.evaluate_resolved(object, frame)?;
-        let mut bound =
-            |ex: Option<&CompiledExpr>| ex.map(|ex| self.evaluate_resolved(ex, frame)).transpose();
+        let mut bound = |expr: Option<&CompiledExpr>| {
+            let Some(expr) = expr else { return Ok(None) };
+            match self.evaluate_resolved(expr, frame)? {
+                value @ (Value::Int(_) | Value::Silent) => Ok(Some(value)),
+                value if value.is_absent_or_none() => self.require_present(value, "a slice").map(Some),
+                other => {
+                    let message = format!("a bound of a slice must be an integer, not {}", other.type_name());
+                    Err(EvalError::Type(message))
+                }
+            }
+        };
         let (from, to) = (bound(from)?, bound(to)?);
+        if [&from, &to].into_iter().flatten().any(|bound| matches!(bound, Value::Silent)) {
+            return Ok(Value::Silent);
+        }
         let range = |length: usize| {
             let at = |value: &Option<Value>, default: usize| match value {
                 Some(Value::Int(n)) if *n < 0 => {

@@ -405,7 +405,7 @@ impl<'a> Compiler<'a> {
                 return Ok(found);
             }
             let message = format!(
-                "the parameter of an extern predicate has the type {}, which cannot be sent to a program",
+                "an extern predicate cannot have the type {}: only plain values are sent to the program that answers it",
                 ty.text
             );
             self.fail(

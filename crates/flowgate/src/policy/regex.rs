@@ -96,8 +96,10 @@ impl Pattern {
     pub(crate) fn cost(&self, text: &str) -> usize {
         match (&self.program, self.program(text)) {
             (_, TextSearcher::Linear(_)) => text.len() / 16,
-            // The backtracking program of a linear pattern looks around only at the end.
+            // The search itself takes a step for each byte. At the end of a match, the pattern looks around, with at most
+            // `BACKTRACKS` attempts; a step pays for 16 of them.
             (Program::Linear(_), TextSearcher::Backtracking(_)) => text.len() + BACKTRACKS / 16,
+            // A step pays for 1024 pairs of positions.
             (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 1024 + text.len() / 16,
         }
     }

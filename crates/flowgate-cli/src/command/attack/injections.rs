@@ -75,7 +75,8 @@ pub(super) fn honest_arguments(tool: &DescribedTool) -> Map<String, Value> {
 }
 
 /// Returns the value that an attacker wants for an argument, recognizable as the attacker's and in the form that
-/// the argument's role requires. A narrow argument (a number, a boolean or a listed value) gets a number.
+/// the argument's role requires. A narrow argument (a number, a boolean or a listed value) gets a conspicuous number, even where its
+/// schema would reject it: the policy judges the call before the tool validates it.
 fn attacker_value(argument: &DescribedArgument) -> Value {
     if argument.is_narrow {
         return json!(1000);

@@ -70,6 +70,15 @@ impl HookAnswer {
         }
     }
 
+    /// Returns the outcome and its reason, which is empty if nothing is stopped. A blocked text is a denial.
+    pub(super) fn outcome(&self) -> (Outcome, String) {
+        match self {
+            Self::Nothing | Self::Call(Outcome::Permit, _) => (Outcome::Permit, String::new()),
+            Self::Call(outcome, why) => (*outcome, why.clone()),
+            Self::Stop(_, why, _) => (Outcome::Deny, why.clone()),
+        }
+    }
+
     /// Returns the line to print; `None` if Claude Code's own permissions decide. `allow` says that a permitted call is
     /// allowed explicitly.
     pub(super) fn print(&self, allow: bool) -> Option<String> {

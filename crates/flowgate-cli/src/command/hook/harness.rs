@@ -107,6 +107,14 @@ impl Harness {
 }
 
 impl EventKind {
+    /// Returns the tool that is about to run, or has run; `None` for other events.
+    pub(super) fn tool(&self) -> Option<&Tool> {
+        match self {
+            Self::Call(tool_use) | Self::Output { tool_use, .. } => Some(&tool_use.tool),
+            Self::Start { .. } | Self::Prompt { .. } => None,
+        }
+    }
+
     /// Returns the kind of judgement that the event needs; `None` for the start of a session.
     pub(super) fn hook_event(&self) -> Option<HookEvent> {
         match self {

@@ -30,6 +30,8 @@ pub(super) struct LogSettings {
     pub(super) limit: u64,
     /// The reason why no person can be asked; `None` if one can.
     pub(super) never_asks: Option<&'static str>,
+    /// Whether a denied call runs all the same.
+    pub(super) is_watching: bool,
 }
 
 /// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in
@@ -69,7 +71,7 @@ pub(super) fn judge(
             if let Some(why) = settings.never_asks {
                 answer = answer.deny_question(why);
             }
-            log.append(logged_call(&answer, tool_use))?;
+            log.append(logged_call(&answer, tool_use, settings.is_watching))?;
             Ok(answer)
         }
         EventKind::Output { tool_use, response, is_error } => {
@@ -100,10 +102,11 @@ fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness
     Ok(())
 }
 
-/// Returns what is recorded of a judged call. The model receives the reason of a denial.
-fn logged_call(answer: &HookAnswer, tool_use: ToolUse) -> LoggedEvent {
+/// Returns what is recorded of a judged call. The model receives the reason of a denial, unless the hook only watches: then
+/// the call runs.
+fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> LoggedEvent {
     match answer {
-        HookAnswer::Call(Outcome::Deny, why) => LoggedEvent::Denied { why: why.clone() },
+        HookAnswer::Call(Outcome::Deny, why) if !is_watching => LoggedEvent::Denied { why: why.clone() },
         _ => LoggedEvent::Call(tool_use),
     }
 }

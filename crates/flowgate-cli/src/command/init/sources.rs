@@ -7,7 +7,7 @@ use flowgate::draft::{DescribedArgument, DescribedTool, ToolHints, read_tools};
 use flowgate::trace::{EventBody, Tool, read};
 use serde_json::Value;
 
-use crate::input::{InputError, bounded_text};
+use crate::input::{self, InputError, bounded_text};
 use crate::mcp::{self, McpServerSpec};
 
 /// The largest file, in bytes.
@@ -35,10 +35,7 @@ pub(super) struct ToolSources {
 pub(super) fn read(arguments: &[String], expands: bool) -> Result<ToolSources, InputError> {
     let mut found = ToolSources::default();
     for argument in arguments {
-        let (server, path) = match argument.split_once('=').filter(|(server, _)| !server.contains('/')) {
-            Some((server, path)) => (Some(server), path),
-            None => (None, argument.as_str()),
-        };
+        let (server, path) = input::split_name(argument);
         if server == Some("") || server == Some(Tool::FLOWGATE_SERVER) {
             let problem = "the server has no name, or the reserved one; write NAME=FILE with another name";
             return Err(InputError(format!("{argument}: {problem}")));

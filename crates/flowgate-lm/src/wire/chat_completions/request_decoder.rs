@@ -62,8 +62,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
     Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
 }
 
-/// Decodes the list `messages` of an object without any other field: the gateway decodes the new messages of a chat alone
-/// in this way. Also returns the declared provenance of the parts of the user's messages.
+/// Decodes an object whose only field is the list `messages`. The gateway uses it for the new messages of a chat, if its prefix
+/// cache has the earlier ones. Also returns the declared provenance of the parts of the user's messages.
 ///
 /// # Errors
 /// If the object violates the format, or a message contains something that a [`Message`] cannot express.

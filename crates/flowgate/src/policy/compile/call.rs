@@ -39,6 +39,14 @@ impl Compiler<'_> {
                 }
                 // In invariant-ai, only the value of the object decides which methods it has.
                 if self.plan.dialect == Dialect::Compat {
+                    if let Some((argument, _)) = named.first() {
+                        return self.fail(
+                            "call",
+                            &argument.span,
+                            "a method of Invariant's dialect takes no named arguments here",
+                            "pass the arguments by position",
+                        );
+                    }
                     let object = Box::new(self.expression(object, scope)?);
                     let arguments = self.expressions(arguments, scope)?;
                     return Ok(CompiledExpr::CompatMethod(object, name.text.as_str().into(), arguments));
@@ -76,7 +84,7 @@ impl Compiler<'_> {
         named: &[(Name, Expr)],
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
-        // These take a pattern or a type, which no other function does.
+        // These come first, so a policy cannot redefine them: they take a pattern or a type, which no other function does.
         match name {
             "match" | "find" | "fullmatch" => return self.regex(expr, name, arguments, named, scope),
             "isinstance" => return self.is_instance(expr, arguments, scope),
@@ -288,5 +296,22 @@ fn dotted_name(expr: &Expr) -> Option<String> {
         ExprKind::Name(name) => Some(name.clone()),
         ExprKind::Member(object, name) => dotted_name(object).map(|path| format!("{path}.{}", name.text)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::{Dialect, Policy};
+
+    /// At run time, a method of Invariant's dialect receives only the positional arguments.
+    #[test]
+    fn a_method_with_named_arguments_is_an_error_in_compat() {
+        let parse = |call: &str| {
+            let source = format!("raise \"found\" if:\n    (call: ToolCall)\n    \"a\" in {call}\n");
+            Policy::parse_as(&source, Dialect::Compat).map(|_| ())
+        };
+        assert_eq!(parse("\"a,b\".split(\",\")"), Ok(()));
+        let errors = parse("\"a,b\".split(sep=\",\")").unwrap_err();
+        assert!(errors.iter().any(|error| error.message.contains("no named arguments")), "{errors:?}");
     }
 }

@@ -122,9 +122,12 @@ impl Compiler<'_> {
     }
 
     /// Appends the event variables of a quantified block (`forall:`, `count(...):`), by which the monitor knows which new
-    /// events change a result. `outer` are the variables of the rule: an event of the block that must precede one of
-    /// theirs cannot change an earlier match. In `forall:` each event of the type counts, whatever its conditions are, so
-    /// the conditions on the variable alone (`alone`) exclude none.
+    /// events can change the result of the block. A variable with a domain ranges over values, not events, and is left out.
+    ///
+    /// * `alone`: the conditions on one variable alone, by which an event is excluded early. A `forall:` has none, because
+    ///   an event that does not fulfil its conditions changes the result too.
+    /// * `matters_later`: false if the event must precede one of the rule's own variables, `outer`; a new event is then too
+    ///   late to change an earlier match.
     fn push_inner_events(
         &self,
         block: &QuantifiedBlock,
