@@ -28,6 +28,7 @@ from pydantic_core import to_jsonable_python
 from .cases import PIPELINE_NAME, VERSIONS, Case, Row, Settings, data_of, key_of, suite_of
 from .defences import DEFENCES, DOUBLES, double_of, pipeline_of
 from .elements import Ledger
+from .gateway import Client
 from .judging import judge
 from .plans import Call, Plan, plan_of
 from .remote import RemoteModel
@@ -101,6 +102,8 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
         )
     except Exception as failure:  # noqa: BLE001 - one case that fails must not end a run of thousands
         error = f"{type(failure).__name__}: {failure}"[:400]
+    finally:
+        pipeline.close()
     result = {
         "key": key_of(case, row, settings.seed, job.data),
         **asdict(case),
@@ -149,6 +152,12 @@ class _Recorder:
             content = [{**block, "content": as_read(str(block["content"]))} for block in last["content"] or []]
             self.messages[-1] = {**last, "content": content}
         return (*state[:3], self.messages, state[4])
+
+    def close(self) -> None:
+        """End what runs for this case alone."""
+        for element in self.pipeline.elements:
+            if isinstance(element, Client):
+                element.gateway.stop()
 
     def calls_that_ran(self) -> list[Call]:
         """Return the calls that ran without an error."""
