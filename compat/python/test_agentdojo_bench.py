@@ -6,8 +6,11 @@ The cases are a small sample of every suite; `python -m flowgate.bench.agentdojo
 import http.server
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -450,11 +453,42 @@ def test_a_case_has_a_gateway_of_its_own_that_ends_with_it(fake_gateway):
     settings = dojo.Settings(str(POLICIES), gateway=str(fake_gateway))
     for _ in range(2):
         run("banking", "user_task_5", defence="gateway-lowest-first", settings=settings)
-    pids = [int(line) for line in Path(f"{fake_gateway}.pids").read_text().split()]
+    pids = pids_of(fake_gateway)
     assert len(set(pids)) == 2
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+    assert not any(map(is_running, pids))
+
+
+def test_an_interrupted_run_leaves_no_gateway_behind(fake_gateway, tmp_path):
+    fake_gateway.write_text(FAKE_GATEWAY.replace("        shown = []", "        import time; time.sleep(60)\n        shown = []"))
+    # Where these tests run in the background of a shell, Python leaves Ctrl-C alone.
+    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from flowgate.bench.agentdojo import cli; sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "run", "--suite", "banking", "--attack", "none", "--model", "obedient"]
+    command += ["--defence", "gateway-lowest-first", "--gateway", str(fake_gateway), "--policy-folder", str(POLICIES)]
+    process = subprocess.Popen([*command, "--out", str(tmp_path / "r.jsonl")], start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not pids_of(fake_gateway) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    # The signal reaches the parent alone: its processes are ended by it.
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    (pid,) = pids_of(fake_gateway)
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not is_running(pid)
+
+
+def pids_of(gateway):
+    path = Path(f"{gateway}.pids")
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 # The user's task 0 of `banking` under the typed policies, as the gateway showed it to the model and as the client held it.

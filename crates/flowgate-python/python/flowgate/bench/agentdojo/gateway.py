@@ -37,7 +37,7 @@ from .doubles import LOOK, REFUSALS, messages_of_model
 from .elements import Ledger, State, ask, serve
 from .texts import Answer, answers, shown
 
-__all__ = ["Client", "DoubleServer", "Gateway", "WholeChat", "double_server"]
+__all__ = ["Client", "DoubleServer", "Gateway", "WholeChat", "double_server", "stop_gateways"]
 
 # The tools' descriptions come from AgentDojo, as they do in this process.
 TOOLS = """
@@ -195,6 +195,15 @@ class DoubleServer:
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "double", "choices": [choice], "usage": usage}
 
 
+_running: set[Gateway] = set()
+
+
+def stop_gateways() -> None:
+    """End every gateway that this process has started."""
+    for gateway in list(_running):
+        gateway.stop()
+
+
 class Gateway:
     """A running gateway."""
 
@@ -216,6 +225,7 @@ class Gateway:
         except OSError as error:
             message = f"the gateway {binary} cannot be started ({error.strerror}): build it with `cargo build -p flowgate-cli`"
             raise FlowgateError(message) from error
+        _running.add(self)
         self.address = self._address(log)
 
     def _address(self, log: Path) -> str:
@@ -231,6 +241,7 @@ class Gateway:
 
     def stop(self) -> None:
         """End the process."""
+        _running.discard(self)
         if self.process.poll() is None:
             self.process.terminate()
             try:

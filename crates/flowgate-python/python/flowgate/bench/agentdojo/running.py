@@ -28,7 +28,7 @@ from pydantic_core import to_jsonable_python
 from .cases import PIPELINE_NAME, VERSIONS, Case, Row, Settings, data_of, key_of, suite_of
 from .defences import DEFENCES, DOUBLES, double_of, pipeline_of
 from .elements import Ledger
-from .gateway import Client
+from .gateway import Client, stop_gateways
 from .judging import judge
 from .plans import Call, Plan, plan_of
 from .remote import RemoteModel
@@ -204,7 +204,7 @@ def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Re
     path.parent.mkdir(parents=True, exist_ok=True)
     _mend(path)
     os.environ["PYTHONHASHSEED"] = "0"
-    with path.open("ab") as output, multiprocessing.get_context("spawn").Pool(processes, _ignore_interrupts) as pool:
+    with path.open("ab") as output, multiprocessing.get_context("spawn").Pool(processes, _handle_signals) as pool:
         try:
             for results in pool.imap_unordered(run_case, jobs):
                 for result in results:
@@ -217,9 +217,17 @@ def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Re
     return True
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which ends the others."""
+def _handle_signals() -> None:
+    """Leave Ctrl-C to the parent, which ends the others. What a process has started ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: Any) -> None:
+    # An exception would not end the process: AgentDojo's client catches all, and tries again.
+    stop_gateways()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def pending(cases: Iterator[Case], rows: list[Row], settings: Settings, done: set[str]) -> list[Job]:
