@@ -29,7 +29,7 @@ from ...errors import FlowgateError
 from .cases import PIPELINE_NAME, Row, Settings
 from .doubles import Double
 from .elements import ConfirmingAgent, GuardedAgent, Ledger, ModelElement, NeededTools
-from .gateway import gateway_of
+from .gateway import Client, Gateway, double_server
 from .judging import is_of_user
 from .plans import Plan
 
@@ -169,14 +169,14 @@ def _config(llm: Any, builtin: str = "") -> Any:
 
 
 def _gateway_client(row: Row, suite: str, model: Any, ledger: Ledger, settings: Settings) -> Any:
-    """Return AgentDojo's client behind the gateway, whose model is the double of this case or the server of a model."""
+    """Return a client with a gateway of its own, whose model is the double of this case or the server of a model."""
     path = _policy_path(settings.policies, row.policies, suite)
-    base_url = "" if isinstance(model, Double) else settings.base_url
-    system = load_system_message(None)
-    gateway, server = gateway_of(settings.gateway, path, DEFENCES[row.defence].method, base_url, system)
+    server = double_server() if isinstance(model, Double) else None
+    upstream = settings.base_url if server is None else server.url
+    gateway = Gateway(settings.gateway, path, DEFENCES[row.defence].method, upstream, load_system_message(None))
+    client = Client(gateway, row.model if server is None else PIPELINE_NAME)
     if server is not None:
-        server.model, server.ledger = model, ledger
-    client = gateway.client(PIPELINE_NAME if server is not None else row.model)
+        server.begin(model, ledger, client)
     client.name = PIPELINE_NAME
     return client
 

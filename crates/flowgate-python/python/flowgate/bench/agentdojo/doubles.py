@@ -17,7 +17,7 @@ from ..._flowgate import Completion
 from .plans import Call, Plan
 from .texts import contains, leaves, letters, placeholders, regions, shown, words
 
-__all__ = ["Double"]
+__all__ = ["LOOK", "REFUSALS", "Double", "messages_of_model"]
 
 LOOK = "look"
 MAX_NAMES = 50
@@ -56,12 +56,12 @@ class Double:
         before = (self.obeyed, self._step, self._looks, self._levels, self._lacks_answer)
         completion = self._write(request)
         if any(name != LOOK for _, name, _ in completion.calls):
-            self._undo = (_messages_of_model(request), before)
+            self._undo = (messages_of_model(request), before)
         return completion
 
     def _forget_draft(self, request: Request) -> None:
         """Go back to before the last calls if the chat does not have them: the message was a draft, which the guard has discarded."""
-        if self._undo is not None and _messages_of_model(request) <= self._undo[0]:
+        if self._undo is not None and messages_of_model(request) <= self._undo[0]:
             self.obeyed, self._step, self._looks, self._levels, self._lacks_answer = self._undo[1]
         self._undo = None
 
@@ -158,7 +158,8 @@ class Double:
         return list(dict.fromkeys(needed))
 
 
-def _messages_of_model(request: Request) -> int:
+def messages_of_model(request: Request) -> int:
+    """Return how many messages of the model a request shows."""
     return sum(message["role"] == "assistant" for message in request["messages"])
 
 

@@ -1,12 +1,12 @@
-"""The gateway in front of a model, and AgentDojo's own client with the gateway as its base URL.
+"""The gateway in front of a model, and AgentDojo's client with the gateway as its base URL.
 
-`flowgate serve` runs as a process of its own, one for each suite and process, with the policies that the guard in this process has. No
-person answers, so questions are refused. A double is served over HTTP on this machine; any other model is the gateway's upstream itself.
+`flowgate serve` runs as a process of its own for each case, with the policies that the guard in this process has: a gateway remembers the
+labels of what its clients have written and were shown, and each case of AgentDojo begins with a new environment. No person answers, so
+questions are refused. A double is served over HTTP on this machine; any other model is the gateway's upstream itself.
 """
 
 from __future__ import annotations
 
-import atexit
 import http.server
 import json
 import os
@@ -16,18 +16,28 @@ import subprocess
 import tempfile
 import threading
 import time
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import openai
-from agentdojo.agent_pipeline.llms.openai_llm import OpenAILLM  # type: ignore[import-untyped]
+from agentdojo.agent_pipeline.llms.openai_llm import (  # type: ignore[import-untyped]
+    OpenAILLM,
+    _function_to_openai,
+    _message_to_openai,
+    _openai_to_assistant_message,
+    chat_completion_request,
+)
+from agentdojo.functions_runtime import EmptyEnv, Env, FunctionsRuntime  # type: ignore[import-untyped]
+from agentdojo.types import ChatMessage  # type: ignore[import-untyped]
 
 from ...errors import FlowgateError
-from .elements import Ledger, ask, serve
-from .texts import shown
+from .doubles import LOOK, REFUSALS, messages_of_model
+from .elements import Ledger, State, ask, serve
+from .texts import Answer, answers, shown
 
-__all__ = ["DoubleServer", "Gateway", "gateway_of"]
+__all__ = ["Client", "DoubleServer", "Gateway", "WholeChat", "double_server", "stop_gateways"]
 
 # The tools' descriptions come from AgentDojo, as they do in this process.
 TOOLS = """
@@ -37,6 +47,97 @@ label tool as trusted, public if:
 START_SECONDS = 30
 FILLER = "You write the value of one argument"
 
+Message = dict[str, Any]
+
+
+class Client(OpenAILLM):  # type: ignore[misc]
+    """AgentDojo's client of OpenAI's API for one case, except that it sends the arguments of calls back as it received them.
+
+    AgentDojo's own prints them anew, with spaces. The gateway then takes the message for one that the agent has rewritten, and hides it.
+    """
+
+    def __init__(self, gateway: Gateway, model: str) -> None:
+        """Create a client of a gateway, which serves nobody else."""
+        # A name, so that a request that is sent once more belongs to the same conversation.
+        headers = {"x-flowgate-conversation": "case"}
+        base_url = f"{gateway.address}/v1"
+        client = openai.OpenAI(api_key=gateway.key, base_url=base_url, default_headers=headers, max_retries=0, timeout=300)
+        super().__init__(client, model)
+        self.gateway = gateway
+        # The chat as it was sent last, and the arguments of each call by its id.
+        self.sent: list[Message] = []
+        self._received: dict[str, str] = {}
+
+    def query(
+        self,
+        query: str,
+        runtime: FunctionsRuntime,
+        env: Env = EmptyEnv(),  # noqa: B008 - the signature of the base class
+        messages: Sequence[ChatMessage] = (),
+        extra_args: dict[str, Any] = {},  # noqa: B006 - the signature of the base class
+    ) -> State:
+        """Ask for the next message."""
+        self.sent = [_message_to_openai(message, self.model) for message in messages]
+        for message in self.sent:
+            for call in message.get("tool_calls") or []:
+                call["function"]["arguments"] = self._received.get(call["id"], call["function"]["arguments"])
+        tools = [_function_to_openai(tool) for tool in runtime.functions.values()]
+        completion = chat_completion_request(self.client, self.model, self.sent, tools, self.reasoning_effort, self.temperature)
+        answer = completion.choices[0].message
+        self._received |= {call.id: call.function.arguments for call in answer.tool_calls or []}
+        return query, runtime, env, [*messages, _openai_to_assistant_message(answer)], extra_args
+
+
+class WholeChat:
+    """The chat of one case with nothing hidden: what the client sent last, and the calls that the gateway refused.
+
+    It is what `Conversation.view_at` the top is in this process. The client never learns of a refused call, and the answer that the model
+    is shown may be hidden: of the calls that the model has written, those that are answered and that the client was not sent are refused.
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        """Create the chat of a client."""
+        self.client = client
+        # The refused calls with their answers, each with its place in the chat of the client.
+        self._refused: list[tuple[int, list[Message]]] = []
+        # The last calls of the model: their number, the messages of the model before them, and the length of the client's chat then.
+        self._written: tuple[int, int, int] = (0, 0, 0)
+
+    def request(self) -> dict[str, Any]:
+        """Return the chat as a request."""
+        messages = list(self.client.sent) if self.client is not None else []
+        for place, refused in reversed(self._refused):
+            messages[place:place] = refused
+        return {"messages": messages}
+
+    def note_view(self, view: dict[str, Any]) -> None:
+        """Find the calls that were refused since the model wrote them."""
+        number, before, place = self._written
+        self._written = (0, 0, 0)
+        if self.client is None or not number or messages_of_model(view) <= before:
+            # Nothing was written, or the message was a draft, which the guard has discarded.
+            return
+        sent = answers({"messages": self.client.sent[place:]})
+        for answer in answers(view)[-number:]:
+            if any(answer.is_of_call(one) for one in sent):
+                continue
+            self._refused.append((place, _refusal(answer, len(self._refused))))
+
+    def note_answer(self, view: dict[str, Any], completion: Any) -> None:
+        """Remember the calls that the model has written, given what it was shown. Looks stay between the gateway and the model."""
+        number = sum(name != LOOK for _, name, _ in completion.calls)
+        self._written = (number, messages_of_model(view), len(self.client.sent) if self.client is not None else 0)
+
+
+def _refusal(answer: Answer, number: int) -> list[Message]:
+    """Return a call and its refusal as messages."""
+    function = {"name": answer.tool, "arguments": json.dumps(answer.arguments)}
+    call = {"id": f"refused_{number}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": REFUSALS[0]},
+    ]
+
 
 class DoubleServer:
     """A server with one double after the other in place of a model."""
@@ -45,6 +146,7 @@ class DoubleServer:
         """Start the server on a free port of this machine."""
         self.model: Any = None
         self.ledger = Ledger()
+        self.chat = WholeChat()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -66,6 +168,11 @@ class DoubleServer:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
 
+    def begin(self, model: Any, ledger: Ledger, client: Client) -> None:
+        """Serve the double of the next case, which the client asks through the gateway."""
+        self.model, self.ledger, self.chat = model, ledger, WholeChat(client)
+        model.full = self.chat.request
+
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a request of the gateway: for the next message, for the value of a slot, or for what a step needs."""
         if shown(request).lstrip().startswith(FILLER):
@@ -74,7 +181,9 @@ class DoubleServer:
             completion = serve(self.model, "screen", request, self.ledger)
             text, calls = completion.text, completion.calls
         else:
+            self.chat.note_view(request)
             completion = ask(self.model, request, self.ledger)
+            self.chat.note_answer(request, completion)
             text, calls = completion.text, completion.calls
         wire = [
             {"id": f"{self.ledger.model_calls}_{call_id}", "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -86,8 +195,17 @@ class DoubleServer:
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "double", "choices": [choice], "usage": usage}
 
 
+_running: set[Gateway] = set()
+
+
+def stop_gateways() -> None:
+    """End every gateway that this process has started."""
+    for gateway in list(_running):
+        gateway.stop()
+
+
 class Gateway:
-    """A running gateway. Each case is a conversation of its own."""
+    """A running gateway."""
 
     def __init__(self, binary: str, policy: Path, method: str, upstream: str, system: str) -> None:
         """Start a gateway, and wait until it listens."""
@@ -97,7 +215,7 @@ class Gateway:
         imported = Path(os.path.relpath(policy.resolve(), root.resolve())).as_posix()
         (root / "policy.flow").write_text(f"import {json.dumps(imported)}\n{TOOLS}", encoding="utf-8")
         (root / "gateway.toml").write_text(_configuration(upstream, method, system), encoding="utf-8")
-        self.key, self.conversations = secrets.token_hex(16), 0
+        self.key = secrets.token_hex(16)
         environment = {**os.environ, "BENCH_CLIENT_KEY": self.key, "BENCH_UPSTREAM_KEY": os.environ.get("OPENAI_API_KEY") or self.key}
         log = root / "log"
         command = [binary, "serve", "--listen", "127.0.0.1:0", "--config", str(root / "gateway.toml")]
@@ -107,6 +225,7 @@ class Gateway:
         except OSError as error:
             message = f"the gateway {binary} cannot be started ({error.strerror}): build it with `cargo build -p flowgate-cli`"
             raise FlowgateError(message) from error
+        _running.add(self)
         self.address = self._address(log)
 
     def _address(self, log: Path) -> str:
@@ -120,16 +239,9 @@ class Gateway:
         message = f"the gateway did not start: {text}"
         raise FlowgateError(message)
 
-    def client(self, model: str) -> Any:
-        """Return AgentDojo's client of OpenAI's API for the next case."""
-        self.conversations += 1
-        headers = {"x-flowgate-conversation": f"case-{self.conversations}"}
-        base_url = f"{self.address}/v1"
-        client = openai.OpenAI(api_key=self.key, base_url=base_url, default_headers=headers, max_retries=0, timeout=300)
-        return OpenAILLM(client, model)
-
     def stop(self) -> None:
         """End the process."""
+        _running.discard(self)
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -156,14 +268,10 @@ method = {json.dumps(method)}
 user-messages = "trust-unmarked-even-if-pasted"
 pinned = [{json.dumps(system)}]
 requests-per-minute = 1000000
-sessions = 10000
 """
 
 
-@lru_cache(maxsize=16)
-def gateway_of(binary: str, policy: Path, method: str, base_url: str, system: str) -> tuple[Gateway, DoubleServer | None]:
-    """Return the gateway with a policy, which is started once in a process. Without `base_url` a double is its model."""
-    server = None if base_url else DoubleServer()
-    gateway = Gateway(binary, policy, method, base_url or (server.url if server else ""), system)
-    atexit.register(gateway.stop)
-    return gateway, server
+@cache
+def double_server() -> DoubleServer:
+    """Return the server of doubles, which is started once in a process."""
+    return DoubleServer()

@@ -28,6 +28,7 @@ from pydantic_core import to_jsonable_python
 from .cases import PIPELINE_NAME, VERSIONS, Case, Row, Settings, data_of, key_of, suite_of
 from .defences import DEFENCES, DOUBLES, double_of, pipeline_of
 from .elements import Ledger
+from .gateway import Client, stop_gateways
 from .judging import judge
 from .plans import Call, Plan, plan_of
 from .remote import RemoteModel
@@ -101,6 +102,8 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
         )
     except Exception as failure:  # noqa: BLE001 - one case that fails must not end a run of thousands
         error = f"{type(failure).__name__}: {failure}"[:400]
+    finally:
+        pipeline.close()
     result = {
         "key": key_of(case, row, settings.seed, job.data),
         **asdict(case),
@@ -150,6 +153,12 @@ class _Recorder:
             self.messages[-1] = {**last, "content": content}
         return (*state[:3], self.messages, state[4])
 
+    def close(self) -> None:
+        """End what runs for this case alone."""
+        for element in self.pipeline.elements:
+            if isinstance(element, Client):
+                element.gateway.stop()
+
     def calls_that_ran(self) -> list[Call]:
         """Return the calls that ran without an error."""
         return [
@@ -195,7 +204,7 @@ def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Re
     path.parent.mkdir(parents=True, exist_ok=True)
     _mend(path)
     os.environ["PYTHONHASHSEED"] = "0"
-    with path.open("ab") as output, multiprocessing.get_context("spawn").Pool(processes, _ignore_interrupts) as pool:
+    with path.open("ab") as output, multiprocessing.get_context("spawn").Pool(processes, _handle_signals) as pool:
         try:
             for results in pool.imap_unordered(run_case, jobs):
                 for result in results:
@@ -208,9 +217,17 @@ def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Re
     return True
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which ends the others."""
+def _handle_signals() -> None:
+    """Leave Ctrl-C to the parent, which ends the others. What a process has started ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: Any) -> None:
+    # An exception would not end the process: AgentDojo's client catches all, and tries again.
+    stop_gateways()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def pending(cases: Iterator[Case], rows: list[Row], settings: Settings, done: set[str]) -> list[Job]:

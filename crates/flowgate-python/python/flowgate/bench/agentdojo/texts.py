@@ -5,15 +5,16 @@ AgentDojo pastes an attack into a YAML document, which wraps, quotes and escapes
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["as_read", "contains", "leaves", "letters", "placeholders", "regions", "shown", "words"]
+__all__ = ["Answer", "answers", "as_read", "contains", "leaves", "letters", "placeholders", "regions", "shown", "words"]
 
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|([nrt]))")
 _PLACEHOLDER = re.compile(r"\[hidden (h\d+)[^\]]*\]")
-_SLOT = re.compile(r"\{\"\$slot\".*?\}\}")
 _WORD = re.compile(r"\d+\.\d+|[^\W_]+")
 
 
@@ -90,25 +91,56 @@ def regions(view: dict[str, Any], full: dict[str, Any] | None) -> dict[str, str 
     cannot be told from its surroundings is `None`.
     """
     found: dict[str, str | None] = dict.fromkeys(placeholders(shown(view)))
-    whole = _answers(full) if full is not None else {}
-    for call, texts in _answers(view).items():
-        # Equal calls are matched from the last one on: what a look's level did may be hidden, and came before.
-        for text, complete in zip(reversed(texts), reversed(whole.get(call, [])), strict=False):
-            parts = _PLACEHOLDER.split(text)
-            pattern = "(.*?)".join(re.escape(part) for part in parts[::2])
-            if len(parts) > 1 and (match := re.fullmatch(pattern, complete, re.DOTALL)):
-                found.update(zip(parts[1::2], match.groups(), strict=True))
+    whole = answers(full) if full is not None else []
+    # Equal calls are matched from the last one on: what a look's level did may be hidden, and came before.
+    for answer in reversed(answers(view)):
+        place = next((place for place in reversed(range(len(whole))) if answer.is_of_call(whole[place])), None)
+        if place is None:
+            continue
+        complete = whole.pop(place).text
+        parts = _PLACEHOLDER.split(answer.text)
+        pattern = "(.*?)".join(re.escape(part) for part in parts[::2])
+        if len(parts) > 1 and (match := re.fullmatch(pattern, complete, re.DOTALL)):
+            found.update(zip(parts[1::2], match.groups(), strict=True))
     return found
 
 
-def _answers(request: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the texts of the answers to calls, by the tool and the arguments without their slots."""
-    calls: dict[str, str] = {}
-    answers: dict[str, list[str]] = {}
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a call."""
+
+    tool: str
+    arguments: Any
+    text: str
+
+    def is_of_call(self, full: Answer) -> bool:
+        """Whether the call is that of `full`, in which slots may be filled. How either client prints arguments does not matter."""
+        return self.tool == full.tool and _is_filled(self.arguments, full.arguments)
+
+
+def _is_filled(value: Any, full: Any) -> bool:
+    """Whether two arguments are equal, apart from the slots of the first and what stands in their place."""
+    if not isinstance(value, dict):
+        return bool(value == full)
+    if "$slot" in value:
+        return True
+    return isinstance(full, dict) and value.keys() == full.keys() and all(_is_filled(value[name], full[name]) for name in value)
+
+
+def answers(request: dict[str, Any]) -> list[Answer]:
+    """Return the answers to calls, in order."""
+    calls: dict[str, tuple[str, Any]] = {}
+    found = []
     for message, text in zip(request["messages"], message_texts(request), strict=True):
         for call in message.get("tool_calls") or []:
-            function = call["function"]
-            calls[call["id"]] = function["name"] + _SLOT.sub("", function["arguments"])
+            calls[call["id"]] = (call["function"]["name"], _parsed(call["function"]["arguments"]))
         if message["role"] == "tool":
-            answers.setdefault(calls.get(message["tool_call_id"], ""), []).append(text)
-    return answers
+            found.append(Answer(*calls.get(message["tool_call_id"], ("", None)), text))
+    return found
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
