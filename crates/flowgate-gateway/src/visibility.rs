@@ -387,8 +387,8 @@ fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvi
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();
     let text = format!(
-        "not on offer, since no statement of {file} labels their descriptions: {many}; read the descriptions of the tools, and if you trust \
-         these words, add `label tool as LABEL if: (tool: Tool) is tool:{one}`"
+        "not on offer, since no statement of {file} labels their descriptions: {many}; read the description of each tool, and if you trust \
+         it, add a statement for the tool, such as `label tool as LABEL if: (tool: Tool) is tool:{one}`"
     );
     VisibilityAdvice { id: "label-tool", is_intended: false, text }
 }

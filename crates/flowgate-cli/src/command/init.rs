@@ -187,7 +187,7 @@ fn print_summary(draft: &PolicyDraft, found: &ToolSources, options: &InitArgs, o
 /// Returns what the draft says about a tool.
 fn summary(traits: &ToolTraits) -> &'static str {
     match (traits.effect, traits.reach) {
-        (ToolEffect::Reads, ToolReach::Closed) => "reads; anything may lead to it",
+        (ToolEffect::Reads, ToolReach::Closed) => "reads; untrusted text may influence it",
         (ToolEffect::Reads, ToolReach::Open) => "reads; nothing private may go to it",
         (ToolEffect::Acts, ToolReach::Closed) => "acts; only trusted text decides about it",
         (ToolEffect::Acts, ToolReach::Open) => {

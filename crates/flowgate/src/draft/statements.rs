@@ -112,10 +112,11 @@ fn requirement(traits: &ToolTraits) -> Option<(&'static str, &'static str)> {
     use ToolReach::{Closed, Open};
     Some(match (traits.effect, traits.reach) {
         (Unknown, _) => return None,
-        (Reads, Closed) => ("top", "reading changes nothing, so anything may lead to it."),
-        (Reads, Open) => {
-            ("untrusted, public", "any text may lead to it, but nothing private may be in its arguments.")
-        }
+        (Reads, Closed) => ("top", "it changes nothing, so untrusted text may influence its calls."),
+        (Reads, Open) => (
+            "untrusted, public",
+            "untrusted text may influence its calls, but nothing private may be in its arguments.",
+        ),
         (Acts, Closed) => {
             ("trusted, private", "only trusted text decides about it; what is private stays here.")
         }

@@ -29,7 +29,7 @@ pub enum ToolReach {
     Open,
 }
 
-/// What a tool does, as far as its words say, with the reasons as phrases without text of the tool.
+/// What a tool does, as far as its description says, with the reasons as phrases without text of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolTraits {
     /// What a call changes.
@@ -198,7 +198,7 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
         Some(true) => (Open, "its server says that it exchanges data with others (`openWorldHint`)"),
         Some(false) if uses_hints && is_outward => (
             Open,
-            "its annotation says that it reaches nobody outside, but its words say that it does, so that counts",
+            "its annotation says that it reaches nobody outside, but its description says that it reaches somebody, and that counts",
         ),
         Some(false) if uses_hints => {
             (Closed, "its server says that it reaches nobody outside (`openWorldHint`)")

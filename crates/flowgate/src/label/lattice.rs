@@ -54,7 +54,10 @@ impl fmt::Display for LatticeError {
             }
             Self::NoLeastUpperBound(a, b, candidates) => {
                 let list = candidates.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(" and ");
-                write!(f, "`{a}` and `{b}` have no join: {list} are above both, and neither is least")
+                write!(
+                    f,
+                    "`{a}` and `{b}` have no join: {list} are above both, and none of them is below the others"
+                )
             }
             Self::NoLowerBound(a, b) => {
                 write!(f, "`{a}` and `{b}` have no meet: no element is below both")
@@ -320,7 +323,7 @@ mod tests {
         check(&[("a", "i"), ("b", "i")], "`a` and `b` have no meet: no element is below both");
         check(
             &[("o", "a"), ("o", "b"), ("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("x", "i"), ("y", "i")],
-            "`a` and `b` have no join: `x` and `y` are above both, and neither is least",
+            "`a` and `b` have no join: `x` and `y` are above both, and none of them is below the others",
         );
     }
 

@@ -216,7 +216,7 @@ impl Compiler<'_> {
             (
                 "superlinear",
                 message.to_owned(),
-                "name the tools of the block's variables; a call whose evaluation exceeds its fuel is denied",
+                "name the tool of each variable of the block (`(call: ToolCall) is tool:NAME`), so that fewer events are tried; a call whose evaluation exceeds its fuel is denied",
             )
         } else if events.is_empty() && query.items.is_empty() {
             (
