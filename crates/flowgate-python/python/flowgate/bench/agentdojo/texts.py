@@ -119,7 +119,7 @@ class Answer:
 
 
 def _is_filled(value: Any, full: Any) -> bool:
-    """Whether two arguments are equal, apart from the slots of the first and what stands in their place."""
+    """Whether two arguments are equal, apart from the slots of the first and the values in their place."""
     if not isinstance(value, dict):
         return bool(value == full)
     if "$slot" in value:
