@@ -471,7 +471,8 @@ impl SegmentReader<'_, '_> {
     }
 }
 
-/// Writes `source` with the `edits` of its characters `plain`, and the permitted `addresses` in their canonical form.
+/// Writes `source` to `writer`. `plain` are its visible characters with their positions in `source`, and `edits` has one edit
+/// for each of them. Each of the permitted `addresses` is written in its canonical form instead.
 fn write(
     source: &str,
     plain: &[RenderedChar],
@@ -490,8 +491,9 @@ fn write(
         }
         // Source text without normalized characters: marks, escapes, characters without a shape of their own.
         let between = source.get(at..seen.start).unwrap_or_default();
-        // A closing emphasis sign stays with what it closes; a character that some renderer takes for a letter is
-        // separated.
+        // A space is due before this character. If only emphasis signs lie between, the one after them is enough, so that a
+        // closing sign stays attached to what it closes. A renderer may take anything else for a letter, so a space goes
+        // before it too.
         if edit.has_space_before && between.chars().any(|c| !EMPHASIS.contains(&c)) {
             writer.push_space();
         }
