@@ -301,21 +301,27 @@ def test_needs_are_answered_once() -> None:
         stale.accept("Late.")
 
 
-def test_only_the_open_question_can_be_postponed() -> None:
+def question_about_payment() -> tuple[flowgate.Conversation, flowgate.Approve]:
     conversation = Bank().guard(None, method="everything").conversation
     conversation.user("Read x.")
     conversation.need().accept(flowgate.Completion("", [("read_page", {"url": "x"})]))
     conversation.need().output(INJECTION.text)
     conversation.need().accept(flowgate.Completion("", [("pay", INJECTION.arguments)]))
-    stale, question = conversation.need(), conversation.need()
-    assert isinstance(stale, flowgate.Approve)
+    question = conversation.need()
     assert isinstance(question, flowgate.Approve)
-    with pytest.raises(flowgate.UsedError, match="no longer waits"):
-        stale.postpone()
+    return conversation, question
+
+
+def test_only_the_open_question_can_be_postponed() -> None:
+    _, question = question_about_payment()
     assert question.postpone().ended == "asked"
     question.decide(False)
     with pytest.raises(flowgate.UsedError, match="no longer waits"):
         question.postpone()
+    conversation, stale = question_about_payment()
+    conversation.need()
+    with pytest.raises(flowgate.UsedError, match="no longer waits"):
+        stale.postpone()
 
 
 def test_answers_of_providers_are_read() -> None:
