@@ -29,7 +29,7 @@ pub(crate) fn lock_beside(path: &Path) -> io::Result<File> {
     options().create(true).append(true).open(sibling_path(path, ".lock"))
 }
 
-/// Replaces the content of a file atomically: writes it to another file beside it, and renames that.
+/// Replaces the content of a file atomically: writes it to another file in the same folder, and renames that.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let part = sibling_path(path, ".part");
     // A file that a killed process left may be accessible to others.

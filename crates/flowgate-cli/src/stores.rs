@@ -57,7 +57,7 @@ impl ExternalStateSession for Monitor {
 /// The labels of the stores that sessions have in common, in memory and, with `--stores`, in a file.
 #[derive(Default)]
 pub(crate) struct SharedStoreLabels {
-    /// The file, and the open lock file beside it.
+    /// The file, and its open lock file.
     file: Option<(PathBuf, File)>,
     labels: Option<Value>,
     /// The number of changes of `labels`. A session remembers the version that it has joined.

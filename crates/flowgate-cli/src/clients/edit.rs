@@ -33,7 +33,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &Wrapping) -> Ser
                 "the server runs behind another `flowgate mcp` already; `flowgate unwrap` first",
             ),
             None if !is_usable_name(&server.name) => ServerChange::Refused(
-                "policies cannot spell its name; rename it: up to 64 letters, digits, `-`, `_` and `.`, the first a letter",
+                "its name is not valid in a policy; rename it to at most 64 letters, digits, `-`, `_` and `.` that begin with a letter",
             ),
             None => ServerChange::Command(wrapping.command(&server.name, command)),
         },
@@ -302,7 +302,7 @@ mod tests {
         });
         let expected = [
             "the server has an address",
-            "policies cannot spell its name",
+            "its name is not valid in a policy",
             "the server runs behind another `flowgate mcp` already",
         ];
         assert_eq!(refused.collect::<Vec<_>>(), expected);

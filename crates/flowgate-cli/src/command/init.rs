@@ -107,7 +107,7 @@ fn unlisted_comments(servers: &[&str]) -> String {
     servers
         .iter()
         .map(|name| {
-            // The name has letters, digits, `-`, `_` and `.` alone, so it cannot end the comment.
+            // The name has only letters, digits, `-`, `_` and `.`, so it cannot end the comment.
             format!("\n# {name}: its tools are unknown, so all of them stay closed. `flowgate init --start` lists them.\n")
         })
         .collect()

@@ -184,7 +184,7 @@ impl TargetFile {
         Ok(text)
     }
 
-    /// Writes the text as it is to a new file beside it, and returns the path of that. A backup with the same text is
+    /// Writes the unchanged text to a new file in the same folder, and returns the path of that. A backup with the same text is
     /// used again.
     fn back_up(&self) -> Result<PathBuf, InputError> {
         for path in self.backup_paths() {
@@ -266,7 +266,7 @@ fn read_config(path: &Path, text: &str) -> Result<ConfigText, InputError> {
         .map_err(|error| InputError(format!("{}: {error}; nothing was changed", path.display())))
 }
 
-/// Replaces a file atomically, and keeps its permissions: the new text is written to a file beside it, which is
+/// Replaces a file atomically, and keeps its permissions: the new text is written to a file in the same folder, which is
 /// renamed. Such a file of an earlier attempt is removed.
 fn replace(path: &Path, text: &str) -> Result<(), InputError> {
     let mut part = path.as_os_str().to_owned();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::input::{InputError, describe_io_error};
 use crate::private_files;
 
-/// The file of labels, with a lock file beside it.
+/// The file of labels, with its lock file in the same folder.
 pub(super) struct ClientLabelFile {
     path: PathBuf,
     lock: File,

@@ -142,7 +142,7 @@ impl TerminalChat<'_> {
         let mut code = 0;
         while let LineInput::Line(line) = self.shell.next_message() {
             let text = line.trim();
-            // A command is a slash with lowercase letters alone, so a message may begin with a path.
+            // A command is a slash followed only by lowercase letters, so a message may begin with a path.
             let word = text
                 .strip_prefix('/')
                 .filter(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase()));
