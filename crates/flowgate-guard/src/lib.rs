@@ -10,6 +10,7 @@
 pub mod agent;
 pub mod approve;
 pub mod arguments;
+mod canonical_json;
 mod catalogue;
 mod clearance;
 pub mod conversation;

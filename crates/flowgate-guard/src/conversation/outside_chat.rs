@@ -12,9 +12,10 @@ use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventBody, EventId, Tool};
 use flowgate_lm::chat::Part;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::Conversation;
+use crate::canonical_json::canonical_object;
 use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
@@ -40,9 +41,9 @@ impl Conversation {
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         // Anything else that the caller has sent since ends the right to run them.
         let Some(ConversationItem::Step(_)) = self.items.last() else { return None };
+        let sent = canonical_object(arguments);
         let is_equal_call = |call: &&Call| {
-            call.tool == *tool
-                && call.arguments.as_ref().is_ok_and(|judged| are_equal_arguments(judged, arguments))
+            call.tool == *tool && call.arguments.as_ref().is_ok_and(|judged| canonical_object(judged) == sent)
         };
         let calls = self.items.steps().flat_map(|(_, step)| &step.calls);
         let unanswered = calls.filter_map(|step_call| match step_call.answer {
@@ -94,56 +95,5 @@ fn single_text(content: &Value) -> Option<&str> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-/// Whether two argument maps are equal, apart from the spelling of numbers.
-fn are_equal_arguments(judged: &Map<String, Value>, sent: &Map<String, Value>) -> bool {
-    judged.len() == sent.len()
-        && judged.iter().all(|(name, value)| sent.get(name).is_some_and(|sent| is_equal_value(value, sent)))
-}
-
-/// Whether two values are equal. Agents parse and reprint numbers: many of them print 20.0 as 20.
-fn is_equal_value(judged: &Value, sent: &Value) -> bool {
-    match (judged, sent) {
-        (Value::Number(judged), Value::Number(sent)) => canonical_number(judged) == canonical_number(sent),
-        (Value::Array(judged), Value::Array(sent)) => {
-            judged.len() == sent.len()
-                && judged.iter().zip(sent).all(|(judged, sent)| is_equal_value(judged, sent))
-        }
-        (Value::Object(judged), Value::Object(sent)) => are_equal_arguments(judged, sent),
-        _ => judged == sent,
-    }
-}
-
-/// Returns one spelling for all spellings of a number.
-fn canonical_number(number: &Number) -> String {
-    // The sum has no negative zero, which JavaScript prints as 0.
-    let float = number.as_f64().filter(|_| number.is_f64()).map(|float| float + 0.0);
-    float.map_or_else(|| number.to_string(), |float| float.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn numbers_may_be_spelled_anew_and_nothing_else() {
-        let check = |judged: Value, sent: Value, expected: bool| {
-            assert_eq!(is_equal_value(&judged, &sent), expected, "{judged} {sent}");
-        };
-        check(json!({"a": 20.0, "b": ["x"]}), json!({"b": ["x"], "a": 20}), true);
-        check(json!([1e3, {"a": 0.5}]), json!([1000, {"a": 0.50}]), true);
-        check(json!({"a": -0.0}), json!({"a": 0}), true);
-        check(json!(20.5), json!(20), false);
-        check(json!(20), json!("20"), false);
-        check(json!(1), json!(true), false);
-        check(json!(u64::MAX), json!(u64::MAX - 1), false);
-        check(json!([1]), json!([1, 1]), false);
-        check(json!({"a": 1}), json!({"a": 1, "b": null}), false);
-        check(json!({"a": null}), json!({"b": null}), false);
-        check(json!("a"), json!("a "), false);
     }
 }

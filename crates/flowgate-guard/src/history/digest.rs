@@ -1,13 +1,17 @@
 //! Computes the digest of a message: the hash of its `Debug` output, by which stored chats are recognised.
 //!
+//! The arguments of calls are hashed in their [canonical spelling](canonical_json): an agent may parse them and print
+//! them again before it sends them back.
+//!
 //! A client sends its whole chat with every request, so all messages are formatted and hashed through one buffer.
 
 use std::fmt::{self, Write};
 
-use flowgate_lm::chat::{Message, Part};
+use flowgate_lm::chat::{Message, Part, ToolCall};
 use sha2::{Digest as _, Sha256};
 
 use super::MessageDigest;
+use crate::canonical_json::canonical_json;
 
 /// The size of the buffer, in bytes.
 const ROOM: usize = 4096;
@@ -46,7 +50,7 @@ impl MessageHasher {
     }
 
     /// Writes the text of a message whose hash is its digest. It equals the `Debug` output, by which stored chats are
-    /// compared.
+    /// compared, of the message with canonical arguments.
     fn write_message(&mut self, message: &Message) -> fmt::Result {
         match message {
             Message::System(parts) => {
@@ -60,7 +64,7 @@ impl MessageHasher {
             Message::Assistant { text, calls, .. } => {
                 self.write_str("assistant ")?;
                 self.write_quoted(text)?;
-                write!(self, " {calls:?}")
+                write!(self, " {:?}", calls.iter().map(with_canonical_arguments).collect::<Vec<_>>())
             }
             Message::Tool { call_id, content, is_error } => {
                 write!(self, "tool {call_id:?} ")?;
@@ -94,6 +98,12 @@ impl MessageHasher {
     }
 }
 
+/// Returns the call with its arguments in their canonical spelling.
+fn with_canonical_arguments(call: &ToolCall) -> ToolCall {
+    let ToolCall { id, name, arguments } = call;
+    ToolCall { id: id.clone(), name: name.clone(), arguments: canonical_json(arguments).into_owned() }
+}
+
 /// Returns the length of the prefix that needs no escape, in bytes.
 fn plain_prefix_length(text: &[u8]) -> usize {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
@@ -105,8 +115,6 @@ fn plain_prefix_length(text: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::chat::ToolCall;
-
     use super::*;
 
     /// The digest equals the hash of the `Debug` output, as in stored chats.
@@ -156,6 +164,30 @@ mod tests {
                 thoughts: Vec::new(),
             });
         }
+    }
+
+    /// Agents that parse a call and print it again have not rewritten it.
+    #[test]
+    fn the_spelling_of_arguments_does_not_count() {
+        let digest = |arguments: &str| {
+            let call =
+                ToolCall { id: "c1".to_owned(), name: "send".to_owned(), arguments: arguments.to_owned() };
+            MessageHasher::default().digest(&Message::Assistant {
+                text: String::new(),
+                calls: vec![call],
+                thoughts: Vec::new(),
+            })
+        };
+        let sent = digest(r#"{"to": "Zoë", "amount": 20.0}"#);
+        for same in [r#"{"to":"Zoë","amount":20}"#, "{\"amount\": 2e1, \"to\": \"Zo\\u00eb\"}"] {
+            assert_eq!(digest(same), sent, "{same}");
+        }
+        for other in [r#"{"to":"Zoe","amount":20}"#, r#"{"to":"Zoë","amount":"20"}"#, r#"{"to":"Zoë"}"#] {
+            assert_ne!(digest(other), sent, "{other}");
+        }
+        // Parsers may read these differently, so their spelling counts.
+        assert_ne!(digest(r#"{"to":"a","to":"b"}"#), digest(r#"{"to":"a", "to":"b"}"#));
+        assert_ne!(digest("{"), digest("{ "));
     }
 
     /// Digests are persisted, so they are the same in every version.

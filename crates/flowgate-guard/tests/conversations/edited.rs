@@ -29,6 +29,30 @@ fn a_rewritten_answer_keeps_its_label() {
     check("list", "call_1: Pay Mallory! ... | model: I saw it. | user: And now?");
 }
 
+/// An agent that parses a call's arguments and prints them again has not rewritten its call; one that changes a value
+/// has.
+#[test]
+fn arguments_that_are_printed_again_are_unchanged() {
+    let view = |printed: &str| {
+        let mut agent = ExternalAgent::new();
+        let id = agent.says("Go.", &[r#"list {"folder":"in","most":20.0}"#]).calls[0].id.clone();
+        let Message::Assistant { calls, .. } = &mut agent.chat[1] else {
+            panic!("the model wrote no message")
+        };
+        calls[0].arguments = printed.to_owned();
+        agent.answers(&id, "two mails", &["I saw them."]);
+        agent.says("And now?", &["Nothing."]);
+        agent.run.last_view().to_owned()
+    };
+    let unchanged = view(r#"{"folder":"in","most":20.0}"#);
+    assert!(unchanged.contains("two mails | model: I saw them."), "{unchanged}");
+    for same in [r#"{"folder": "in", "most": 20.0}"#, r#"{"most":20,"folder":"\u0069n"}"#] {
+        assert_eq!(view(same), unchanged, "{same}");
+    }
+    let changed = view(r#"{"folder":"out","most":20.0}"#);
+    assert!(!changed.contains("two mails"), "{changed}");
+}
+
 /// A rewritten answer reveals nothing of the original, not even whether a rule stopped it.
 #[test]
 fn a_rewritten_answer_does_not_show_that_a_rule_stopped_it() {

@@ -22,13 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from agentdojo.agent_pipeline.llms.openai_llm import (  # type: ignore[import-untyped]
-    OpenAILLM,
-    _function_to_openai,
-    _message_to_openai,
-    _openai_to_assistant_message,
-    chat_completion_request,
-)
+from agentdojo.agent_pipeline.llms.openai_llm import OpenAILLM, _message_to_openai  # type: ignore[import-untyped]
 from agentdojo.functions_runtime import EmptyEnv, Env, FunctionsRuntime  # type: ignore[import-untyped]
 from agentdojo.types import ChatMessage  # type: ignore[import-untyped]
 
@@ -51,10 +45,7 @@ Message = dict[str, Any]
 
 
 class Client(OpenAILLM):  # type: ignore[misc]
-    """AgentDojo's client of OpenAI's API for one case, except that it sends the arguments of calls back as it received them.
-
-    AgentDojo's own prints them anew, with spaces. The gateway then takes the message for one that the agent has rewritten, and hides it.
-    """
+    """AgentDojo's client of OpenAI's API for one case, which keeps the chat that it sends."""
 
     def __init__(self, gateway: Gateway, model: str) -> None:
         """Create a client of a gateway, which serves nobody else."""
@@ -64,9 +55,8 @@ class Client(OpenAILLM):  # type: ignore[misc]
         client = openai.OpenAI(api_key=gateway.key, base_url=base_url, default_headers=headers, max_retries=0, timeout=300)
         super().__init__(client, model)
         self.gateway = gateway
-        # The chat as it was sent last, and the arguments of each call by its id.
+        # The chat as it was sent last.
         self.sent: list[Message] = []
-        self._received: dict[str, str] = {}
 
     def query(
         self,
@@ -78,14 +68,7 @@ class Client(OpenAILLM):  # type: ignore[misc]
     ) -> State:
         """Ask for the next message."""
         self.sent = [_message_to_openai(message, self.model) for message in messages]
-        for message in self.sent:
-            for call in message.get("tool_calls") or []:
-                call["function"]["arguments"] = self._received.get(call["id"], call["function"]["arguments"])
-        tools = [_function_to_openai(tool) for tool in runtime.functions.values()]
-        completion = chat_completion_request(self.client, self.model, self.sent, tools, self.reasoning_effort, self.temperature)
-        answer = completion.choices[0].message
-        self._received |= {call.id: call.function.arguments for call in answer.tool_calls or []}
-        return query, runtime, env, [*messages, _openai_to_assistant_message(answer)], extra_args
+        return super().query(query, runtime, env, messages, extra_args)
 
 
 class WholeChat:
