@@ -125,7 +125,8 @@ class Double:
         arguments, fills, missing = _with_slots(call, {} if self._refusal else request, view_words, hidden)
         if self._refusal in hidden:
             missing.append(self._refusal)
-        is_lost = self._lacks_answer and _has_derived(call, view_words, hidden)
+        missing += self._needs_besides(view, hidden)
+        is_lost = self._is_lost(call, view_words, hidden)
         if missing or is_lost:
             if not is_lost and (look := self._look(request, missing, returns=True)):
                 return look
@@ -135,6 +136,14 @@ class Double:
         self._fills, self._looks, self._refusal, self._had_slots = fills, 0, "", bool(fills)
         self._step += 1
         return Completion("", [(call.tool, arguments)])
+
+    def _needs_besides(self, view: str, hidden: dict[str, str | None]) -> list[str]:
+        """Return hidden regions that the next call needs besides those of its values."""
+        return []
+
+    def _is_lost(self, call: Call, view_words: str, hidden: dict[str, str | None]) -> bool:
+        """Whether a call cannot be written any more, because an answer that it was derived from is lacking."""
+        return self._lacks_answer and _has_derived(call, view_words, hidden)
 
     def _look(self, request: Request, names: list[str], *, returns: bool) -> Completion | None:
         """Look at regions, if the tool is on offer and looking can still help."""
