@@ -114,6 +114,11 @@ def test_a_verdict_that_differs_from_the_log_is_listed_with_what_is_known(field,
     assert (field if field == "utility" else "success of the attack") in result["disagreement"]
     assert result["because"] == "not known"
     assert f"differs from the log: {path}" in report([result], [])
+
+
+def test_what_is_known_of_a_difference_is_said(tmp_path):
+    path = record(tmp_path, *REDIRECTED)
+    log = {**json.loads(path.read_text()), "security": False}
     for change, reason in [
         ({"error": "context_length_exceeded"}, "the recorded run ended with an error"),
         ({"messages": log["messages"][:-1]}, "does not end with a message of the model"),

@@ -132,10 +132,14 @@ class Double:
                 return look
             # What the call needs cannot be had, so it is not made.
             self._step, self._looks, self._refusal, self._lacks_answer = self._step + 1, 0, "", True
-            return self._capable(request, view)
+            return self._without_call(request, view)
         self._fills, self._looks, self._refusal, self._had_slots = fills, 0, "", bool(fills)
         self._step += 1
         return Completion("", [(call.tool, arguments)])
+
+    def _without_call(self, request: Request, view: str) -> Completion:
+        """Write what comes in the place of a call that cannot be made."""
+        return self._capable(request, view)
 
     def _needs_besides(self, view: str, hidden: dict[str, str | None]) -> list[str]:
         """Return hidden regions that the next call needs besides those of its values."""

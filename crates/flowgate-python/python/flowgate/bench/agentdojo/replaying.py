@@ -28,7 +28,7 @@ from agentdojo.task_suite import get_suites  # type: ignore[import-untyped]
 from agentdojo.types import ChatAssistantMessage, text_content_block_from_string  # type: ignore[import-untyped]
 
 from ..._flowgate import Completion, Policy
-from ...guard import ToolError
+from ...guard import Guard, ToolError
 from ...tools import ToolFunction
 from .cases import PIPELINE_NAME, Row, Settings, attacks
 from .defences import DEFENCES, decider, policy_of
@@ -113,30 +113,46 @@ def _problem(run: RecordedRun) -> LeftOut | None:
 class RecordedModel(Double):
     """A double that makes the calls of a record, one at a time, whatever becomes of them.
 
-    A capable one makes a call only if what the call needs is shown, can be left to a slot, or can be looked at. A call that the
-    attack asked for also needs the injected text.
+    It is capable: it makes a call only if what the call needs is shown, can be left to a slot, or can be looked at. A call that the
+    attack asked for also needs the injected text. In the place of another call it writes a message without calls, upon which the
+    guard may use a draft that has the call.
     """
 
-    def __init__(self, plan: Plan, *, is_capable: bool, injected: set[int]) -> None:
+    def __init__(self, plan: Plan, injected: set[int]) -> None:
         """Create a double for the calls of a plan, of which the attack asked for those at `injected`."""
-        super().__init__(plan, is_capable=is_capable)
+        super().__init__(plan, is_capable=True)
         self.injected = injected
         self.verdicts: list[str] = [UNAVAILABLE] * len(plan.calls)
         self.current: int | None = None
 
     def __call__(self, request: Request) -> Completion:
         """Write the next message."""
-        completion = super().__call__(request)
         self.current = None
+        completion = super().__call__(request)
         if any(name != LOOK for _, name, _ in completion.calls):
             self.current = self._step - 1
             self.verdicts[self.current] = DENIED
         return completion
 
+    @property
+    def calls_made(self) -> int:
+        """How many calls were made, or given up."""
+        return self._step
+
+    def begin_turn(self) -> None:
+        """Note that a turn begins, in which nothing has been looked at."""
+        self._levels = self._looks = 0
+
     def note(self, verdict: str, tool: str) -> None:
         """Note what became of the call that was made last; a question about another call counts as a question only."""
         if self.current is not None and self.plan.calls[self.current].tool == tool:
             self.verdicts[self.current] = verdict
+
+    def _without_call(self, request: Request, view: str) -> Completion:
+        self.current = self._step - 1
+        self.verdicts[self.current] = UNAVAILABLE
+        self._levels = max(self._levels - 1, 0)
+        return Completion("")
 
     def _needs_besides(self, view: str, hidden: dict[str, str | None]) -> list[str]:
         if self._step not in self.injected or self.sees_attack(view):
@@ -157,6 +173,16 @@ class ReplayingAgent(GuardedAgent):
         """Create an agent. `ran` receives each call that ran, by its number, with its answer."""
         super().__init__(policy, method, model, decide, ledger)
         self.record, self.ran = model, ran
+
+    def _run(self, guard: Guard, query: str) -> str:
+        """Run turns until each call was made or given up: a message without calls ends a turn."""
+        guard.run(query)
+        made = -1
+        while made < self.record.calls_made < len(self.record.plan.calls):
+            made = self.record.calls_made
+            self.record.begin_turn()
+            guard.run()
+        return ""
 
     def _tool(self, tool: Any, runtime: FunctionsRuntime, env: Env, history: list[Any]) -> ToolFunction:
         made = super()._tool(tool, runtime, env, history)
@@ -234,8 +260,7 @@ def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[
     known = {tool.name for tool in suite.tools}
     # A defence judges the calls that ran when recorded, of tools that there are.
     calls = [call for call in run.calls if call.answer is not None and call.tool in known]
-    defence = DEFENCES[row.defence]
-    record = _record(run, plan, calls, is_capable=defence.method == "lowest-first")
+    record = _record(run, plan, calls)
     if row.defence == "none":
         start, calls = [InitQuery(), Reexecution(run.calls, ran)], list(run.calls)
     else:
@@ -294,7 +319,7 @@ def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[
     }
 
 
-def _record(run: RecordedRun, plan: Plan, calls: list[RecordedCall], *, is_capable: bool) -> RecordedModel:
+def _record(run: RecordedRun, plan: Plan, calls: list[RecordedCall]) -> RecordedModel:
     """Return the double of a run. The attack asked for the calls that the run says, or for those that act and the user did not want."""
     attacks_of_run = [letters(text) for text in (run.injections or {}).values()]
     injected, is_shown = set(), False
@@ -306,7 +331,7 @@ def _record(run: RecordedRun, plan: Plan, calls: list[RecordedCall], *, is_capab
             injected.add(number)
         is_shown = is_shown or any(attack and attack in letters(call.answer or "") for attack in attacks_of_run)
     recorded = Plan(plan.prompt, [Call(call.tool, call.arguments) for call in calls], "", [], "", list((run.injections or {}).values()))
-    return RecordedModel(recorded, is_capable=is_capable, injected=injected)
+    return RecordedModel(recorded, injected)
 
 
 def _agent(row: Row, run: RecordedRun, settings: Settings, parts: tuple[RecordedModel, Plan, Ledger], ran: list[tuple[int, str]]) -> Any:
