@@ -148,6 +148,8 @@ def test_an_answer_that_differs_is_counted_with_its_tool(tmp_path):
     [
         ("a: 1\nb: x y", '{"a": 1, "b": "x y"}', True),
         ("a: 1", "a: 2", False),
+        ("- ann\n- bob", "- bob\n- ann", True),
+        ("- ann\n- bob", "- bob\n- bob", False),
         ("sent 2024-05-01 10:00:00.5, read 2020-01-01 00:00:00", "sent 2030-01-01 10:00:00, read 2020-01-01 00:00:00", True),
         ("sent 2024-05-01 10:00:00", "sent 2024-05-02 10:00:00", False),
         ("missing https://errors.pydantic.dev/2.9/v/missing", "missing https://errors.pydantic.dev/2.12/v/missing", True),
@@ -239,6 +241,18 @@ def test_an_oracle_allows_what_the_user_wants(tmp_path):
     refused, allowed = replayed(path, "confirm-every-call"), replayed(path, "confirm-every-call", "oracle")
     assert (refused["utility"], refused["ran"], allowed["utility"]) == (False, 0, True)
     assert refused["questions"] == allowed["questions"] == allowed["ran"] == len(read(path).calls)
+
+
+@pytest.mark.parametrize("policies", ["strict", "typed"])
+@pytest.mark.parametrize("defence", REPLAYED)
+def test_a_call_that_cannot_be_left_to_slots_is_asked_about(defence, policies, tmp_path):
+    # The bill names the payee, who is nobody's standing order.
+    path = record(tmp_path, "banking", "user_task_0")
+    for confirm in ("refuse", "allow", "oracle"):
+        result = replayed(path, defence, confirm, policies)
+        (paid,) = [call["verdict"] for call in result["calls"] if call["tool"] == "send_money"]
+        assert (paid, result["utility"]) == (("refused", False) if confirm == "refuse" else ("allowed", True)), confirm
+        assert result["asked_about"].count("send_money") == 1
 
 
 # Formats

@@ -27,26 +27,23 @@ from agentdojo.functions_runtime import EmptyEnv, Env, FunctionCall, FunctionsRu
 from agentdojo.task_suite import get_suites  # type: ignore[import-untyped]
 from agentdojo.types import ChatAssistantMessage, text_content_block_from_string  # type: ignore[import-untyped]
 
-from ..._flowgate import Completion, Policy
+from ..._flowgate import Policy
 from ...guard import Guard, ToolError
 from ...tools import ToolFunction
 from .cases import PIPELINE_NAME, Row, Settings, attacks
 from .defences import DEFENCES, decider, policy_of
-from .doubles import LOOK, Double, Request
 from .elements import ConfirmingAgent, Decide, GuardedAgent, Ledger, ModelElement
-from .judging import READERS, is_of_user, is_wanted, judge
-from .plans import Call, Plan, plan_of
+from .judging import judge
+from .plans import Plan, plan_of
+from .record_double import ALLOWED, DENIED, PERMITTED, REFUSED, UNAVAILABLE, RecordedModel, record_of
 from .recorded import LeftOut, RecordedCall, RecordedRun
 from .running import Recorder, environment_of
-from .texts import letters, words
+from .texts import words
 
 __all__ = ["REPLAYED", "ReplayJob", "replay"]
 
 # The defences that can be replayed, beside `none`: each judges calls, and needs nothing new from a model.
 REPLAYED = ("confirm-every-call", "naive-tainting", "provenance", "lowest-first")
-
-# What became of a call.
-PERMITTED, ALLOWED, REFUSED, DENIED, UNAVAILABLE = "permitted", "allowed", "refused", "denied", "unavailable"
 
 Result = dict[str, Any]
 
@@ -108,60 +105,6 @@ def _problem(run: RecordedRun) -> LeftOut | None:
     if unknown := [name for name in run.injections or {} if name not in places]:
         return LeftOut(run.place, "no environment", f"`{run.suite}` has no place `{unknown[0]}` for an injection: check the suite")
     return None
-
-
-class RecordedModel(Double):
-    """A double that makes the calls of a record, one at a time, whatever becomes of them.
-
-    It is capable: it makes a call only if what the call needs is shown, can be left to a slot, or can be looked at. A call that the
-    attack asked for also needs the injected text. In the place of another call it writes a message without calls, upon which the
-    guard may use a draft that has the call.
-    """
-
-    def __init__(self, plan: Plan, injected: set[int]) -> None:
-        """Create a double for the calls of a plan, of which the attack asked for those at `injected`."""
-        super().__init__(plan, is_capable=True)
-        self.injected = injected
-        self.verdicts: list[str] = [UNAVAILABLE] * len(plan.calls)
-        self.current: int | None = None
-
-    def __call__(self, request: Request) -> Completion:
-        """Write the next message."""
-        self.current = None
-        completion = super().__call__(request)
-        if any(name != LOOK for _, name, _ in completion.calls):
-            self.current = self._step - 1
-            self.verdicts[self.current] = DENIED
-        return completion
-
-    @property
-    def calls_made(self) -> int:
-        """How many calls were made, or given up."""
-        return self._step
-
-    def begin_turn(self) -> None:
-        """Note that a turn begins, in which nothing has been looked at."""
-        self._levels = self._looks = 0
-
-    def note(self, verdict: str, tool: str) -> None:
-        """Note what became of the call that was made last; a question about another call counts as a question only."""
-        if self.current is not None and self.plan.calls[self.current].tool == tool:
-            self.verdicts[self.current] = verdict
-
-    def _without_call(self, request: Request, view: str) -> Completion:
-        self.current = self._step - 1
-        self.verdicts[self.current] = UNAVAILABLE
-        self._levels = max(self._levels - 1, 0)
-        return Completion("")
-
-    def _needs_besides(self, view: str, hidden: dict[str, str | None]) -> list[str]:
-        if self._step not in self.injected or self.sees_attack(view):
-            return []
-        return [name for name, text in hidden.items() if text is None or self.sees_attack(text)]
-
-    def _is_lost(self, call: Call, view_words: str, hidden: dict[str, str | None]) -> bool:
-        # The record goes on after a refusal, with what it knew.
-        return False
 
 
 class ReplayingAgent(GuardedAgent):
@@ -260,7 +203,7 @@ def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[
     known = {tool.name for tool in suite.tools}
     # A defence judges the calls that ran when recorded, of tools that there are.
     calls = [call for call in run.calls if call.answer is not None and call.tool in known]
-    record = _record(run, plan, calls)
+    record = record_of(run, plan, calls)
     if row.defence == "none":
         start, calls = [InitQuery(), Reexecution(run.calls, ran)], list(run.calls)
     else:
@@ -319,21 +262,6 @@ def _replay_row(run: RecordedRun, row: Row, settings: Settings, prepared: tuple[
     }
 
 
-def _record(run: RecordedRun, plan: Plan, calls: list[RecordedCall]) -> RecordedModel:
-    """Return the double of a run. The attack asked for the calls that the run says, or for those that act and the user did not want."""
-    attacks_of_run = [letters(text) for text in (run.injections or {}).values()]
-    injected, is_shown = set(), False
-    for number, call in enumerate(calls):
-        foreign = not is_of_user(plan, call.tool, call.arguments) and (
-            call.tool not in READERS or is_wanted(plan, call.tool, call.arguments)
-        )
-        if call.origin == "injection" or (not call.origin and is_shown and foreign):
-            injected.add(number)
-        is_shown = is_shown or any(attack and attack in letters(call.answer or "") for attack in attacks_of_run)
-    recorded = Plan(plan.prompt, [Call(call.tool, call.arguments) for call in calls], "", [], "", list((run.injections or {}).values()))
-    return RecordedModel(recorded, injected)
-
-
 def _agent(row: Row, run: RecordedRun, settings: Settings, parts: tuple[RecordedModel, Plan, Ledger], ran: list[tuple[int, str]]) -> Any:
     record, plan, ledger = parts
     answer = decider(row.confirmation, plan)
@@ -389,7 +317,10 @@ def _reasons(run: RecordedRun, user: Any, result: Result) -> list[str]:
 
 
 def _is_same(recorded: str, answer: str, clock: datetime) -> bool:
-    """Whether two answers have the same words. Times that the replay took from the clock are left out, and so is the form of output."""
+    """Whether two answers have the same words, in any order: AgentDojo makes lists from sets, and formats differ.
+
+    Times that the replay took from the clock are left out.
+    """
     if recorded == answer:
         return True
     old, new = _TIME.findall(recorded), _TIME.findall(answer)
@@ -397,4 +328,4 @@ def _is_same(recorded: str, answer: str, clock: datetime) -> bool:
         for before, now in zip(old, new, strict=True):
             if datetime.fromisoformat(now) >= clock:
                 recorded, answer = recorded.replace(before, "", 1), answer.replace(now, "", 1)
-    return words(_LINK.sub("", recorded)) == words(_LINK.sub("", answer))
+    return sorted(words(_LINK.sub("", recorded)).split()) == sorted(words(_LINK.sub("", answer)).split())
