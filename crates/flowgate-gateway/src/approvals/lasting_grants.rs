@@ -75,12 +75,15 @@ impl GrantOffer {
             // No limit in days: the grant may hold until it is withdrawn.
             GrantScope::Always => None,
         };
-        let matching = |amount: Option<&str>| matching_digest(client, ask, amount);
+        let digest_without = |amount: Option<&str>| matching_digest(client, ask, amount);
         let amounts = amounts(&client.policy, ask);
-        // For each amount, the digest of the question without its value, for a grant that limits the sum instead.
-        let amounts = amounts.map(|(name, value)| (name.clone(), matching(Some(&name)), value)).collect();
+        // For each numeric argument, the digest of the question without the value of this argument: a grant with this digest
+        // covers every value of the argument, up to a total.
+        let amounts =
+            amounts.map(|(name, value)| (name.clone(), digest_without(Some(&name)), value)).collect();
+        // One question may be about several equal calls.
         let calls = i64::try_from(ask.times.max(1)).ok()?;
-        Some(Self { days, matching: matching(None), amounts, calls })
+        Some(Self { days, matching: digest_without(None), amounts, calls })
     }
 
     /// Returns the grants that would cover the question, any of which suffices: one for exactly these arguments, and
