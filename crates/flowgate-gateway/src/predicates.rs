@@ -89,6 +89,7 @@ impl std::str::FromStr for PredicateSourceSpec {
             return Err(PredicateSourceError::Name);
         }
         let source = if let Some((scheme, rest)) = source.split_once("://") {
+            // A service runs beside the gateway, on the same host: it is asked without TLS.
             if scheme != "http" || rest.is_empty() {
                 return Err(PredicateSourceError::Scheme);
             }

@@ -11,11 +11,11 @@
 //! | method | a step is shown |
 //! |---|---|
 //! | [`lowest_first`] | what flows to the strictest requirement on offer, and more when the model looks at hidden regions |
-//! | [`cheapest_first`] | everything if all resulting calls are permitted, otherwise the strictest |
+//! | [`cheapest_first`] | everything if all resulting calls are permitted, otherwise what flows to the strictest requirement on offer |
 //! | [`judge`], [`introspection`] | what a [screener](crate::screener) names |
 //! | [`provenance`] | what a draft takes its values from |
 //! | [`everything`], [`tool_filter`], [`confirm_acting`] | everything |
-//! | [`never_look`] | what flows into the strictest tool on offer |
+//! | [`never_look`] | what flows to the strictest requirement on offer; the model cannot look at hidden regions |
 
 pub mod cheapest_first;
 pub mod confirm_acting;

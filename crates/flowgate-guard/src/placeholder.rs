@@ -141,7 +141,8 @@ pub(crate) fn is_in_keys(value: &Value, known: usize) -> bool {
     }
 }
 
-/// Returns the names of the placeholders in the texts of a value, without duplicates.
+/// Returns the names of the placeholders in the texts of a value, in order and without duplicates. `known` is the number of
+/// regions that have been hidden so far: only `h1` to `h{known}` are names of placeholders.
 pub(crate) fn placeholder_names(value: &Value, known: usize) -> Vec<String> {
     let mut names = Vec::new();
     collect_names(value, known, &mut names);

@@ -6,9 +6,9 @@
 //! the labels of the chosen regions. An error of a screener costs utility or questions, and never permits a call that
 //! the policy denies.
 //!
-//! The guarantee is weaker: *given the sequence of chosen labels*, every byte and verdict below is independent of
-//! hidden text. The sequence itself is computed from that text. Each step reveals at most the logarithm of the number
-//! of labels in bits, which are counted ([`TurnUsage::bits`](crate::conversation::TurnUsage)).
+//! The guarantee is weaker: *given the sequence of chosen labels*, every byte and verdict that is visible at a label is
+//! independent of the text that is hidden there. The sequence itself is computed from that text: each step reveals at
+//! most log2(number of labels) bits, which are counted ([`TurnUsage::bits`](crate::conversation::TurnUsage)).
 //!
 //! | screener | question | model |
 //! |---|---|---|

@@ -16,7 +16,8 @@ pub trait MonitoredSession {
         None
     }
 
-    /// Reports the output event of a call that was handed over.
+    /// Tells the session which event is the output of a call that was handed over to the server. By default, the session
+    /// does not need it.
     fn record_output(&mut self, _call_id: &str, _output: EventId) {}
 
     /// Returns the digest of a call for records and questions; empty if the session keeps neither.

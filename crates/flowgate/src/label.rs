@@ -4,7 +4,8 @@
 //! more permissive. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from
 //! several texts carries their *join* ([`Label::join`]).
 //!
-//! There is no meet: the embedding behind the bits preserves joins only (see [`lattice`]).
+//! There is no meet: a label is stored as a set of bits, and this encoding preserves joins but not meets (see
+//! [`lattice`]).
 
 mod dimension;
 pub mod lattice;

@@ -87,28 +87,26 @@ pub struct CorpusFigures {
     pub actions: FateCounts,
 }
 
-/// Returns the figures of each kind and method, in the order of the rows.
+/// Returns the figures of each group and method, in the order in which the rows first name them.
 pub fn figures(rows: &[CaseRow]) -> Vec<CorpusFigures> {
     let mut figures: Vec<CorpusFigures> = Vec::new();
     for row in rows {
-        let is_same = |known: &&mut CorpusFigures| known.group == row.group && known.method == row.method;
-        let mut found = CorpusFigures {
-            group: row.group.clone(),
-            method: row.method,
-            cases: 0,
-            attacks: FateCounts::default(),
-            actions: FateCounts::default(),
-        };
-        let known = figures.iter_mut().find(is_same);
-        let is_new = known.is_none();
-        let counted = known.unwrap_or(&mut found);
-        counted.cases += 1;
-        if let Some(fate) = row.attack() {
-            counted.attacks.add(fate);
+        let is_same = |counted: &CorpusFigures| counted.group == row.group && counted.method == row.method;
+        if !figures.iter().any(is_same) {
+            figures.push(CorpusFigures {
+                group: row.group.clone(),
+                method: row.method,
+                cases: 0,
+                attacks: FateCounts::default(),
+                actions: FateCounts::default(),
+            });
         }
-        row.of(CallPurpose::Task).for_each(|fate| counted.actions.add(fate));
-        if is_new {
-            figures.push(found);
+        for counted in figures.iter_mut().filter(|counted| is_same(counted)) {
+            counted.cases += 1;
+            if let Some(fate) = row.attack() {
+                counted.attacks.add(fate);
+            }
+            row.of(CallPurpose::Task).for_each(|fate| counted.actions.add(fate));
         }
     }
     figures

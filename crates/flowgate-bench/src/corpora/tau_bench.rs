@@ -6,9 +6,10 @@
 //! | `tasks_test.py`, `tasks_dev.py`, `tasks_train.py` | lists of `Task(user_id, instruction, actions)`, with `Action(name, kwargs)` |
 //! | `data/*.json` | optional: records of users, orders, flights and so on, by their keys |
 //!
-//! The benchmark has no attacks: the recorded actions of each task must be possible. The user's message is the instruction to the simulated
-//! user. Before an action, the double reads each record that an argument names and that a tool returns by this argument alone, such as the order
-//! of an `order_id`, and before all, the record of the user: the benchmark's agents have to look at these, and what they return is then in view.
+//! The benchmark has no attacks: it measures whether a policy permits the recorded actions of each task. The user's message is the instruction to
+//! the simulated user. Before the first action, the double reads the user's record. Before each action, it reads every record that an argument
+//! identifies and that a tool returns for this argument alone, such as the order of an `order_id`: the benchmark's agents have to look these up too, so
+//! their content is in view when the action is judged.
 //! The code of the tools does not run. A reading tool answers with the record, every other one with an empty object.
 
 use std::collections::BTreeMap;
@@ -106,9 +107,9 @@ struct Domain {
 }
 
 impl Domain {
-    /// Reads the tasks of all files.
+    /// Reads the tasks of the domain from those of the files [`TASKS`] that exist in `folder`; at least one task is required.
     fn cases(&self, files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusCase>, CorpusError> {
-        let readers = self.readers();
+        let reading_tools = self.readers();
         let mut cases = Vec::new();
         for name in TASKS {
             let path = format!("{folder}/{name}.py");
@@ -116,7 +117,7 @@ impl Domain {
             for (constant, tasks) in PythonFile::parse(&path, &text)?.lists()? {
                 let place = format!("{path}: {constant}");
                 for task in Located::root(&place, &tasks).items()? {
-                    cases.push(self.case(&task, &readers)?);
+                    cases.push(self.case(&task, &reading_tools)?);
                 }
             }
         }

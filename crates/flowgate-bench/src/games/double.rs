@@ -165,14 +165,15 @@ fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Returns the names of the hidden regions that the double looks at: all of them if nothing of the observation is readable, if the tool
-/// `look` is on offer, and if the double has not looked yet, so that it does not look forever; otherwise none.
+/// Returns the names of the hidden regions that the double looks at. It looks once, at all of them, and only if the tool `look` is on offer and
+/// every part of the observation (`parts`) has a placeholder.
 fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
     let has_looked = calls(request).any(|call| call.name == LOOK);
     if !is_offered || has_looked || parts.iter().any(|part| !is_match(&PLACEHOLDER, part)) {
         return Vec::new();
     }
+    // The pattern is a constant that compiles; if it did not, no name would be found.
     let placeholders = PLACEHOLDER.as_ref().into_iter();
     // The first group of the pattern is the name of the region.
     let found =

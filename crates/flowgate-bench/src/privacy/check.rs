@@ -85,7 +85,8 @@ fn look(answers: &[Answer], reference: &Reference) -> Sight {
     latest.map_or(Sight::Absent, |(_, answer)| find(answer, reference))
 }
 
-/// Returns the categories of the private data in these answers, and those that the calls `made` disclosed, by their oracle labels.
+/// Returns the categories of private data that the model has seen: every category of each tool in `answers`, whatever its answer contains, and the
+/// categories in the calls `made`, by the task's ground truth.
 fn visible_categories(task: &Task, answers: &[Answer], made: &[Step]) -> Categories {
     let private = answers.iter().filter_map(|(tool, _)| world::find(task.suite, tool));
     let mut categories: Categories =
@@ -123,8 +124,10 @@ pub fn problems(task: &Task) -> Vec<String> {
         let flowing: Categories =
             step.references().flat_map(|field| categories(task, earlier_steps, field)).collect();
         if flowing != step.oracle {
-            problems
-                .push(format!("{place}: {flowing:?} flows into the call, the oracle says {:?}", step.oracle));
+            problems.push(format!(
+                "{place}: by its label, {flowing:?} flows into the call, but by the ground truth {:?}",
+                step.oracle
+            ));
         }
         for (value, category) in private_values(task) {
             let is_said = task.request.contains(&value);

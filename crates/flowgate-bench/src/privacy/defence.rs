@@ -1,4 +1,5 @@
-//! Names the defences that are compared: the paper's two baselines, methods of guarded conversations, and the oracle. Each is a row of the tables,
+//! Names the defences that are compared: RTBAS's two baselines (redact everything private, and ask about every call), methods of guarded conversations, and
+//! an oracle that knows the ground truth. Each is a row of the tables,
 //! which `flowgate bench privacy --defence` can choose.
 
 use std::fmt;

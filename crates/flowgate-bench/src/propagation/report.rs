@@ -179,7 +179,7 @@ fn key_value_table(all: &[DoubleResults]) -> Table {
 /// Returns Table 2: improved and missed labels on the news.
 fn news_table(all: &[DoubleResults]) -> Table {
     let rows: Vec<_> = rows_of(all, |set| matches!(set, DataSet::News(_))).map(chain_row).collect();
-    let title = "news: improved labels of the improvable ones, missed labels of the improved ones (Table 2)";
+    let title = "news: of the labels that can be lowered, the share that was; of the lowered labels, the share that is too low (paper, Table 2)";
     table(title, &CHAIN_HEADER, &rows)
 }
 
@@ -229,7 +229,7 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
         row.extend(spreads.map(|spread| cell(spread.map(|spread| spread.mean))));
         row
     };
-    let title = "agents: ROUGE-L of answers with the data set's (Table 4); trusted only: retrieval filtered beforehand (6.1)";
+    let title = "agents: ROUGE-L of the answers against the data set's own (paper, Table 4); trusted only: untrusted documents are removed before retrieval (paper, 6.1)";
     table(title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -257,7 +257,7 @@ fn cost_table(all: &[DoubleResults], literal: Option<LiteralCost>) -> Table {
         let name = "if utility followed the facts".to_owned();
         vec![name, set, method, tests, cost.most_tests.to_string(), "0".to_owned(), none.clone(), none]
     }));
-    let title = "cost for each question: scored texts; processed tokens over those of one pass, and of the same calls without sharing";
+    let title = "cost for each question: scored texts; processed tokens divided by those of one pass, and by those of the same calls without a shared prefix";
     table(title, &header, &rows)
 }
 

@@ -120,7 +120,8 @@ struct ArgumentLayout {
 
 impl ArgumentLayout {
     /// Finds how the fields and arguments of a server's entry in `text` are laid out, so that new ones can be
-    /// written alike.
+    /// written alike. The field `command`, which every entry has, is the model for new fields. `lines` is the white space
+    /// before the first argument and before the closing bracket.
     fn of(text: &str, entry: &LocatedNode) -> Self {
         let key = match &entry.kind {
             LocatedNodeKind::Map(fields) => fields.iter().find(|field| field.key == "command"),
@@ -133,8 +134,8 @@ impl ArgumentLayout {
         let before_field = if is_alone { format!("\n{line}") } else { " ".to_owned() };
         let lines = entry.get("args").and_then(|args| {
             let spelled = text.get(args.span.clone())?;
-            let first = spelled.strip_prefix('[')?;
-            let blank: String = first.chars().take_while(|c| c.is_ascii_whitespace()).collect();
+            let inside = spelled.strip_prefix('[')?;
+            let blank: String = inside.chars().take_while(|c| c.is_ascii_whitespace()).collect();
             let closing = spelled
                 .trim_end_matches(']')
                 .chars()
@@ -142,9 +143,9 @@ impl ArgumentLayout {
                 .take_while(|c| c.is_ascii_whitespace())
                 .collect::<String>();
             let closing: String = closing.chars().rev().collect();
-            // Arguments are on lines of their own if the first one follows a line break. An empty list
-            // has none.
-            (blank.contains('\n') && first.len() > blank.len() + 1).then_some((blank, closing))
+            // Arguments are on lines of their own if the first one follows a line break. Of an empty list, only the
+            // closing bracket is left after the white space.
+            (blank.contains('\n') && inside.len() > blank.len() + 1).then_some((blank, closing))
         });
         Self { before_field, lines }
     }

@@ -267,7 +267,7 @@ impl AttackResults {
         }
         let stopped = self.count() - self.escapes.len();
         output.line(&format!(
-            "grade {}: {stopped} of {} stopped",
+            "grade {}: {stopped} of {} were stopped",
             self.grade(),
             plural(self.count(), "attack")
         ));

@@ -37,7 +37,7 @@ fn statements_that_would_show_hidden_parts() {
                  label tool as trusted if:\n          (tool: Tool) is tool:list_mails\n",
             ][..],
         ),
-        (all.clone(), 1, &["✗ the system message is hidden", "✓ the lowest step is shown the user message"]),
+        (all.clone(), 1, &["✗ the system message is hidden", "✓ the user message is shown to every step"]),
         (
             all.replace("label message as trusted", "label message as untrusted"),
             1,

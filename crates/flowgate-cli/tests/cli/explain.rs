@@ -72,7 +72,7 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &[
             "None of the forms tried would permit it.",
             "only with `--against`",
-            "the party that can set it chooses `recipient`",
+            "whoever can set this field can choose `recipient`",
         ],
         never: &["payload call", "as trusted if:"],
     },

@@ -162,7 +162,7 @@ pub(crate) async fn run(
         let tenant = &client.spec.tenant;
         if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
             session.join_external_state(&record).map_err(|_| {
-                DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
+                DatabaseError::Damaged("a row of the table `tenants` holds labels of external state that cannot be read; restore it from a backup")
             })?;
         }
         session.conversation.accept_decision(decision);
@@ -369,7 +369,8 @@ impl ConversationState {
     }
 }
 
-/// Moves the judged calls, the void approvals and the withheld replies out of a turn, as entries for the audit log.
+/// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
+/// conversation `name`, as entries for the audit log.
 fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<AuditEntry> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let withheld = std::mem::take(&mut turn.withheld).into_iter();

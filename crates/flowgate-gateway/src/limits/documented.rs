@@ -47,7 +47,7 @@ fn documented_defaults_are_those_of_the_code() {
         ("open connections", limits.connections.to_string()),
         ("connections of one address without a valid key", limits.connections_of_address.to_string()),
         (
-            "cancelled requests of one connection, beyond those that were answered",
+            "cancelled requests of one connection, less its answered ones",
             crate::http::open_requests::MAX_CANCELLED.to_string(),
         ),
         ("evaluations that wait for a worker", limits.queue.to_string()),

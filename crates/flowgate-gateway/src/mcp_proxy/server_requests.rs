@@ -170,7 +170,9 @@ impl<'e> McpExchange<'e> {
 
     /// Reads a stream up to the answer to the request `id`, resuming it if the server ends it early, and performs the
     /// actions that the messages before the answer lead to. `session` is the ID of the MCP session, which a resumption
-    /// needs. Returns the actions that the answer leads to and, if the request failed, the problem.
+    /// needs. Returns the actions that the answer leads to, and the problem if the stream broke off. A stream that ends
+    /// without an answer and cannot be resumed leads to no action and is no problem here: the caller finds that the
+    /// answer is missing.
     async fn read_stream(
         &mut self,
         id: &Value,
@@ -189,10 +191,12 @@ impl<'e> McpExchange<'e> {
                 Ok(None) => return Ok((Vec::new(), None)),
                 Err(why) => return Ok((Vec::new(), Some(why))),
             };
+            // The memory is reserved until the event has been handled.
             let _share = match self.reserve_memory(&event) {
                 Ok(share) => share,
                 Err(why) => return Ok((Vec::new(), Some(why))),
             };
+            // What is not JSON becomes `null`, and is dropped like the answer to another request.
             let message: Value = serde_json::from_str(&event).unwrap_or_default();
             let is_answer = message.get("method").is_none();
             if is_answer && message.get("id") != Some(id) {

@@ -41,7 +41,11 @@ impl Conversation {
         self.tools.is_described(tools)
     }
 
-    /// Replaces the tools on offer from the next turn on.
+    /// Replaces the tools on offer from the next turn on. A step starts at the strictest requirement of the tools on
+    /// offer, at most the clearance of the model, so the label at which steps start is computed anew.
+    ///
+    /// # Errors
+    /// If the monitor rejects the tools.
     pub(super) fn replace_tools(&mut self, tools: Vec<OfferedTool>) -> Result<(), PushError> {
         self.items.drop_cached_view();
         self.tools.replace(&mut self.monitor, tools)?;

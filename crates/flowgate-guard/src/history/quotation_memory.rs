@@ -212,7 +212,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Remembers a normal form of what the user has said, unless all of it is known as the user's.
+    /// Remembers a normalized text of the user, unless all windows of it are remembered as the user's own already. If the
+    /// memory is persisted (`new` is set), queues the text to be saved; a text of the user's own needs no label.
     fn add_own_normalized(&mut self, normalized: &[u8]) {
         if !windows(normalized).any(|window| !self.own.has(&window)) {
             return;

@@ -28,7 +28,7 @@ impl HiddenStateModel for LocalModel {
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported(
-                "hidden states of this layer, whose number is greater than that of the last layer",
+                "hidden states of this layer: its number is above that of the last layer",
             ));
         }
         let text = self.tokenizer.encode(text)?;

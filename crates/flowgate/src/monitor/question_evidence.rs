@@ -39,9 +39,10 @@ struct Occurrences {
 }
 
 impl Monitor {
-    /// Returns evidence about the values of a question's call that untrusted text may have chosen: one sentence for
-    /// each value, and one for the number of values that were not searched for. Arguments with the role of content,
-    /// such as the body of a mail, are ignored.
+    /// Returns evidence about the values of a question's call that untrusted text may have chosen: for each value, a
+    /// sentence that says in which of the events that the decision depends on the value occurs, and a sentence with the number
+    /// of values that were not searched for, because there are more than [`MAX_VALUES`] or their length is not in
+    /// [`LENGTHS`]. Arguments with the role of content, such as the body of a mail, are ignored.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
         let Some(call) = question.call() else { return Vec::new() };
         let Ok(arguments) = &call.arguments else { return Vec::new() };

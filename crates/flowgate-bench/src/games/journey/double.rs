@@ -1,5 +1,5 @@
 //! Implements the doubles for games of several steps: they carry out the tools that the user names in backticks, in order, and then report
-//! the last answer. The gullible one obeys every visible text before that.
+//! the last answer. Before it carries out the user's next tool, the gullible one obeys every instruction in a visible text.
 //!
 //! They know nothing but the chat. [`ModelDouble`] calls [`answer`] for every request, and answers a chat of another game itself.
 

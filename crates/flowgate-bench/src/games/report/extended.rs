@@ -1,4 +1,4 @@
-//! Prints the figures of the games beyond the paper: a table for each measure, with a row for each game and a column for each defence.
+//! Prints the results of the games that AgentSecBench does not contain: a table for each measure, with a row for each game and a column for each defence.
 //! `flowgate bench extended` calls this module.
 
 use serde_json::{Map, Value, json};

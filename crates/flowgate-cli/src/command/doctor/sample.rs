@@ -122,7 +122,7 @@ impl SampleRequest {
         lines.dedup();
         if hidden.is_empty() {
             findings.right(format!(
-                "the lowest step is shown the descriptions of {}",
+                "the descriptions of {} are shown to every step",
                 plural(tools.len(), "tool")
             ));
             return;
@@ -152,7 +152,7 @@ fn examine_message(
     let Ok((event, _)) = monitor.push(entry) else { return };
     let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
     if label.flows_to(lowest) {
-        findings.right(format!("the lowest step is shown the {role} message"));
+        findings.right(format!("the {role} message is shown to every step"));
         return;
     }
     let lines: Vec<usize> = monitor

@@ -174,7 +174,7 @@ impl Conversations {
             return Ok(false);
         }
         session.join_external_state(&before).map_err(|_| {
-            DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
+            DatabaseError::Damaged("a row of the table `tenants` holds labels of external state that cannot be read; restore it from a backup")
         })?;
         let change_count = Some(session.conversation.monitor().external_state_changes());
         // Since this number of changes, the labels were not compared with the record.
@@ -206,7 +206,7 @@ impl Conversations {
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {
             session.join_external_state(before).map_err(|_| {
-                DatabaseError::Damaged("a row of the table `tenants` has no valid labels of external state")
+                DatabaseError::Damaged("a row of the table `tenants` holds labels of external state that cannot be read; restore it from a backup")
             })?;
         }
         // A stamp makes the write show in the record even if the label of the store is unchanged.

@@ -74,7 +74,7 @@ impl GatewayService {
     /// Reports that a connection was closed because its client cancelled too many requests.
     pub(crate) fn note_flood(&self) {
         self.log.limit(&Limit {
-            what: "cancelled requests of one connection, beyond those that were answered",
+            what: "cancelled requests of one connection, less its answered ones",
             effect: "the connection was closed",
             setting: None,
             advice: None,

@@ -29,7 +29,7 @@ known_fields! {
         "stop": Read("passed on"),
         "stream": Read("whether the reply is streamed"),
         "stream_options": Read("see below"),
-        "reasoning_effort": Read("passed on; in Anthropic's format as the effort of the output"),
+        "reasoning_effort": Read("passed on; in Anthropic's format as `output_config.effort`"),
         "verbosity": Read("passed on"),
         "user": Dropped(END_USER),
         "safety_identifier": Dropped(END_USER),

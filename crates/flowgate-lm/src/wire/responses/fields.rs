@@ -59,7 +59,7 @@ known_fields! {
         "include_obfuscation": Dropped("the gateway sends text in pieces of its own"),
     }
     REASONING = "request.reasoning" {
-        "effort": Read("passed on; in Anthropic's format as the effort of the output"),
+        "effort": Read("passed on; in Anthropic's format as `output_config.effort`"),
         "summary": Read("passed on; the summaries are judged like replies"),
         "generate_summary": Dropped("the older name of `summary`"),
         "context": Only(&[r#""auto""#], "is supported only as `auto`: the gateway returns the reasoning itself"),

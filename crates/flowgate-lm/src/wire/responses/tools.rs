@@ -42,9 +42,9 @@ pub(super) struct ReceivedTools {
 }
 
 impl ReceivedTools {
-    /// Decodes a tool and adds it, as a function with JSON arguments, and records its form if the client declared it in
-    /// another one. A namespace is decoded to the tools in it. `namespace` is the name and the description of the namespace
-    /// that contains the tool.
+    /// Decodes a tool and adds it as a function with JSON arguments. If the client declared it otherwise (custom, or in a
+    /// namespace), also records that form, so that calls are sent back in it. A namespace is decoded to the tools in it.
+    /// `namespace` is the name and the description of the namespace that contains the tool.
     pub(super) fn read(
         &mut self,
         tool: &ObjectFields<'_>,
@@ -72,7 +72,8 @@ impl ReceivedTools {
         };
         let name =
             namespace.map_or_else(|| name.to_owned(), |(namespace, _)| qualified_name(namespace, name));
-        // With two forms under one name, it would be unknown in which form a call is sent to the client.
+        // Two plain functions may share a name: their calls are sent back in the same form. If one of the two has
+        // another form, the form of a call would be unknown.
         if !self.names.insert(name.clone()) && (form != ToolForm::default() || self.forms.of(&name).is_some())
         {
             return tool.field_error("name", "is the name of another tool, too; rename one of them");

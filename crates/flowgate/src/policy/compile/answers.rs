@@ -1,4 +1,4 @@
-//! Compiles the condition of an `endorse` statement that a trusted answer of a tool lists the value:
+//! Compiles a condition of `endorse` statements: a trusted answer of a tool must list the value. It is written
 //! `VALUE in tool:NAME`, or `VALUE in tool:NAME({id: call.arguments.id})` for the answers to calls with these arguments.
 //! So a policy can permit, for example, the recipients that an address book lists.
 
@@ -9,11 +9,12 @@ use super::target::path_of;
 use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
-    /// Compiles the right side of `VALUE in tool:NAME`, which asks whether a trusted answer of the tool lists the value:
-    /// all its answers, or with `tool:NAME({id: call.arguments.id})` only those to calls with these arguments.
+    /// Compiles the right side of `VALUE in tool:NAME`, which asks whether a trusted answer of the tool lists the value.
+    /// `tool:NAME` stands for all answers of the tool, `tool:NAME({id: call.arguments.id})` only for the answers to calls
+    /// with these arguments.
     ///
     /// # Errors
-    /// If `{...}` is not a map with names as keys, or if a value in it is neither an argument of the judged call nor a
+    /// If `{...}` is not a map, is empty or has a key that is not a plain text, or if a value in it is neither an argument of the judged call nor a
     /// constant.
     pub(super) fn answers(
         &mut self,

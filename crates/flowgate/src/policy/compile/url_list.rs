@@ -10,11 +10,12 @@ use crate::url_host::registrable_domain;
 
 impl Compiler<'_> {
     /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers of a
-    /// tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the function is another
-    /// one, or the policy itself lists the hosts, so that the call is compiled like any other.
+    /// tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the call is to be
+    /// compiled like any other: it calls another function, the policy itself lists the hosts, or `tool:NAME` stands outside
+    /// of `endorse`, where the compilation of patterns rejects it.
     ///
     /// # Errors
-    /// If a domain that the policy lists is not registrable, or if the call lists hosts by trusted text outside of
+    /// If a domain that the policy lists is not registrable, or if the call takes the hosts from `Message` outside of
     /// `endorse`.
     pub(super) fn listed_url(
         &mut self,
