@@ -75,7 +75,8 @@ impl GrantOffer {
             // No limit in days: the grant may hold until it is withdrawn.
             GrantScope::Always => None,
         };
-        let digest_without = |amount: Option<&str>| matching_digest(client, ask, amount);
+        let digest_without =
+            |amount: Option<&str>| matching_digest((&client.name, &client.basis), ask, amount);
         let amounts = amounts(&client.policy, ask);
         // For each numeric argument, the digest of the question without the value of this argument: a grant with this digest
         // covers every value of the argument, up to a total.
@@ -205,8 +206,9 @@ fn millionths(value: &Value) -> Option<i64> {
 
 /// Returns the digest of everything in which a question has to equal this one to be covered by a grant: two questions
 /// with equal digests are about equal calls. It leaves out the values of the changeable arguments (the payload) and of
-/// the argument `amount`, whose sum a grant may limit instead.
-fn matching_digest(client: &ClientSettings, ask: &ApprovalRequest, amount: Option<&str>) -> String {
+/// the argument `amount`, whose sum a grant may limit instead. `basis` is the digest of the policy and settings of the
+/// client with the name `client`.
+fn matching_digest((client, basis): (&str, &str), ask: &ApprovalRequest, amount: Option<&str>) -> String {
     let mut arguments = ask.arguments.as_object().cloned().unwrap_or_default();
     for name in ask.changeable.iter().map(String::as_str).chain(amount) {
         if let Some(value) = arguments.get_mut(name) {
@@ -222,8 +224,8 @@ fn matching_digest(client: &ClientSettings, ask: &ApprovalRequest, amount: Optio
         })
         .collect();
     let common = json!({
-        "client": client.name,
-        "basis": client.basis,
+        "client": client,
+        "basis": basis,
         "tool": [ask.tool.server, ask.tool.name],
         "arguments": sorted(&Value::Object(arguments)),
         "changeable": ask.changeable,
@@ -357,7 +359,94 @@ impl ApprovalService {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use flowgate::label::Label;
+    use flowgate::monitor::{Reason, ReasonKind};
+    use flowgate::policy::Action;
+    use flowgate::trace::Tool;
+
     use super::*;
+
+    fn question() -> ApprovalRequest {
+        let reason = Reason {
+            kind: ReasonKind::Requirement,
+            action: Action::Ask,
+            message: "`to` is untrusted".to_owned(),
+            statement: Some(10..20),
+            part: Some("arguments.to".to_owned()),
+            label: vec!["untrusted".to_owned()],
+            required: vec!["trusted".to_owned()],
+            regions: Vec::new(),
+            grant_scope: GrantScope::Always,
+            categories: Vec::new(),
+            events: Vec::new(),
+        };
+        ApprovalRequest {
+            tool: Tool::local("send"),
+            arguments: json!({"to": "bob", "amount": 5, "body": "Hello."}),
+            label: vec!["untrusted".to_owned(), "public".to_owned()],
+            decided: Label::default(),
+            summary: "Sends 5 to bob.".to_owned(),
+            evidence: Vec::new(),
+            reasons: vec![reason],
+            excerpts: Vec::new(),
+            digest: "d".to_owned(),
+            state: "s".to_owned(),
+            carries: json!({"integrity": "untrusted"}),
+            reasons_carry: Vec::new(),
+            grant_scope: GrantScope::Always,
+            changeable: vec!["body".to_owned()],
+            expires: Duration::from_secs(60),
+            times: 1,
+            upcoming: Vec::new(),
+        }
+    }
+
+    /// A grant covers no question that differs in anything but payload, and in the one amount whose sum it limits.
+    #[test]
+    fn a_grant_matches_equal_questions_only() {
+        type Change = fn(&mut ApprovalRequest);
+        let client = ("c", "basis");
+        let check = |name: &str, change: Change, matches: bool, matches_sum: bool| {
+            let (granted, mut asked) = (question(), question());
+            change(&mut asked);
+            let is_equal = |amount: Option<&str>| {
+                matching_digest(client, &granted, amount) == matching_digest(client, &asked, amount)
+            };
+            assert_eq!((is_equal(None), is_equal(Some("amount"))), (matches, matches_sum), "{name}");
+        };
+        check("nothing", |_| (), true, true);
+        check("payload", |ask| ask.arguments["body"] = json!("Bye."), true, true);
+        check(
+            "the order of arguments",
+            |ask| ask.arguments = json!({"body": "Hello.", "amount": 5, "to": "bob"}),
+            true,
+            true,
+        );
+        check("words of the summary", |ask| ask.summary = "Pays.".to_owned(), true, true);
+        check("the amount", |ask| ask.arguments["amount"] = json!(6), false, true);
+        check("another argument", |ask| ask.arguments["to"] = json!("eve"), false, false);
+        check("a further argument", |ask| ask.arguments["cc"] = json!("eve"), false, false);
+        check("a missing payload", |ask| ask.arguments = json!({"to": "bob", "amount": 5}), false, false);
+        check("what is payload", |ask| ask.changeable.clear(), false, false);
+        check("the tool", |ask| ask.tool.name = "pay".into(), false, false);
+        check("the server", |ask| ask.tool.server = Some("mail".into()), false, false);
+        check("the label", |ask| ask.label[1] = "private".to_owned(), false, false);
+        check("what it carries", |ask| ask.carries = json!({}), false, false);
+        check("a further reason", |ask| ask.reasons.push(ask.reasons[0].clone()), false, false);
+        check("the kind of a reason", |ask| ask.reasons[0].kind = ReasonKind::Rule, false, false);
+        check("the statement of a reason", |ask| ask.reasons[0].statement = None, false, false);
+        check("the part of a reason", |ask| ask.reasons[0].part = None, false, false);
+        check("the label of a reason", |ask| ask.reasons[0].label.clear(), false, false);
+        check("the bound of a reason", |ask| ask.reasons[0].required.clear(), false, false);
+        check("the message of a reason", |ask| ask.reasons[0].message.clear(), false, false);
+        let digest = |client, amount| matching_digest(client, &question(), amount);
+        assert_ne!(digest(client, None), digest(("other", "basis"), None));
+        assert_ne!(digest(client, None), digest(("c", "changed"), None));
+        // A grant of exact arguments is not one of a sum, even where the amount is the same.
+        assert_ne!(digest(client, None), digest(client, Some("amount")));
+    }
 
     #[test]
     fn amounts_are_exact_or_none() {

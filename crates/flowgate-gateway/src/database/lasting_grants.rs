@@ -293,6 +293,135 @@ fn read(row: &mut SqlRow) -> Result<StoredGrant, DatabaseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::{
+        AskOutcome, DatabaseAddress, NewQuestion, PersonDecision, QuestionLimits, QuestionState,
+    };
+
+    /// Asks a question of a client, and gives its id.
+    async fn ask(store: &Database, client: &str, id: &str) {
+        let new = NewQuestion {
+            id,
+            client,
+            name: "n",
+            tenant: "t",
+            digest: id,
+            content: "{}",
+            expires_after: 3_600_000,
+            turn: 0,
+            since: 0,
+            used: &[],
+            most: QuestionLimits { of_conversation: 100, of_client: 100, an_hour: 100 },
+        };
+        assert_eq!(store.ask(&new, |_| Ok(())).await.unwrap(), AskOutcome::New(id.to_owned()));
+    }
+
+    /// Asks a question of the client `c`, and answers it by a grant with these limits.
+    async fn give(store: &Database, id: &str, days: Option<u32>, limits: GrantLimits) {
+        ask(store, "c", id).await;
+        let grant = NewGrant {
+            id: format!("grant {id}"),
+            basis: "b".to_owned(),
+            matching: "m".to_owned(),
+            days,
+            limits,
+            used: (1, 20),
+        };
+        let decision = PersonDecision::LastingGrant;
+        store.decide((id, id), decision, "bob", Some(grant), || Ok(())).await.unwrap().unwrap();
+    }
+
+    /// Answers a question by a grant for this digest and amount, and returns the grant.
+    async fn answer(
+        store: &Database,
+        client: &str,
+        question: &str,
+        matching: &str,
+        amount: i64,
+    ) -> Option<String> {
+        let candidate = GrantCandidate { matching: matching.to_owned(), calls: 1, amount };
+        let has_room = store.has_lasting_grant(client, std::slice::from_ref(&candidate)).await.unwrap();
+        let used = store.use_lasting_grant(client, question, &[candidate], |_| Ok(())).await.unwrap();
+        assert!(used.is_none() || has_room, "a grant that was used had no room");
+        used.map(|used| used.id)
+    }
+
+    /// A grant answers an open question of its own client that has its digest, while it is valid.
+    #[tokio::test]
+    async fn a_grant_answers_what_it_covers_while_it_is_valid() {
+        let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        give(&store, "1", Some(7), GrantLimits::default()).await;
+        for (client, id) in [("c", "2"), ("other", "3"), ("c", "4"), ("c", "5"), ("c", "6")] {
+            ask(&store, client, id).await;
+        }
+        assert_eq!(answer(&store, "other", "3", "m", 0).await, None, "it is of another client");
+        assert_eq!(answer(&store, "c", "2", "n", 0).await, None, "it has another digest");
+        assert_eq!(answer(&store, "c", "2", "m", 0).await.as_deref(), Some("grant 1"));
+        assert_eq!(store.question("2").await.unwrap().unwrap().state, QuestionState::Allowed);
+        assert_eq!(answer(&store, "c", "2", "m", 0).await, None, "it is allowed already");
+        store.decide(("4", "4"), PersonDecision::Deny, "bob", None, || Ok(())).await.unwrap().unwrap();
+        assert_eq!(answer(&store, "c", "4", "m", 0).await, None, "a person has denied it");
+        let set = async |statement: &str| store.execute_for_test(statement).await.unwrap();
+        for (change, back) in [
+            ("expires = 1", "expires = granted + 86400000"),
+            ("granted = granted + 120000", "granted = granted - 120000"),
+        ] {
+            set(&format!("UPDATE lasting_grants SET {change}")).await;
+            assert_eq!(answer(&store, "c", "5", "m", 0).await, None, "{change}");
+            assert!(store.lasting_grant("grant 1").await.unwrap().is_none(), "{change}");
+            assert!(store.lasting_grants(None).await.unwrap().is_empty(), "{change}");
+            set(&format!("UPDATE lasting_grants SET {back}")).await;
+        }
+        assert!(store.lasting_grants(Some("other")).await.unwrap().is_empty());
+        assert_eq!(answer(&store, "c", "5", "m", 0).await.as_deref(), Some("grant 1"));
+        // An approval that cannot be recorded is not given.
+        let candidates = [GrantCandidate { matching: "m".to_owned(), calls: 1, amount: 0 }];
+        let fails = |_: &UsedGrant| Err(DatabaseError::NoRandomBytes);
+        assert!(store.use_lasting_grant("c", "6", &candidates, fails).await.is_err());
+        assert_eq!(store.question("6").await.unwrap().unwrap().state, QuestionState::Open);
+    }
+
+    /// Uses are counted for the day on which they are made, the granted question with them.
+    #[tokio::test]
+    async fn uses_are_counted_each_day() {
+        let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        let limits = GrantLimits { calls: Some(3), sum: Some(("amount".to_owned(), 50)) };
+        give(&store, "1", None, limits).await;
+        let mut number = 1;
+        let mut check = async |amount: i64, is_covered: bool, used_today: (i64, i64)| {
+            number += 1;
+            ask(&store, "c", &number.to_string()).await;
+            let used = answer(&store, "c", &number.to_string(), "m", amount).await;
+            assert_eq!(used.is_some(), is_covered, "{amount}");
+            let grant = store.lasting_grant("grant 1").await.unwrap().unwrap();
+            assert_eq!(grant.used_today, used_today, "{amount}");
+        };
+        check(31, false, (1, 20)).await;
+        check(30, true, (2, 50)).await;
+        check(1, false, (2, 50)).await;
+        check(0, true, (3, 50)).await;
+        check(0, false, (3, 50)).await;
+        store.execute_for_test("UPDATE lasting_grants SET day = day - 1").await.unwrap();
+        check(50, true, (1, 50)).await;
+        check(1, false, (1, 50)).await;
+    }
+
+    /// With a grant, the approvals that it has given and that no turn has used yet end.
+    #[tokio::test]
+    async fn a_withdrawn_grant_takes_its_approvals_with_it() {
+        let store = Database::open(&DatabaseAddress::Memory).await.unwrap();
+        give(&store, "1", None, GrantLimits::default()).await;
+        for id in ["2", "3"] {
+            ask(&store, "c", id).await;
+        }
+        assert!(answer(&store, "c", "2", "m", 0).await.is_some());
+        assert!(store.withdraw_lasting_grant("grant 1").await.unwrap());
+        let state = async |id: &str| store.question(id).await.unwrap().unwrap().state;
+        assert_eq!((state("2").await, state("3").await), (QuestionState::Void, QuestionState::Open));
+        // What the person decided about the granted question itself stays.
+        assert_eq!(state("1").await, QuestionState::Allowed);
+        assert_eq!(answer(&store, "c", "3", "m", 0).await, None);
+        assert!(!store.withdraw_lasting_grant("grant 1").await.unwrap());
+    }
 
     #[test]
     fn the_limits_of_a_day_are_never_exceeded() {

@@ -107,6 +107,8 @@ fn a_lasting_grant_covers_equal_calls_of_all_conversations() {
         log.contains(r#""answer":"grant-lasting""#) && log.contains(r#""role":"lasting grant "#),
         "{log}"
     );
+    let withdrawal = format!(r#""what":"lasting-grant {}""#, listed[0]["id"].as_str().unwrap());
+    assert!(log.contains(&withdrawal), "{log}");
 }
 
 #[test]
