@@ -167,11 +167,12 @@ impl Compiler<'_> {
         let CompiledQuery { variables, items, .. } = inner.query;
         // The variables outside of the block that it needs: those that it uses, without those that it binds itself.
         let bit_of = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
-        let bound_here =
-            variables.iter().map(|variable| bit_of(variable.slot)).chain(items.iter().map(|item| match item {
+        let bound_here = variables.iter().map(|variable| bit_of(variable.slot)).chain(items.iter().map(
+            |item| match item {
                 QueryItem::Let(slot, _) => bit_of(*slot),
                 QueryItem::Test(_) => 0,
-            }));
+            },
+        ));
         let bound_here = bound_here.fold(0, |bits, bit| bits | bit);
         let used = variables
             .iter()
