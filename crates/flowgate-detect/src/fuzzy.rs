@@ -21,10 +21,10 @@ const MAX_CHANGES: usize = 10;
 /// ```
 pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
     let query: Vec<char> = query.chars().collect();
-    // The small term keeps 5 * (1 - 0.8) from being 0.9999.
-    let changes = (query.len() as f64 * (1.0 - threshold.clamp(0.0, 1.0)) + 1e-9).floor();
-    let changes = (changes as usize).min(MAX_CHANGES);
-    if changes >= query.len() {
+    // Without the small term, 5 * (1 - 0.8) would be slightly less than 1, because of rounding.
+    let allowed_changes = (query.len() as f64 * (1.0 - threshold.clamp(0.0, 1.0)) + 1e-9).floor();
+    let allowed_changes = (allowed_changes as usize).min(MAX_CHANGES);
+    if allowed_changes >= query.len() {
         // A match may delete the whole query, so the start of any text matches.
         return Some(0..0);
     }
@@ -51,7 +51,7 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
             above = *cell;
         }
         if let Some((cost, start)) = column.last()
-            && *cost <= changes
+            && *cost <= allowed_changes
             && best.as_ref().is_none_or(|(least, _)| cost < least)
         {
             best = Some((*cost, *start..end));

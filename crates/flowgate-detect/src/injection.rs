@@ -89,13 +89,14 @@ fn weight(kind: &str) -> f64 {
     }
 }
 
-/// Builds a pattern for a gap of up to a few words.
+/// Builds a pattern for one of the phrases `$a` and then one of the phrases `$b`, with at most four words between them.
 macro_rules! gap {
     ($a:literal, $b:literal) => {
         concat!(r"(?i)\b(?:", $a, r")\b(?:[\s,]+[a-z']{1,12}){0,4}[\s,]+(?:", $b, r")\b")
     };
 }
 
+/// The phrases of prompt injections, by kind.
 const TABLE: &[DetectionRule] = &[
     // The text revokes earlier instructions.
     rule(

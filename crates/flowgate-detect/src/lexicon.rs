@@ -16,7 +16,9 @@ pub trait Classifier {
 
 /// Word lists by category.
 pub struct Lexicon {
+    /// Phrases of which one is sufficient evidence.
     strong: CompiledRules,
+    /// Words of which several are needed.
     weak: CompiledRules,
 }
 

@@ -120,7 +120,7 @@ fn markdown(text: &str, markup: &mut Markup) {
                 } else {
                     references.push((image, label.clone(), label));
                 }
-                // Labels are short; brackets that are never closed must not grow a list without bound.
+                // Many brackets must not let the list grow without bound.
                 if references.len() > 4 * MAX_FINDINGS {
                     break;
                 }

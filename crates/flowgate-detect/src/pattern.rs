@@ -14,6 +14,7 @@ use super::{Finding, MAX_FINDINGS};
 pub(super) struct DetectionRule {
     /// The kind of the findings.
     kind: &'static str,
+    /// The regular expression.
     regex: &'static str,
     /// The condition on a match.
     check: fn(PatternMatch<'_>) -> bool,
@@ -49,9 +50,11 @@ impl DetectionRule {
 /// A match of a rule, with the text around it.
 #[derive(Clone, Copy)]
 pub(super) struct PatternMatch<'t> {
+    /// The searched text.
     whole: &'t str,
     /// The matched text.
     pub(super) text: &'t str,
+    /// The offset of the match in the searched text.
     start: usize,
 }
 
@@ -86,7 +89,7 @@ impl<'t> PatternMatch<'t> {
     }
 }
 
-/// Compiled rules.
+/// The rules of a table, each with its compiled expression; `None` if the expression is invalid.
 pub(super) struct CompiledRules(Vec<(&'static DetectionRule, Option<Regex>)>);
 
 /// After a failed check, a match of at most this length is searched for another match; longer ones are skipped, so
@@ -94,7 +97,7 @@ pub(super) struct CompiledRules(Vec<(&'static DetectionRule, Option<Regex>)>);
 const LOOK_INTO: usize = 64;
 
 impl CompiledRules {
-    /// Compiles a table. Word boundaries are ASCII boundaries, which keeps the fast automaton.
+    /// Compiles a table. Word boundaries are ASCII boundaries, since the library's fast automaton has no Unicode ones.
     pub(super) fn new(rules: &'static [DetectionRule]) -> Self {
         let compile = |rule: &DetectionRule| Regex::new(&rule.regex.replace(r"\b", r"(?-u:\b)")).ok();
         Self(rules.iter().map(|rule| (rule, compile(rule))).collect())

@@ -66,6 +66,7 @@ pub fn all_findings(text: &str) -> Vec<Finding> {
     findings
 }
 
+/// An e-mail address.
 const EMAIL: &str = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)+";
 
 /// A date, used for dates of birth.
@@ -74,6 +75,7 @@ const DATE: &str = concat!(
     r"|[0-9]{1,2}(?:st|nd|rd|th)?\.? (?:of )?[a-zéû]{3,9}\.?,? [0-9]{4}|[a-z]{3,9}\.? [0-9]{1,2}(?:st|nd|rd|th)?,? [0-9]{4})\b"
 );
 
+/// Words before a date of birth.
 const BIRTH: &[&str] = &[
     "born",
     "birth",
@@ -99,6 +101,7 @@ const BIRTH: &[&str] = &[
     "född",
 ];
 
+/// Words before a phone number.
 const PHONE: &[&str] = &[
     "phone",
     "telephone",
@@ -216,6 +219,7 @@ const TABLE: &[DetectionRule] = &[
 /// Returns whether a number is complete: not part of a longer number or word.
 fn stands_alone(m: PatternMatch<'_>) -> bool {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
+    // A point and a digit continue a number; a point alone ends a sentence.
     let point = |text: &str| text.starts_with('.') && text.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
     !joins(m.before().chars().next_back())
         && !joins(m.after().chars().next())

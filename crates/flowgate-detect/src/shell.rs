@@ -103,14 +103,14 @@ struct CommandScanner {
 impl CommandScanner {
     /// Reports the unsafe commands of a script: commands that are unsafe alone, and combinations in a pipeline, such as
     /// a download that a shell executes. Scans nested scripts recursively (substitutions, and arguments that a shell
-    /// executes). `place` maps spans of `text` to the whole text, and `depth` counts the enclosing scripts.
-    fn scan_script(&mut self, text: &str, place: &ScriptLocation, depth: usize) {
+    /// executes). `location` maps spans of `text` to the whole text, and `depth` counts the enclosing scripts.
+    fn scan_script(&mut self, text: &str, location: &ScriptLocation, depth: usize) {
         for pipeline in syntax::read(text) {
             if self.issues.len() > 2 * MAX_FINDINGS {
                 return;
             }
             let mut report = |kind, span, severity| {
-                self.issues.push(UnsafeCommand { kind, span: place.locate(span), severity });
+                self.issues.push(UnsafeCommand { kind, span: location.locate(span), severity });
             };
             let calls: Vec<EffectiveCommand<'_>> = pipeline.iter().map(EffectiveCommand::new).collect();
             // The scripts in the substitutions of a word.
@@ -141,6 +141,7 @@ impl CommandScanner {
                 }
                 let substitutions: String =
                     call.words().map(&substituted_scripts).collect::<Vec<_>>().join("\n");
+                // The commands in the substitutions of the arguments.
                 let nested: Vec<Pipeline> =
                     if substitutions.is_empty() { Vec::new() } else { syntax::read(&substitutions) };
                 let nested = || nested.iter().flatten().map(EffectiveCommand::new);
@@ -167,14 +168,14 @@ impl CommandScanner {
             if depth < MAX_DEPTH {
                 for call in &calls {
                     for range in call.every_word().flat_map(|word| &word.inner) {
-                        let at = match place {
+                        let at = match location {
                             ScriptLocation::From(offset) => ScriptLocation::From(offset + range.start),
                             within => within.clone(),
                         };
                         self.scan_script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);
                     }
                     if let Some((script, span)) = call.inner_script() {
-                        self.scan_script(&script, &ScriptLocation::Within(place.locate(span)), depth + 1);
+                        self.scan_script(&script, &ScriptLocation::Within(location.locate(span)), depth + 1);
                     }
                 }
             }
@@ -199,13 +200,18 @@ struct EffectiveCommand<'c> {
     elevated: bool,
 }
 
+/// Programs that run a script of shell commands.
 const SHELLS: &[&str] = &["sh", "bash", "zsh", "dash", "ksh", "fish", "ash"];
+/// Programs that run a script in some language, shells included.
 const INTERPRETERS: &[&str] = &[
     "sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "python", "python2", "python3", "perl", "ruby",
     "node", "php",
 ];
+/// Programs that download.
 const FETCHERS: &[&str] = &["curl", "wget", "fetch", "http", "https", "aria2c"];
+/// Programs that print a file, as text or encoded.
 const READERS: &[&str] = &["cat", "base64", "head", "tail", "less", "more", "xxd", "od", "strings"];
+/// Programs that connect their input and output to a network address.
 const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
 impl<'c> EffectiveCommand<'c> {
@@ -267,10 +273,12 @@ impl<'c> EffectiveCommand<'c> {
         Self { command, name, arguments, elevated }
     }
 
+    /// Returns whether the program has one of these names.
     fn is_one_of(&self, names: &[&str]) -> bool {
         names.contains(&self.name)
     }
 
+    /// Returns the arguments.
     fn words(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
         self.arguments.iter()
     }
@@ -280,6 +288,7 @@ impl<'c> EffectiveCommand<'c> {
         self.command.words.iter().chain(self.command.redirects.iter().map(|(_, word)| word))
     }
 
+    /// Returns the texts of the arguments.
     fn texts(&self) -> impl Iterator<Item = &'c str> + use<'c> {
         self.arguments.iter().map(|word| word.text.as_str())
     }
@@ -295,14 +304,14 @@ impl<'c> EffectiveCommand<'c> {
         })
     }
 
-    /// Returns the argument after an option, or joined to it.
+    /// Returns the value of an option: the argument after it, or the text after `=`. `None` if the option is absent.
     fn option_value(&self, option: &str) -> Option<String> {
         let after = self.texts().zip(self.texts().skip(1)).find(|(text, _)| *text == option);
         let joined = || self.texts().find_map(|text| text.strip_prefix(option)?.strip_prefix('='));
         after.map(|(_, value)| value).or_else(joined).map(str::to_owned)
     }
 
-    /// Returns whether it downloads.
+    /// Returns whether the command downloads.
     fn fetches(&self) -> bool {
         self.is_one_of(FETCHERS)
     }
@@ -318,14 +327,14 @@ impl<'c> EffectiveCommand<'c> {
         }
     }
 
-    /// Returns whether it executes its standard input.
+    /// Returns whether the command executes its standard input.
     fn reads_script(&self) -> bool {
         let operands = self.texts().filter(|text| !text.starts_with('-')).count();
         self.is_one_of(SHELLS) && (operands == 0 || self.has_option('s', "-s"))
             || self.is_one_of(INTERPRETERS) && (self.arguments.is_empty() || self.has_argument("-"))
     }
 
-    /// Returns whether it sends its standard input.
+    /// Returns whether the command sends its standard input over the network.
     fn connects(&self) -> bool {
         let sends = |text: &str| matches!(text, "-" | "@-") || text.ends_with("=@-");
         self.is_one_of(NETCATS)
@@ -339,7 +348,7 @@ impl<'c> EffectiveCommand<'c> {
             || self.command.redirects.iter().any(|(op, word)| *op == "<" && is_sensitive_path(&word.text))
     }
 
-    /// Returns whether it prints the environment variables, which often contain secrets.
+    /// Returns whether the command prints the environment variables, which often contain secrets.
     fn dumps_environment(&self) -> bool {
         self.is_one_of(&["env", "printenv"]) && self.arguments.is_empty()
             || self.is_one_of(&["export", "declare"]) && self.has_option('p', "-p")
@@ -409,6 +418,7 @@ impl<'c> EffectiveCommand<'c> {
                 }) {
                     report("WORLD_WRITABLE", Warning);
                 }
+                // The program then runs with the rights of its owner (`u+s`, `4755`) or its group.
                 if any(|text| {
                     matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
                         || text.len() == 4 && text.starts_with(['4', '6'])
@@ -423,8 +433,8 @@ impl<'c> EffectiveCommand<'c> {
             "curl" | "wget" | "http" | "https" => {
                 let sends_file =
                     |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
-                let option = ["-T", "--upload-file", "--post-file", "--body-file"];
-                if any(sends_file) || option.iter().any(|option| self.option_value(option).is_some()) {
+                let file_options = ["-T", "--upload-file", "--post-file", "--body-file"];
+                if any(sends_file) || file_options.iter().any(|option| self.option_value(option).is_some()) {
                     report("UPLOAD", Error);
                 }
             }
@@ -473,6 +483,7 @@ impl<'c> EffectiveCommand<'c> {
             }
             name if name.starts_with("mkfs") => report("DISK_WRITE", Error),
             name if INTERPRETERS.contains(&name) => {
+                // Whether the text is code that connects a shell to a socket.
                 let code = |text: &str| {
                     let has =
                         |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));

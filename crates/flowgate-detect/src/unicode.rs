@@ -60,7 +60,7 @@ pub fn category(c: char) -> &'static str {
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';
-    // Whether this place is inside the flag of a region.
+    // Whether the next character is inside the flag of a region.
     let mut is_in_flag = false;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
@@ -114,6 +114,7 @@ pub fn decode_hidden(text: &str) -> String {
     plain + &String::from_utf8_lossy(&bytes)
 }
 
+/// Returns whether a character is a tag: an invisible copy of an ASCII character.
 fn is_tag(c: char) -> bool {
     matches!(c, '\u{e0000}'..='\u{e007f}')
 }

@@ -2,7 +2,7 @@
 //! builds views of such parts.
 //!
 //! A region is shown if its own label and the labels of everything that contains it flow to the label of the view:
-//! whoever sees a row of a list also learns that the list has this row. Any other region is replaced by a *placeholder*, which reveals nothing that
+//! a reader of a row also learns that the list has this row. Any other region is replaced by a *placeholder*, which reveals nothing that
 //! depends on the hidden content, not even its length. An event whose existence is hidden is left out.
 //!
 //! The structure is preserved: JSON and Python literals keep every byte that spells something visible. In YAML, the

@@ -99,11 +99,11 @@ impl From<&EvalError> for EvaluationFailureKind {
 pub struct AnalysisOptions {
     /// The policy's parameters: `input.NAME`.
     pub parameters: Map<String, Value>,
-    /// Evaluation steps, for all events together.
+    /// The evaluation steps that the analysis may spend, for all events together.
     pub fuel: u64,
     /// The answers of the program to `extern` predicates of the policy.
     pub predicates: Predicates,
-    /// The maximum number of violations that are listed. A rule with more is also reported as a failure.
+    /// The maximum number of violations that are listed. A rule with a match beyond it is also reported as a failure.
     pub violations: usize,
 }
 
@@ -145,16 +145,19 @@ pub fn build_trace(entries: impl IntoIterator<Item = TraceEntry>) -> Result<Trac
 }
 
 /// Appends an entry to a trace as an event that has happened. All labels are bottom, since rules do not read labels.
-/// An output answers the first call with its id.
+/// An output counts as the answer to the first call with its call id.
+///
+/// # Errors
+/// As [`build_trace`].
 fn append_event(trace: &mut Trace, entry: TraceEntry) -> Result<(), TraceError> {
     let event = trace.len();
-    let place = trace.position_of(&entry).map_err(|problem| TraceError { event, problem })?;
+    let position = trace.position_of(&entry).map_err(|problem| TraceError { event, problem })?;
     let document = Document::new(&entry.body, Label::BOTTOM);
     let call = match &entry.body {
         EventBody::Output(output) => trace.calls_with_id(&output.call_id).next(),
         _ => None,
     };
-    trace.append(entry, place, document, Status::Done, call, PossibleInfluence::All);
+    trace.append(entry, position, document, Status::Done, call, PossibleInfluence::All);
     Ok(())
 }
 
@@ -187,8 +190,8 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) 
     report.finish()
 }
 
-/// Evaluates like [`analyze`] by exhaustive search, and serves as its test oracle. Its time is the number of events
-/// to the power of the number of variables.
+/// Evaluates like [`analyze`], but by exhaustive search: a test oracle for it. Its time is the number of events to the
+/// power of the number of variables.
 ///
 /// # Errors
 /// As [`build_trace`].
@@ -224,7 +227,7 @@ pub fn analyze_steps(
     })
 }
 
-/// Evaluates like [`analyze_steps`] by exhaustive search, and serves as its test oracle.
+/// Evaluates like [`analyze_steps`], but by exhaustive search: a test oracle for it.
 ///
 /// # Errors
 /// As [`build_trace`].
@@ -242,7 +245,10 @@ pub fn analyze_steps_naively(
 type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut ViolationCollector<'_>) + 's;
 
 /// Appends the entries to a trace one by one, and evaluates each new event by `step`. Returns one analysis for each
-/// entry.
+/// entry. All entries share the fuel.
+///
+/// # Errors
+/// As [`build_trace`].
 fn analyze_each_event(
     policy: &Policy,
     entries: Vec<TraceEntry>,

@@ -1,4 +1,5 @@
-//! Lists the functions that policies can call. The compiler looks names up here, and the evaluator calls the rows.
+//! Lists the functions that policies can call. The compiler looks up their names here, and the evaluator calls their
+//! implementations.
 //!
 //! Each submodule contains one family of functions; each function is a row of its table with a name, the number of
 //! arguments and one sentence of documentation. A function that needs its argument has no result for a missing one: a
@@ -22,7 +23,7 @@ use crate::eval::{EvalError, Evaluator, Function, Functions, MissingValueMode, R
 use crate::policy::plan::Plan;
 use crate::trace::Trace;
 
-/// All families.
+/// The table of all built-in functions, one family after the other.
 pub(crate) static FUNCTIONS: Functions = Functions {
     families: &[
         text::TABLE,
@@ -62,8 +63,8 @@ pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns whether a detector finds data of `kind` in a text of `value`: the test that a tool pattern such as
-/// `tool:send({to: <EMAIL_ADDRESS>})` states. `kind` is one of [`MATCHERS`]; `DUMMY` is the one text `__DUMMY__`. The
-/// fuel is charged by the length of the texts.
+/// `tool:send({to: <EMAIL_ADDRESS>})` states. `kind` is one of [`MATCHERS`]; `DUMMY` is found only in the text
+/// `__DUMMY__`. The search costs fuel in proportion to the length of the texts.
 fn has_finding(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
         evaluator.spend(piece.text.len() / 4)?;
@@ -86,8 +87,8 @@ fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: 
 }
 
 /// Implements a function of one text: applies `f` to the first argument. For an argument that is not a text, the result
-/// is what all functions of texts have in common: an error that names the function `name`, or a missing value where one
-/// is permitted.
+/// is that of [`Evaluator::outcome_without_text`]: an error that names the function `name`, or a value without text
+/// where one is permitted.
 fn map_text(
     evaluator: &mut Evaluator<'_>,
     arguments: &[Value],

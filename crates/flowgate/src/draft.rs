@@ -32,7 +32,7 @@ pub struct DraftOptions {
 pub struct PolicyDraft {
     /// The policy, which compiles without warnings.
     pub text: String,
-    /// The tools with statements, and the first lines of reasons, in order: what each does and why.
+    /// The tools for which the draft has statements, in the order of the list, with what each does and the reasons.
     pub tools: Vec<(Tool, ToolTraits)>,
     /// The number of tools that stay closed, since the draft cannot name them or does not know what they do.
     pub closed: usize,
@@ -40,7 +40,7 @@ pub struct PolicyDraft {
     pub suspicious: Vec<Tool>,
 }
 
-/// The beginning of a draft.
+/// The text at the beginning of every draft.
 const HEADER: &str = "\
 # A first policy, drafted from the descriptions of the tools. Read it before you rely on it: names and annotations are
 # what the servers say about themselves. What no statement names is closed: answers are untrusted and private, and calls
@@ -55,8 +55,8 @@ label message as trusted, public if:    # what you and the operator write; if it
 ";
 
 /// Drafts a policy for these tools: a fixed beginning with two lattices, and statements for each tool, once for tools
-/// that occur repeatedly. A tool that a statement cannot name safely gets a comment instead. The same tools give the
-/// same text.
+/// that occur repeatedly. A tool that a statement cannot name safely gets a comment instead. The same tools and options
+/// give the same text.
 pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDraft {
     let mut draft =
         PolicyDraft { text: HEADER.to_owned(), tools: Vec::new(), closed: 0, suspicious: Vec::new() };
@@ -145,8 +145,8 @@ fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     unclear
 }
 
-/// Returns a name for a comment: at most 60 characters, each that is not plain replaced by `?`. `index` is the position
-/// of the tool in its list, which identifies it.
+/// Returns a phrase that identifies a tool in a comment: its number in the list, which follows from its `index`, and at
+/// most 60 characters of its name. Each character that is not plain is replaced by `?`, since the name is untrusted.
 fn shown_name(tool: &Tool, index: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     let name: String = tool.to_string().chars().take(60).map(|c| if is_plain(c) { c } else { '?' }).collect();

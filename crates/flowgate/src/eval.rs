@@ -40,7 +40,7 @@ impl Parameters {
         Self(parameters.iter().map(|(name, value)| (name.as_str().into(), Value::from_json(value))).collect())
     }
 
-    /// Returns all of them, as a map.
+    /// Returns all parameters as a map.
     pub(crate) fn as_dict(&self) -> Value {
         Value::Dict(self.0.iter().cloned().collect())
     }
@@ -55,7 +55,7 @@ impl Parameters {
 pub(crate) struct RegionRead {
     pub(crate) event: EventId,
     pub(crate) node: NodeId,
-    /// Whether the subtree was read too, or only the node's own scalar or structure.
+    /// Whether the subtree was also read; otherwise only the node's own scalar or structure was.
     pub(crate) deep: bool,
 }
 
@@ -69,12 +69,13 @@ pub(crate) enum MissingValueMode {
     FailsAll,
 }
 
-/// The variables of a query.
+/// The values of the variables of a query, by their slots.
 pub(crate) type Frame = Vec<Value>;
 
 /// The events that a variable may be bound to.
 pub(crate) trait Candidates {
-    /// Returns the events for a variable; `None` means every event of the trace.
+    /// Returns the events for the variable in `slot`; `None` means every event of the trace. `frame` contains the
+    /// values of the variables that are bound already.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>>;
 }
 
@@ -95,16 +96,21 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) plan: &'a Plan,
     functions: &'a Functions,
     pub(crate) trace: &'a Trace,
+    /// The evaluation steps that are left.
     pub(crate) fuel: &'a mut u64,
+    /// The meaning of a missing value.
     pub(crate) missing: MissingValueMode,
+    /// The parameters of the policy.
     pub(crate) parameters: &'a Parameters,
+    /// The answers to extern predicates.
     pub(crate) answers: &'a PredicateAnswers,
+    /// The events to which the search binds variables.
     pub(crate) candidates: &'a dyn Candidates,
     /// The regions that were read for the current assignment.
     pub(crate) reads: Vec<RegionRead>,
-    /// While set, the join of the labels of everything that was read and then forgotten.
+    /// While set, the join of the labels of all regions that [`Self::truncate_reads`] removed from `reads`.
     pub(crate) touched: Option<Label>,
-    /// While `touched` is set, the regions that were read and then forgotten.
+    /// While `touched` is set, the regions that were removed from `reads`.
     pub(crate) forgotten: Vec<RegionRead>,
     /// Whether the query may iterate over rows without recording a read of the structure around them.
     pub(crate) quiet: bool,
@@ -119,7 +125,7 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) marks: Option<Vec<MatchLocation>>,
     /// The reasons why assignments that satisfy all other conditions could not be decided, without duplicates.
     pub(crate) failures: Vec<EvalError>,
-    /// The number of such assignments.
+    /// The number of assignments that could not be decided.
     undecided: u64,
     /// The first condition of the current assignment that could not be evaluated.
     trouble: Option<UndecidedReason>,
@@ -147,7 +153,7 @@ static NO_ANSWERS: LazyLock<PredicateAnswers> = LazyLock::new(PredicateAnswers::
 const MAX_FAILURES: usize = 100;
 /// Maximum total size of the values that one evaluation may compute, in bytes.
 const MAX_ALLOCATED_BYTES: usize = 512 << 20;
-/// The size of an item of a list or a map without its text, in bytes.
+/// The estimated size of an item of a list or a map without its text, in bytes.
 const ITEM: usize = 32;
 /// An upper bound on the assignments of a variable whose values cannot be read.
 const ANY_NUMBER: u64 = 1 << 32;
@@ -218,6 +224,9 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Charges for a value of this many bytes before it is allocated, which bounds memory as well as time.
+    ///
+    /// # Errors
+    /// If the fuel is spent, or the evaluation has computed more than [`MAX_ALLOCATED_BYTES`] in total.
     pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<()> {
         self.made = self.made.saturating_add(bytes);
         if self.made > MAX_ALLOCATED_BYTES {
@@ -407,9 +416,9 @@ fn add_value_size(value: &Value, size: &mut usize) {
     }
 }
 
-/// Sets the value of a variable.
+/// Sets the value of a variable; does nothing if the frame has no such slot.
 pub(crate) fn set(frame: &mut Frame, slot: VariableSlot, value: Value) {
-    if let Some(place) = frame.get_mut(slot) {
-        *place = value;
+    if let Some(variable) = frame.get_mut(slot) {
+        *variable = value;
     }
 }

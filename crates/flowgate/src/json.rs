@@ -2,7 +2,7 @@
 //!
 //! `{"to":"bob","to":"mallory"}` may be one call to this parser and another to the tool. So duplicate keys are an
 //! error, and so are numbers outside I-JSON (RFC 7493) where numbers must reach the tool unchanged. Call arguments,
-//! recorded runs and lists of tools are parsed with it.
+//! recorded runs and lists of tools are parsed in this way.
 
 use std::fmt;
 
@@ -124,8 +124,8 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
             match map.entry(key) {
                 // Parsers differ in which of two values for one key they use.
                 Entry::Occupied(_) => return Err(de::Error::custom("duplicate key")),
-                Entry::Vacant(place) => {
-                    place.insert(entries.next_value_seed(Self(self.0))?);
+                Entry::Vacant(entry) => {
+                    entry.insert(entries.next_value_seed(Self(self.0))?);
                 }
             }
         }

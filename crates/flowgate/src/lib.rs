@@ -6,7 +6,7 @@
 //! * [`analysis`]: rules over finished traces; [`predicates`]: predicates that the embedding program answers.
 //! * [`detect`]: the crate `flowgate-detect`, whose detectors policies call.
 //! * [`occurrence`]: names in a policy that recorded runs do not contain; [`tool_schemas`]: names that the schemas of tools do not.
-//! * [`draft`]: a first policy from the descriptions of tools.
+//! * [`draft`]: a first policy from the descriptions of tools. [`json`]: a strict parser of JSON.
 //! * [`policy`]: the language in which labels, requirements and rules are written.
 //! * [`monitor`]: labels events, judges calls before they run, and is the only module that creates a
 //!   [`Permit`](monitor::Permit).

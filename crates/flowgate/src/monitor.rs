@@ -81,7 +81,7 @@ const MAX_ARGUMENTS: usize = 1_000;
 
 /// The state of one session under one policy.
 ///
-/// The methods are grouped below by purpose: sessions; events; calls and approvals; labels; failed calls; forks of a
+/// The methods are grouped by purpose: sessions; events; calls and approvals; labels; failed calls; forks of a
 /// session; what tools require and offer; consents; external state. Most programs need [`new`](Self::new),
 /// [`push`](Self::push), [`judge`](Self::judge), [`approve`](Self::approve) and [`redeem`](Self::redeem) alone.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ pub struct Monitor {
     tools: Arc<ApplicableStatements>,
     parameters: Parameters,
     answers: PredicateAnswers,
-    /// The stores that a tool accesses, by tool and by whether the call is harmless.
+    /// A cache of the stores that a tool accesses, by tool and by whether the call is harmless.
     known_accesses: HashMap<(Tool, bool), StoreAccess>,
     /// The stores that each permitted or recorded call accesses.
     accesses: HashMap<EventId, StoreAccess>,
@@ -130,7 +130,7 @@ pub struct RecordedCall {
     pub outcome: Outcome,
     /// The judgement of the call.
     pub judgement: Judgement,
-    /// The place of the call in the trace; `None` if it has none.
+    /// The event of the call in the trace; `None` if the call could not be appended.
     pub event: Option<EventId>,
 }
 
@@ -229,7 +229,7 @@ impl Monitor {
     /// it.
     ///
     /// # Errors
-    /// If the event is a call, has no place in the trace, or exceeds [`Limits::events`].
+    /// If the event is a call, cannot have a position in the trace, or exceeds [`Limits::events`].
     pub fn push(&mut self, entry: TraceEntry) -> Result<(EventId, Vec<EventFinding>), PushError> {
         self.push_with_view(entry, None, &Floors::default())
     }
@@ -321,7 +321,7 @@ impl Monitor {
     }
 
     /// Turns a permit into a question, so that a person decides on a call that the policy permits: the caller may ask
-    /// about more calls than the policy does. Drops the permit and with it the place of the call in the trace.
+    /// about more calls than the policy does. Drops the permit, which withdraws the call from the trace.
     pub fn require_approval(&mut self, permit: Permit) -> Question {
         let (event, judgement) = (permit.event, permit.judgement.clone());
         let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
@@ -355,7 +355,7 @@ impl Monitor {
             return Err(self.stale_denial(permit.judgement.clone(), "the permit belongs to another session"));
         }
         if permit.version != self.version {
-            // Judging appends the call again, so the place that the permit reserved is given up.
+            // Judging appends the call again, so the event that the permit reserved is withdrawn.
             self.withdraw(permit.event);
             let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
             permit = match self.judge_with(entry, attribution, permit.approval.clone()) {
@@ -393,7 +393,7 @@ impl Monitor {
                 self.unpermitted.insert(event);
             }
         } else {
-            // The call ran but has no place in the trace, so it may have written to any store.
+            // The call ran but could not be appended to the trace, so it may have written to any store.
             self.stores.raise_all(&self.policy.space().top());
             self.version += 1;
         }
@@ -451,18 +451,18 @@ impl Monitor {
         if self.trace.len() >= self.limits.events {
             return Err(PushError::Full);
         }
-        let place = self.trace.position_of(&entry).map_err(PushError::Position)?;
+        let position = self.trace.position_of(&entry).map_err(PushError::Position)?;
         self.version += 1;
         let mut fuel = self.limits.fuel;
-        let (id, mut findings) = self.label_and_append(entry, place, view, floors, is_failure, &mut fuel);
+        let (id, mut findings) = self.label_and_append(entry, position, view, floors, is_failure, &mut fuel);
         for reason in self.match_rules(id, &mut fuel) {
             findings.push(EventFinding { event: id, reason });
         }
         Ok((id, findings))
     }
 
-    /// Judges a call; the reasons that `approval` covers do not count. Only a permitted call keeps its place in the
-    /// trace: the place of any other call is free for the next event.
+    /// Judges a call; the reasons that `approval` covers do not count. Only a permitted call remains in the trace: any
+    /// other call is removed again, so the next event takes its index.
     fn judge_with(
         &mut self,
         entry: TraceEntry,

@@ -208,7 +208,7 @@ impl Policy {
         self.plan.externs.iter().map(|declared| &*declared.name)
     }
 
-    /// Returns whether the policy declares no lattice: then labels gate nothing, and only its rules apply.
+    /// Returns whether the policy declares no lattice: then labels restrict nothing, and only its rules apply.
     pub fn is_rules_only(&self) -> bool {
         self.plan.space.dimensions().is_empty()
     }
@@ -260,7 +260,7 @@ impl Policy {
     }
 
     /// Returns the line, from 1, on which `span` begins in [the text of all files](Self::source), which identifies a
-    /// statement. [`locate`](Self::locate) returns the place to show to a person.
+    /// statement. [`locate`](Self::locate) returns the location to show to a person.
     pub fn line(&self, span: &Span) -> usize {
         self.source().get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
     }

@@ -79,6 +79,7 @@ pub(crate) struct PredicateAnswers {
 const MAX_ANSWERS: usize = 100_000;
 
 impl PredicateAnswers {
+    /// Creates a record with these answers, which are used instead of asking the predicates again.
     pub(crate) fn new(predicates: Predicates, recorded: impl IntoIterator<Item = PredicateAnswer>) -> Self {
         let key = |answered: &PredicateAnswer| question_key(&answered.name, &answered.arguments);
         let by_question = recorded.into_iter().map(|answered| (key(&answered), answered)).collect();
@@ -87,6 +88,9 @@ impl PredicateAnswers {
 
     /// Returns the recorded answer to a question, or asks the predicate and records its answer. An error of the
     /// predicate is recorded as well, so that the same question has the same result for the whole session.
+    ///
+    /// # Errors
+    /// If the predicate reports an error or has no implementation, or if the session has asked too many questions.
     pub(crate) fn evaluate(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
         let key = question_key(name, arguments);
         // No predicate runs under the lock, so a panic in one leaves the record consistent.
@@ -118,6 +122,7 @@ impl PredicateAnswers {
         Self::new(self.predicates.clone(), self.recorded())
     }
 
+    /// Returns all recorded answers, sorted by question.
     pub(crate) fn recorded(&self) -> Vec<PredicateAnswer> {
         self.recorded_answers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }

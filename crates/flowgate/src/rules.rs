@@ -40,6 +40,7 @@ pub(crate) struct RuleContext<'a> {
 }
 
 impl<'a> RuleContext<'a> {
+    /// Creates an evaluator of rules, in which a missing value is `None`.
     pub(crate) fn evaluator(self, fuel: &'a mut u64) -> Evaluator<'a> {
         builtin::evaluator(self.plan, self.trace, fuel, MissingValueMode::IsNone)
             .with_inputs(self.parameters, self.answers)
@@ -60,10 +61,10 @@ pub(crate) enum RuleSelection {
 pub(crate) struct RuleMatcher {
     /// The events that fit each event variable of all rules, in the order of rules.
     fitting: Vec<Vec<EventId>>,
-    /// The variables that the last event fits, each by the index of its rule and its place among the event variables of
-    /// the rule, so that [`forget`](Self::forget) can remove the event from their lists.
+    /// The variables that the last event fits, each by the index of its rule and its position among the event variables
+    /// of the rule, so that [`forget`](Self::forget) can remove the event from their lists.
     fits: Vec<(usize, usize)>,
-    /// The rules that must be searched as a whole for the current event. A field only to save allocations.
+    /// The rules that must be searched as a whole for the current event.
     stale: Vec<usize>,
     /// The variables of the rule that is searched. A field only to save allocations.
     frame: Frame,
@@ -137,20 +138,20 @@ impl RuleMatcher {
         self.fits.clear();
         self.stale.clear();
         let Some(kind) = event_kind(context.trace, id) else { return };
-        for (rule_index, place) in plan.dispatch.rule_variables(context.trace, id, kind) {
+        for (rule_index, position) in plan.dispatch.rule_variables(context.trace, id, kind) {
             let Some(rule) = plan.rules.get(rule_index) else { continue };
-            if self.is_fitting(context, rule, place, id, fuel)
-                && let Some(events) = self.fitting.get_mut(rule.first_event + place)
+            if self.is_fitting(context, rule, position, id, fuel)
+                && let Some(events) = self.fitting.get_mut(rule.first_event + position)
             {
                 events.push(id);
-                self.fits.push((rule_index, place));
+                self.fits.push((rule_index, position));
             }
         }
         self.fits.sort_unstable();
         for index in 0..self.fits.len() {
-            let Some((rule_index, place)) = self.fits.get(index).copied() else { continue };
+            let Some((rule_index, position)) = self.fits.get(index).copied() else { continue };
             let Some(rule) = plan.rules.get(rule_index) else { continue };
-            let Some(variable) = rule.events.get(place) else { continue };
+            let Some(variable) = rule.events.get(position) else { continue };
             // The variable belongs to a block, which may count the event.
             if !variable.is_outer {
                 if variable.matters_later {
@@ -158,7 +159,7 @@ impl RuleMatcher {
                 }
             } else if rule.is_settled {
                 if variable.can_be_last {
-                    self.match_anchored(context, rule_index, place, id, fuel, report);
+                    self.match_anchored(context, rule_index, position, id, fuel, report);
                 }
             } else if which == RuleSelection::All && !self.stale.contains(&rule_index) {
                 // A rule that is not settled is judged by what its block says now, even if later events change that.
@@ -166,7 +167,7 @@ impl RuleMatcher {
                 if concerned {
                     self.stale.push(rule_index);
                 } else if variable.can_be_last {
-                    self.match_anchored(context, rule_index, place, id, fuel, report);
+                    self.match_anchored(context, rule_index, position, id, fuel, report);
                 }
             }
         }
@@ -200,9 +201,9 @@ impl RuleMatcher {
     /// Removes an event from the lists: a call that was judged, but is not permitted. It must be the last event that
     /// was passed to [`match_event`](Self::match_event).
     pub(crate) fn forget(&mut self, plan: &Plan, id: EventId) {
-        for (rule, place) in self.fits.drain(..) {
+        for (rule, position) in self.fits.drain(..) {
             let first = plan.rules.get(rule).map_or(0, |rule| rule.first_event);
-            if let Some(events) = self.fitting.get_mut(first + place)
+            if let Some(events) = self.fitting.get_mut(first + position)
                 && events.last() == Some(&id)
             {
                 events.pop();
@@ -210,24 +211,26 @@ impl RuleMatcher {
         }
     }
 
-    /// Returns whether a block of the rule may count the current event later as well.
+    /// Returns whether a block of the rule may count the current event in matches of earlier events
+    /// (`EventVariable::matters_later`).
     fn may_fit_block_later(&self, rule: &Rule, rule_index: usize) -> bool {
-        self.fits.iter().any(|(other, place)| {
-            *other == rule_index && rule.events.get(*place).is_some_and(|v| !v.is_outer && v.matters_later)
+        self.fits.iter().any(|(other, position)| {
+            *other == rule_index && rule.events.get(*position).is_some_and(|v| !v.is_outer && v.matters_later)
         })
     }
 
-    /// Returns whether the event may satisfy the conditions on one variable alone: also if one of them cannot be
-    /// evaluated, so that the search of the rule reports the failure.
+    /// Returns whether the event may satisfy the conditions on one variable alone, the one at `position` among the
+    /// event variables of the rule. True also if a condition cannot be evaluated, so that the search of the rule
+    /// reports the failure.
     fn is_fitting(
         &mut self,
         context: RuleContext<'_>,
         rule: &Rule,
-        place: usize,
+        position: usize,
         id: EventId,
         fuel: &mut u64,
     ) -> bool {
-        let Some(variable) = rule.events.get(place) else { return false };
+        let Some(variable) = rule.events.get(position) else { return false };
         if variable.alone.is_empty() {
             return true;
         }
@@ -247,22 +250,22 @@ impl RuleMatcher {
         self.frame.resize(rule.query.slots, Value::Absent);
     }
 
-    /// Reports the matches of a rule in which the event is bound to the variable at `place`.
+    /// Reports the matches of a rule in which the event is bound to the variable at `position`.
     fn match_anchored(
         &mut self,
         context: RuleContext<'_>,
         rule_index: usize,
-        place: usize,
+        position: usize,
         id: EventId,
         fuel: &mut u64,
         report: &mut impl MatchReceiver,
     ) {
         let Some(rule) = context.plan.rules.get(rule_index) else { return };
-        let Some(variable) = rule.events.get(place) else { return };
+        let Some(variable) = rule.events.get(position) else { return };
         self.reset(rule);
         set(&mut self.frame, variable.slot, Value::Event(id));
         let lists = self.fitting.get(rule.first_event..).unwrap_or_default();
-        let fitting = FittingEvents { rule, lists, trace: context.trace, anchor: Some((place, id)) };
+        let fitting = FittingEvents { rule, lists, trace: context.trace, anchor: Some((position, id)) };
         let mut evaluator = context.evaluator(fuel);
         evaluator.candidates = &fitting;
         run(evaluator, &variable.anchor, &mut self.frame, rule_index, report);
@@ -324,9 +327,10 @@ fn reads_kind(rule: &Rule, kind: Type) -> bool {
 /// The events that the variables of a rule range over.
 struct FittingEvents<'a> {
     rule: &'a Rule,
+    /// The events that fit each event variable of the rule, in the order of the variables.
     lists: &'a [Vec<EventId>],
     trace: &'a Trace,
-    /// The new event, with the place of the variable that it is bound to; `None` if the whole rule is searched.
+    /// The new event, with the position of the variable that it is bound to; `None` if the whole rule is searched.
     anchor: Option<(usize, EventId)>,
 }
 
@@ -337,10 +341,10 @@ impl Candidates for FittingEvents<'_> {
     /// when that variable is the anchor. `None`, for all events of the trace, if the variable does not range over
     /// events.
     fn events(&self, slot: VariableSlot, frame: &Frame) -> Option<Vec<EventId>> {
-        let place = self.rule.events.iter().position(|variable| variable.slot == slot)?;
-        let (variable, events) = (self.rule.events.get(place)?, self.lists.get(place)?);
+        let position = self.rule.events.iter().position(|variable| variable.slot == slot)?;
+        let (variable, events) = (self.rule.events.get(position)?, self.lists.get(position)?);
         let is_unsearched = |id: &EventId| match self.anchor {
-            Some((anchor, new)) if variable.is_outer => place > anchor || *id != new,
+            Some((anchor, new)) if variable.is_outer => position > anchor || *id != new,
             _ => true,
         };
         if let Some(Value::Event(next)) = variable.right_before.and_then(|slot| frame.get(slot)) {

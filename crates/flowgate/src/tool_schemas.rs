@@ -205,15 +205,16 @@ fn server_of(named: &str) -> Option<Arc<str>> {
 /// Returns whether a pattern is for something that no list of tools contains: an endpoint that the guard itself calls,
 /// or a method of a server.
 fn is_beyond_lists(pattern: &ToolPattern) -> bool {
+    // A pattern whose server is a wildcard or a regular expression has no separate name, so its whole text is searched.
     let names_method = |method: &&str| pattern.to_string().contains(*method);
     pattern.server() == Some(Tool::FLOWGATE_SERVER)
         || pattern.name_on_server().is_some_and(|name| METHODS.iter().any(|method| name.starts_with(method)))
         || (pattern.is_qualified() && METHODS.iter().any(names_method))
 }
 
-/// The number of characters of a name that a message shows.
+/// The maximum number of characters of a name that a message shows.
 const MAX_SHOWN: usize = 60;
-/// The number of names that a message lists.
+/// The maximum number of names that a message lists.
 const MAX_LISTED: usize = 8;
 
 /// Returns a name or a value in backquotes, shortened.

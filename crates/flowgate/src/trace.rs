@@ -149,6 +149,7 @@ pub struct Trace {
     named: HashMap<String, EventId>,
     /// The calls with each call id.
     calls: HashMap<String, Vec<EventId>>,
+    /// The last call of the trace, withdrawn or not.
     last_call: Option<EventId>,
     /// The calls that wrote to each store.
     writers: Vec<Vec<EventId>>,
@@ -170,9 +171,13 @@ struct AgentState {
 /// The position of a new event: its agent and the events that this agent has seen.
 #[derive(Debug, Clone)]
 pub struct EventPosition {
+    /// The index of the agent; that of a new agent is the number of agents.
     agent: usize,
+    /// The preceding event of the agent.
     previous: Option<EventId>,
+    /// The number of earlier events of the agent.
     sequence: usize,
+    /// The number of seen events of each agent.
     clock: Arc<[usize]>,
     /// The join of the labels of everything seen before.
     pub context: Label,
@@ -261,14 +266,14 @@ impl Trace {
         }
     }
 
-    /// Returns whether the agent at `place`, the position of an event, has seen the event `id`: whether the vector clock
+    /// Returns whether the agent at `position`, that of a new event, has seen the event `id`: whether the vector clock
     /// there counts it. False if the trace has no such event.
-    pub fn has_seen(&self, place: &EventPosition, id: EventId) -> bool {
+    pub fn has_seen(&self, position: &EventPosition, id: EventId) -> bool {
         self.event(id).is_some_and(|event| {
-            if event.agent == place.agent {
-                event.sequence < place.sequence
+            if event.agent == position.agent {
+                event.sequence < position.sequence
             } else {
-                place.clock.get(event.agent).is_some_and(|seen| event.sequence < *seen)
+                position.clock.get(event.agent).is_some_and(|seen| event.sequence < *seen)
             }
         })
     }
@@ -331,26 +336,26 @@ impl Trace {
         Ok(EventPosition { agent, previous: head, sequence, clock, context })
     }
 
-    /// Appends an event at the position `place`, updates the state of its agent by the labels of `document`, and returns
+    /// Appends an event at `position`, updates the state of its agent by the labels of `document`, and returns
     /// the event's id. `call` is the call that an output answers. If the labels change afterwards,
     /// [`update_labels`](Self::update_labels) must follow.
     pub(crate) fn append(
         &mut self,
         entry: TraceEntry,
-        place: EventPosition,
+        position: EventPosition,
         document: Document,
         status: Status,
         call: Option<EventId>,
         influence: PossibleInfluence,
     ) -> EventId {
         let id = EventId(self.events.len());
-        if place.agent == self.agents.len() {
+        if position.agent == self.agents.len() {
             self.agents.push(entry.agent.clone().unwrap_or_default());
             self.heads.push(AgentState::default());
         }
-        if let Some(head) = self.heads.get_mut(place.agent) {
-            let context = place.context.join(&document.label_of(0));
-            *head = AgentState { last: Some(id), clock: Arc::clone(&place.clock), context };
+        if let Some(head) = self.heads.get_mut(position.agent) {
+            let context = position.context.join(&document.label_of(0));
+            *head = AgentState { last: Some(id), clock: Arc::clone(&position.clock), context };
         }
         if let Some(name) = &entry.name {
             self.named.insert(name.clone(), id);
@@ -360,10 +365,10 @@ impl Trace {
             self.last_call = Some(id);
         }
         let claimed = self.claimed_call(&entry.body);
-        let message = self.proposing_message(&entry, place.previous);
+        let message = self.proposing_message(&entry, position.previous);
         let label = document.label_of(0);
-        let context = place.context.join(&label);
-        let EventPosition { agent, previous, sequence, clock, .. } = place;
+        let context = position.context.join(&label);
+        let EventPosition { agent, previous, sequence, clock, .. } = position;
         let (body, extra, origin) = (entry.body, entry.extra, entry.origin);
         self.events.push(Event {
             body,

@@ -66,6 +66,7 @@ pub(crate) fn registrable_domain(host: &str) -> Option<String> {
 /// Returns the hosts that a text names in web URLs: with `http://` or `https://` before it, or beginning with `www.`.
 /// A bare `report.sh` is more often a file than a host.
 pub(crate) fn named_hosts(text: &str) -> impl Iterator<Item = String> {
+    // A character that joins what follows it to a longer word, so that no URL begins there.
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':' | '/' | '%' | '+');
     let is_separator = |c: char| {
         c.is_whitespace()

@@ -275,7 +275,7 @@ fn error_of(seed: u64, text: &str) -> Option<usize> {
     (first < 26).then_some(usize::from(second))
 }
 
-/// Splits a text into words, and returns two forms of each: the token as it stands, with the white space after it; and, for comparisons, the word in
+/// Splits a text into words, and returns two forms of each: the token unchanged, with the white space after it; and, for comparisons, the word in
 /// lower case without punctuation at its ends, which is empty if the token has no letter and no digit.
 fn words(text: &str) -> impl Iterator<Item = (&str, String)> {
     text.split_inclusive(char::is_whitespace).map(|token| {

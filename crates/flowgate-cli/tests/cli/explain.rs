@@ -72,7 +72,7 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &[
             "None of the forms tried would permit it.",
             "only with `--against`",
-            "whoever can set this field can choose `recipient`",
+            "a stranger who can set this field can choose `recipient`",
         ],
         never: &["payload call", "as trusted if:"],
     },

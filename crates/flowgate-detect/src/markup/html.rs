@@ -56,7 +56,8 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
             continue;
         }
         collect(&name, &tag, markup);
-        let void = matches!(
+        // Void elements have no content and no closing tag.
+        let is_void = matches!(
             name.as_str(),
             "area"
                 | "base"
@@ -72,11 +73,12 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
                 | "track"
                 | "wbr"
         );
+        // The content of these elements has no tags.
         if matches!(name.as_str(), "script" | "style" | "textarea" | "title" | "xmp") {
             at = end_of_raw_text(text, at, &name);
         } else if let Some(hidden) = &mut hidden {
             hidden.depth += usize::from(hidden.name == name);
-        } else if !void && (name == "template" || tag.hides_content()) {
+        } else if !is_void && (name == "template" || tag.hides_content()) {
             hidden = Some(HiddenElement { name, depth: 1, text: String::new() });
         }
     }
@@ -194,6 +196,7 @@ impl Tag {
         }
     }
 
+    /// Returns whether the tag has an attribute of this name with this value, in any case.
     fn is(&self, name: &str, value: &str) -> bool {
         self.attributes.iter().any(|a| a.name == name && a.value.eq_ignore_ascii_case(value))
     }

@@ -9,9 +9,11 @@ use regex::Regex;
 
 use crate::MAX_FINDINGS;
 
+/// The pattern of `http` and `https` addresses.
 static WEB: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"(?i)https?://[^\s<>"`{}|\\^\[\]]+"#).ok());
 
+/// The pattern of web addresses, `ftp` addresses and addresses that begin with `www.`.
 static ANY: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"(?i)(?-u:\b)(?:(?:https?|ftps?)://|www\.[a-z0-9-]+\.)[^\s<>"`{}|\\^\[\]]+"#).ok()
 });

@@ -84,6 +84,8 @@ pub(super) fn iban_length(text: &str) -> usize {
 /// Checks the length by country and the check digits of ISO 13616.
 pub(super) fn iban(text: &str) -> bool {
     let values: Vec<u32> = text.chars().filter_map(|c| c.to_digit(36)).collect();
+    // The first four characters move to the end, and a letter counts as a number of two digits. The remainder of this
+    // number modulo 97 must be 1.
     let rotated = values.iter().skip(4).chain(values.iter().take(4));
     let rest = rotated.fold(0_u32, |rest, value| (rest * if *value > 9 { 100 } else { 10 } + value) % 97);
     iban_length(text) == text.len() && rest == 1
@@ -100,8 +102,8 @@ pub(super) fn es_letter(text: &str) -> bool {
     "TRWAGMYFPDXBNJZSQVHLCKE".chars().nth(((head + number(&digits(text))) % 23) as usize) == letter
 }
 
-/// Checks the last letter of an Italian codice fiscale. Characters at odd places, counted from 1, have the values of
-/// the official table `ODD`; the others have the value of the digit, or of the place in the alphabet.
+/// Checks the last letter of an Italian codice fiscale. Characters at odd positions, counted from 1, have the values of
+/// the official table `ODD`; the others have the value of the digit, or of the position in the alphabet.
 pub(super) fn it_fiscal_code(text: &str) -> bool {
     const ODD: [u32; 26] =
         [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
@@ -256,7 +258,8 @@ pub(super) fn verhoeff(text: &str) -> bool {
         (false, true) => 5 + (a + 5 - b) % 5,
         (false, false) => (a + 5 - b) % 5,
     };
-    // The permutation that Verhoeff applies to a digit as often as its place from the right says; its order is eight.
+    // The permutation that Verhoeff applies to a digit. The number of times is the digit's position from the right,
+    // counted from 0; the order of the permutation is eight.
     const STEP: [u32; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
     let permute = |digit: u32, times: usize| {
         (0..times % 8).fold(digit, |d, _| STEP.get(d as usize).copied().unwrap_or(d))

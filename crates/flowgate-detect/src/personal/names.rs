@@ -32,6 +32,7 @@ pub fn names(text: &str) -> Vec<Finding> {
         // Of a double name such as `Anna-Maria`, the list may contain only the first part.
         let given = first.split('-').next().unwrap_or_default();
         let span = name_span(text, &words, i);
+        // Whether the name has no surname.
         let alone = span.len() == first.len();
         if is_listed(&GIVEN, first)
             || first != given && is_listed(&GIVEN, given)
@@ -98,6 +99,7 @@ static INTRODUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
+/// The given names, sorted for a binary search.
 static GIVEN: LazyLock<Vec<&'static str>> = LazyLock::new(|| sorted(GIVEN_NAMES));
 static AMBIGUOUS: LazyLock<Vec<&'static str>> = LazyLock::new(|| sorted(AMBIGUOUS_NAMES));
 static NO_SURNAME: LazyLock<Vec<&'static str>> = LazyLock::new(|| sorted(NO_SURNAMES));

@@ -19,7 +19,7 @@ pub(super) fn collect(text: &str, program: &Mod) -> PythonCode {
     let Mod::Module(module) = program else { return PythonCode::default() };
     let mut walk = CallCollector { text, ..CallCollector::default() };
     walk.visit_body(&module.body);
-    // In order of the text; of calls that begin at the same place, the enclosing one first.
+    // In order of the text; of calls that begin at the same position, the enclosing one first.
     walk.code.unsafe_calls.sort_by_key(|finding| (finding.span.start, usize::MAX - finding.span.end));
     walk.code.unsafe_calls.truncate(MAX_FINDINGS);
     walk.code
@@ -155,9 +155,10 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    fn report(&mut self, kind: &'static str, place: TextRange) {
+    /// Adds an unsafe call. More are recorded than are returned, since they are sorted and truncated at the end.
+    fn report(&mut self, kind: &'static str, location: TextRange) {
         if self.code.unsafe_calls.len() < 2 * MAX_FINDINGS {
-            self.code.unsafe_calls.push(Finding { kind, span: range(place) });
+            self.code.unsafe_calls.push(Finding { kind, span: range(location) });
         }
     }
 
@@ -167,14 +168,14 @@ impl<'t> CallCollector<'t> {
     }
 
     /// Reports the issues of the shell command in an IPython escape, such as `!cmd` or `%sx cmd`.
-    fn report_shell_escape(&mut self, kind: IpyEscapeKind, command: &str, place: TextRange) {
+    fn report_shell_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
         let command = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => Some(command),
             IpyEscapeKind::Magic => command.strip_prefix("sx ").or_else(|| command.strip_prefix("system ")),
             _ => None,
         };
         for issue in command.map(shell::find).unwrap_or_default() {
-            self.report(issue.kind, place);
+            self.report(issue.kind, location);
         }
     }
 
@@ -212,7 +213,7 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Returns the full name of an expression, as far as it is written literally.
+    /// Returns the full name of an expression; `None` if the program computes it, or if it has very many parts.
     fn resolve(&self, expr: &Expr) -> Option<String> {
         // No unsafe name has so many parts.
         self.resolve_within(expr, 12)
@@ -284,7 +285,7 @@ fn range(range: TextRange) -> Range<usize> {
     range.start().to_usize()..range.end().to_usize()
 }
 
-/// Returns the value of a string literal, or of a concatenation of literals.
+/// Returns the value of a string literal, or of a concatenation of literals; `None` for another expression.
 fn literal(expr: &Expr) -> Option<String> {
     match expr {
         Expr::StringLiteral(string) => Some(string.value.to_str().to_owned()),
@@ -363,6 +364,7 @@ static NAMES: LazyLock<BTreeMap<String, &'static str>> = LazyLock::new(|| {
 static BUILTIN_NAMES: LazyLock<BTreeSet<&str>> =
     LazyLock::new(|| BUILTINS.split_ascii_whitespace().collect());
 
+/// The unsafe functions: each kind with its full names. A name with a final `*` matches all names that begin with it.
 const UNSAFE: &[(&str, &str)] = &[
     (
         "CODE_EXECUTION",

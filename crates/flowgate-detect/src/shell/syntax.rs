@@ -43,7 +43,7 @@ impl ShellCommand {
 /// Commands joined by `|`.
 pub(super) type Pipeline = Vec<ShellCommand>;
 
-/// Longer operators first.
+/// The operators, longer ones first, so that `&&` is not read as `&`.
 const OPERATORS: &[&str] = &[
     "&&", "||", "|&", "&>>", "&>", "<<<", "<<-", "<<", ">>", ">&", "<&", ">|", "<>", ";;", "|", "&", ";",
     "(", ")", "<", ">", "\n",
@@ -105,6 +105,7 @@ pub(super) fn read(text: &str) -> Vec<Pipeline> {
 /// Splits a script into words and operators.
 struct ShellLexer<'t> {
     text: &'t str,
+    /// The offset of the next character.
     at: usize,
 }
 

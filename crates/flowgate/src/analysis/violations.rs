@@ -1,6 +1,7 @@
-//! Converts the matches of rules to violations, the result of [`analysis`](super). For each match, evaluates its
-//! message, and computes the addresses of the locations that it concerns, such as `messages.1.content:5-10`, and a
-//! key, by which a client that analyses a growing trace repeatedly recognises the match.
+//! Converts the matches of rules to violations, the result of [`analysis`](super). For each match, the collector
+//! evaluates the message of its rule. It also computes the addresses of the locations that the match concerns, such as
+//! `messages.1.content:5-10`, and a key, by which a client that analyses a growing trace repeatedly recognises the
+//! match.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -24,7 +25,7 @@ pub(super) struct ViolationCollector<'a> {
     /// The maximum number of listed violations.
     limit: usize,
     analysis: Analysis,
-    /// The number of uses of each key.
+    /// The number of matches with each key, before a counter makes the keys distinct.
     keys: HashMap<String, usize>,
     /// The failures in the analysis, each by the index of its rule and its message.
     failed: HashSet<(usize, String)>,
@@ -84,15 +85,16 @@ impl<'a> ViolationCollector<'a> {
         let mut key = format!("{index}");
         for value in values {
             // A part of the trace is identified by its address, any other value by its content.
-            let place = match MatchLocation::of_value(value) {
+            let identity = match MatchLocation::of_value(value) {
                 Some(mark) => address(self.trace, &mark),
                 None => evaluator
                     .resolve(value)
                     .map_or_else(|_| String::new(), |value| value.to_json().to_string()),
             };
-            let _ = write!(key, ";{place}");
+            let _ = write!(key, ";{identity}");
         }
-        // Two words of a text may be equal; a counter distinguishes them by order.
+        // Several matches can have the same values, such as two equal words of a text. A counter distinguishes them
+        // by their order.
         let count = self.keys.entry(key.clone()).or_default();
         *count += 1;
         if *count > 1 {
@@ -120,6 +122,9 @@ impl<'a> ViolationCollector<'a> {
     /// Returns the addresses that a match concerns, without duplicates: those of its variables, and those that its
     /// domains and conditions find. Evaluates the domains and conditions a second time, to record these. `frame`
     /// contains the values of the rule's variables.
+    ///
+    /// # Errors
+    /// If the fuel is spent, or a domain or a condition cannot be evaluated.
     fn ranges(
         &self,
         rule: &Rule,
@@ -140,7 +145,6 @@ impl<'a> ViolationCollector<'a> {
                 Some(domain) => evaluator.mark(domain, &mut frame)?,
             }
         }
-        // The conditions are evaluated once more, to record which locations they read.
         for item in &rule.query.items {
             evaluator.mark(item.ex(), &mut frame)?;
         }
@@ -149,7 +153,7 @@ impl<'a> ViolationCollector<'a> {
         let mut seen = HashSet::new();
         for mark in &marks {
             if let MatchLocation::Bytes(_, bytes) = mark {
-                // Its address counts characters from the start of the text, which takes time.
+                // The address counts characters from the start of the text, so computing it takes time.
                 evaluator.spend(bytes.end / 64)?;
             }
             let address = address(self.trace, mark);
@@ -166,7 +170,8 @@ impl MatchReceiver for ViolationCollector<'_> {
     /// limit of listed violations is reached. `frame` contains the values of the rule's variables.
     ///
     /// # Errors
-    /// If the fuel is spent, or the messages of all violations together exceed [`MAX_MESSAGE_BYTES`].
+    /// If the fuel is spent, the messages of all violations together exceed [`MAX_MESSAGE_BYTES`], or the locations of
+    /// the match cannot be determined.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -187,6 +192,7 @@ impl MatchReceiver for ViolationCollector<'_> {
             );
             return Ok(true);
         }
+        // The evaluation of an argument may overwrite variables, which must not change the match.
         let mut scratch = frame.clone();
         let mut json_argument = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
@@ -336,8 +342,8 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
     }
 }
 
-/// Returns the address of a node, and whether the address already selects the node within a text, so that no character
-/// range can be appended to it.
+/// Returns the address of a node of an event, and whether no character range can be appended to it, since it already
+/// selects the node within a text, or is that of a whole name or event. `origin` states where the event was read from.
 fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
@@ -345,6 +351,8 @@ fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (St
         // The tool name may be written without its server, so it is reported as a whole.
         return (origin.name_address(), true);
     }
+    // Whether the client sent the content as a list of one text block, which the event contains as a plain text: the
+    // address then leads to the text of the block.
     let is_sole = match &event.body {
         EventBody::Message(message) => sole_text(&message.content).is_some(),
         EventBody::Output(output) => sole_text(&output.content).is_some(),
@@ -357,8 +365,7 @@ fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (St
             matches!(path.0.first(), Some(crate::trace::PathStep::Key(key)) if **key == *"content");
         return (origin.part_address(&path, is_sole && is_content), false);
     };
-    // The enclosing text, and the location in it.
-    // A limit on the walk, since the root is its own parent.
+    // The node is a part of an enclosing text. The search for that text has a limit, since the root is its own parent.
     let up = std::iter::successors(Some(node), |id| document.node(*id).map(|node| node.parent));
     let Some(enclosing) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some()))
     else {

@@ -15,7 +15,8 @@ pub(super) const TABLE: &[Function] = &[Function {
 }];
 
 /// Implements `should_allow_rbac(data, scope, user, user_roles, role_grants)`: returns whether a role of the user grants
-/// the scope. An unknown user has no roles. `data` has no influence; invariant-ai's function of this name has it too.
+/// the scope. An unknown user has no roles. `data` has no effect: it is a parameter only because invariant-ai's
+/// function of this name has it.
 fn should_allow(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let (scope, user) = (resolved_argument(e, a, 1)?, resolved_argument(e, a, 2)?);
     let (roles, grants) = (resolved_argument(e, a, 3)?, resolved_argument(e, a, 4)?);
@@ -30,7 +31,8 @@ fn should_allow(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::Bool(roles.iter().any(is_granted)))
 }
 
-/// Returns the value under a key of a map; `None` if `map` is not a map or `key` is not a text.
+/// Returns the value under a key of a map; `None` if the map has no such key, `map` is not a map, or `key` is not a
+/// text.
 fn field(map: &Value, key: &Value) -> Option<Value> {
     match (map, key) {
         (Value::Dict(entries), Value::Str(key)) => {

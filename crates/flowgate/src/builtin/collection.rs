@@ -21,6 +21,7 @@ pub(super) const TABLE: &[Function] = &[
         let mut total = Value::Int(0);
         for item in items(e, a)? {
             total = match (&total, &item) {
+                // A sum that does not fit in 64 bits becomes a floating-point number.
                 (Value::Int(a), Value::Int(b)) => {
                     a.checked_add(*b).map_or(Value::Float(*a as f64 + *b as f64), Value::Int)
                 }
@@ -60,7 +61,7 @@ pub(super) const TABLE: &[Function] = &[
     method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
         let (map, key) = (structure(e, a)?, resolved_argument(e, a, 1)?);
         let found = match (&map, &key) {
-            // A list or a map is a key of no map, and must not count as a missing key.
+            // A list or a map cannot be a key. It must not count as a missing key, for which the result is the default.
             (_, Value::List(_) | Value::Dict(_) | Value::Texts(_)) => {
                 return type_error(format!(
                     "the key given to `get` has the type {}, not str",
@@ -90,7 +91,10 @@ fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
 }
 
-/// Returns the first argument, which must be present.
+/// Returns the first argument without resolving it.
+///
+/// # Errors
+/// If the argument is missing where a value is needed. `what` names the function in the error.
 fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
     e.check_present(a.first().unwrap_or(&Value::Absent), what)?;
     Ok(a.first().cloned().unwrap_or(Value::Absent))
@@ -98,10 +102,13 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
 
 /// Returns the items of the list in the first argument, with parts of events resolved. A truth value counts as a list
 /// of one item.
+///
+/// # Errors
+/// If the argument is missing where a value is needed, or has no items.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     let list = argument(e, a, "a function over a list")?;
     if let Value::Bool(_) = list {
-        // `any(x in list)` passes one Boolean in place of a list of them: it counts as a list of one.
+        // In `any(x in list)`, the argument is one Boolean if `x` is a single value, and a list of them otherwise.
         return Ok(vec![list]);
     }
     let items = e.items(&list)?;

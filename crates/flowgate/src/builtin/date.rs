@@ -17,7 +17,7 @@ fn date(text: &str) -> Option<(u32, u32, u32)> {
     (1..=length).contains(&day).then_some((year, month, day))
 }
 
-/// Returns the number that a text of exactly `count` digits spells.
+/// Returns the number that a text of exactly `count` digits spells; `None` for another text.
 fn digits(text: &str, count: usize) -> Option<u32> {
     (text.len() == count && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
 }
@@ -64,7 +64,8 @@ pub(crate) fn seconds(text: &str) -> Option<i64> {
         None => (0, 0, None),
     };
     // Howard Hinnant's `days_from_civil`: years begin in March, so that a leap day is the last day of its year, and are
-    // grouped in eras of 400 years with the same number of days. 719 468 days precede 1970.
+    // grouped in eras of 400 years with the same number of days. 719 468 days precede 1970. With the months counted
+    // from March, `(153 * month + 2) / 5` days of the year precede a month.
     let year = i64::from(year) - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);

@@ -212,8 +212,8 @@ fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Res
     }
 }
 
-/// Implements `prompt_injection`: returns whether some text resembles an instruction to the model: whether its score
-/// (0 to 1) reaches the threshold in the second argument.
+/// Implements `prompt_injection`: returns whether some text resembles an instruction to the model. This is the case if
+/// its score (0 to 1) reaches the threshold in the second argument, by default 0.5. The third argument has no effect.
 fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let threshold = number(e, a, 1, 0.5)?;
     let mut found = false;
@@ -255,8 +255,9 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::list(found))
 }
 
-/// Implements `moderated`: returns whether a text is harmful: whether its score in a category, such as violence, reaches
-/// the threshold of the category (a map in the fourth argument), or else the default threshold (third argument).
+/// Implements `moderated`: returns whether some text is harmful. This is the case if its score in a category, such as
+/// violence, reaches the threshold of the category. The fourth argument is a map of thresholds by category; a category
+/// that it omits has the threshold in the third argument, by default 0.5. The second argument has no effect.
 fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let default = number(e, a, 2, 0.5)?;
     let thresholds = resolved_argument(e, a, 3)?;
@@ -282,6 +283,7 @@ fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value>
     Ok(Value::Bool(found))
 }
 
+/// Creates a list of texts.
 fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::list(list.into_iter().map(Value::text))
 }
@@ -365,7 +367,8 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 }
 
 /// Implements `fuzzy_contains`: returns whether a text contains the second argument, of which some characters may
-/// differ: at most the part `1 - threshold`, by default a fifth.
+/// differ: at most the part `1 - threshold`, by default a fifth. The threshold is the third argument; the fourth has no
+/// effect.
 fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let query = resolved_argument(e, a, 1)?;
     let Some(query) = query.as_text() else { return e.outcome_without_text(&query, "`fuzzy_contains`") };

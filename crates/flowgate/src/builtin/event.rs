@@ -41,6 +41,8 @@ pub(super) const TABLE: &[Function] = &[
                     Value::Dict(entries) => entries.iter().find(|(k, _)| **k == *key).map(|(_, v)| v.clone()),
                     _ => None,
                 };
+                // OpenAI's format has the address in `image_url`, as a text or as the `url` of a map. Anthropic's has
+                // it in `source`, as `url`, or the image itself as `data`.
                 let holder = field(&block, "image_url").or_else(|| field(&block, "source"));
                 images.extend(holder.and_then(|holder| match holder {
                     Value::Str(url) => Some(Value::Str(url)),

@@ -70,7 +70,8 @@ const fn kind_row(
     Function { canonical: Some(CanonicalKind { form, bits }), ..row(name, (1, 1), doc, run) }
 }
 
-/// Returns whether the first argument has a canonical form; a missing value if it is not a scalar.
+/// Returns whether the first argument is of a kind: whether `canonical` converts it to a canonical form. The result is
+/// a missing value if the argument is not a scalar.
 fn is_of_kind(e: &mut Evaluator<'_>, a: &[Value], canonical: CanonicalForm) -> Result<Value> {
     let value = resolved_argument(e, a, 0)?;
     Ok(match to_json(&value) {
@@ -141,6 +142,8 @@ fn decimal(value: &Json) -> Option<Json> {
     Some(Json::String(format!("{sign}{whole}{point}{fraction}")))
 }
 
+/// Returns the canonical form of a truth value, which is the value itself, or of a text such as `Yes`: in lower case,
+/// without white space at its ends.
 fn yes_no(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return boolean(value) };
     let text = text.trim().to_ascii_lowercase();

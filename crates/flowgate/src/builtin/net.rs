@@ -40,8 +40,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Returns the hosts or domains in an argument: one text, or a list of texts. Items that are no texts are omitted, and
-/// another value has none, so that a URL is on none of them.
+/// Returns the hosts or domains in an argument: one text, or a list of texts. Omits items that are not texts. Returns
+/// an empty list for any other value, so that no URL is on one of them.
 fn texts(value: &Value) -> Vec<String> {
     match value.as_text() {
         Some(text) => vec![text.to_owned()],
@@ -62,7 +62,7 @@ fn is_url_on(url: &str, hosts: &[String]) -> bool {
     web_host(url).is_some_and(|found| hosts.iter().any(|host| bare_host(host) == found))
 }
 
-/// Returns whether a text is a web URL on one of these registrable domains or below one.
+/// Returns whether a text is a web URL whose host is one of these registrable domains or below one.
 fn is_url_on_domain(url: &str, domains: &[String]) -> bool {
     let found = web_host(url).and_then(|host| registrable_domain(&host));
     found.is_some_and(|found| domains.iter().any(|domain| domain.eq_ignore_ascii_case(&found)))

@@ -73,6 +73,7 @@ pub(super) const TABLE: &[Function] = &[
     ),
     row("abs", (1, 1), "The number without its sign.", |e, a| {
         Ok(match resolved_argument(e, a, 0)? {
+            // The absolute value of the least integer does not fit in 64 bits.
             Value::Int(n) => n.checked_abs().map_or(Value::Float((n as f64).abs()), Value::Int),
             Value::Float(x) => Value::Float(x.abs()),
             value @ (Value::Absent | Value::None) => {
@@ -89,6 +90,7 @@ pub(super) const TABLE: &[Function] = &[
     row("round", (1, 1), "The nearest whole number.", |e, a| {
         Ok(match resolved_argument(e, a, 0)? {
             Value::Int(n) => Value::Int(n),
+            // Up to about 9e15 (2^53), a floating-point number represents every integer exactly.
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x.round_ties_even() as i64),
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`round`").map(|_| Value::Absent)?

@@ -5,6 +5,7 @@ use crate::eval::{Evaluator, Result, Value};
 
 pub(super) const TABLE: &[Function] = &[
     row("len", (1, 1), "The number of characters of a text, or of items of a list or a map.", |e, a| {
+        // The items of a tool's schema are the tool's parameters, so its length is their number.
         if let Some(schema @ Value::Node(event, node)) = a.first()
             && e.is_schema(*event, *node)
         {
@@ -113,6 +114,7 @@ pub(super) const TABLE: &[Function] = &[
     row("int", (1, 1), "The whole number that a text spells, or missing.", |e, a| {
         Ok(match resolved_argument(e, a, 0)? {
             Value::Int(n) => Value::Int(n),
+            // Up to about 9e15 (2^53), a floating-point number represents every integer exactly.
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x as i64),
             Value::Str(text) => text.trim().parse().map_or(Value::Absent, Value::Int),
             other => e.require_present(other, "`int`").map(|_| Value::Absent)?,
@@ -171,6 +173,7 @@ fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<Str
     Ok(text)
 }
 
+/// Converts a number of items to a value.
 fn count(n: usize) -> Value {
     Value::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }

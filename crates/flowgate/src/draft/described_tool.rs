@@ -89,7 +89,8 @@ pub fn read_tools(server: Option<&str>, text: &str) -> Result<DescribedTools, To
 }
 
 impl DescribedTool {
-    /// Creates a tool from the JSON schema of its input.
+    /// Creates a tool from the JSON schema of its input. Without a schema, the tool has no arguments; of many
+    /// arguments, only the first `MAX_ARGUMENTS` are read.
     pub fn new(tool: Tool, description: String, input: Option<&Value>, hints: ToolHints) -> Self {
         let empty = Map::new();
         let properties = input.and_then(|input| input.get("properties")).and_then(Value::as_object);
@@ -100,8 +101,8 @@ impl DescribedTool {
 }
 
 impl DescribedArgument {
-    /// Creates an argument from its JSON schema. The schema's `format` decides its role, if it names one, before the
-    /// words of its name do, since it is less ambiguous.
+    /// Creates an argument from its JSON schema. Its role follows from the `format` of the schema, such as `email`; if
+    /// that names none, from the words of its name, which are more ambiguous.
     pub fn new(name: &str, schema: &Value) -> Self {
         let text = |key: &str| schema.get(key).and_then(Value::as_str);
         let is_listed = schema.get("enum").is_some() || schema.get("const").is_some();

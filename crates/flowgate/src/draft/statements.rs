@@ -12,7 +12,7 @@ use crate::policy::ArgumentRole;
 const MAX_NAMED: usize = 40;
 /// The score above which a text counts as an instruction to the model.
 const INJECTION_SCORE: f64 = 0.5;
-/// Words that are no field names in a policy.
+/// Keywords of the policy language, which a path cannot contain as the name of a field.
 const KEYWORDS: &[&str] = &[
     "and",
     "as",
@@ -64,8 +64,8 @@ pub(super) fn is_suspicious(tool: &DescribedTool) -> bool {
     })
 }
 
-/// Writes the statement that labels the description as trusted, so that the model is shown the tool, or as a comment
-/// why there is none.
+/// Writes the statement that labels the description as trusted, so that the model is shown the tool. For a suspicious
+/// description, writes a comment instead, which says why there is no such statement.
 fn write_description(tool: &DescribedTool, name: &str, text: &mut String) {
     if is_suspicious(tool) {
         let _ = writeln!(
@@ -134,8 +134,8 @@ fn requirement(traits: &ToolTraits) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Writes a `payload` statement for the arguments that hold what is said, such as the body of a mail: they may come from
-/// untrusted text. Writes none for a tool that reads, destroys or runs code.
+/// Writes a `payload` statement for the arguments that contain what is said, such as the body of a mail: they may come
+/// from untrusted text. Writes none for a tool that reads, destroys or runs code.
 fn write_payload(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut String) {
     let runs_code = tool.arguments.iter().any(|argument| argument.role == Some(ArgumentRole::Code));
     if traits.effect != ToolEffect::Acts || runs_code {
@@ -175,7 +175,8 @@ fn write_answer(traits: &ToolTraits, name: &str, text: &mut String) {
     );
 }
 
-/// Returns the path of an argument in a statement; `None` if its name is not a plain word.
+/// Returns the path of an argument in a statement; `None` if a path cannot contain its name: if the name is not a plain
+/// word of at most 100 characters, or is a keyword.
 fn argument_path(argument: &DescribedArgument) -> Option<String> {
     let name = argument.name.as_str();
     let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -184,8 +185,8 @@ fn argument_path(argument: &DescribedArgument) -> Option<String> {
         .then(|| format!("call.arguments.{name}"))
 }
 
-/// Returns a sentence with its first letter as a capital.
+/// Returns a sentence with its first character in upper case.
 fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }

@@ -7,7 +7,7 @@
 use super::described_tool::DescribedTool;
 use crate::policy::{ArgumentRole, name_words};
 
-/// What a call of a tool changes.
+/// What a call of a tool changes, in ascending order: of several verbs in a name, the greatest effect counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ToolEffect {
     /// It only reads.

@@ -8,7 +8,8 @@ impl Evaluator<'_> {
     /// Evaluates a block to a truth value: for `count`, whether the number of satisfying assignments is within the
     /// bounds; for `forall`, whether every assignment satisfies the conditions; for a negated `forall`, whether one
     /// does not. A `forall` over nothing does not hold in the dialect of Flowgate, so that an empty list cannot
-    /// satisfy a condition; in that of invariant-ai (`or_none`) it does. `frame` contains the values of variables.
+    /// satisfy a condition; in that of invariant-ai (`or_none`) it does. `frame` contains the values of the variables
+    /// outside the block.
     pub(super) fn evaluate_quantified(
         &mut self,
         block: &QuantifiedBlock,
@@ -47,8 +48,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether the number of assignments that satisfy the block is within the bounds. An assignment that
-    /// cannot be decided is an error only if the result depends on it. `frame` contains the values of variables.
+    /// Returns whether the number of assignments that satisfy the block is within the bounds; a bound that is `None`
+    /// does not restrict it. An assignment that cannot be decided is an error only if the result depends on it. `frame`
+    /// contains the values of the variables outside the block.
     fn count(
         &mut self,
         block: &QuantifiedBlock,
@@ -97,7 +99,7 @@ impl Evaluator<'_> {
 
     /// Returns whether some assignment does not satisfy the block. The search steps (`ops`) of a `forall` block bind
     /// its variables and then test the negation of its conditions, so the search finds such assignments. `frame`
-    /// contains the values of variables.
+    /// contains the values of the variables outside the block.
     fn has_exception(&mut self, block: &QuantifiedBlock, frame: &mut Frame) -> Result<bool> {
         let before = self.marks.as_ref().map_or(0, Vec::len);
         let has_exception = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
@@ -109,7 +111,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether the variables of the block have any assignment: searches without the last of the `ops`, the
-    /// negated conditions.
+    /// negated conditions. `frame` contains the values of the variables outside the block.
     fn has_assignment(&mut self, block: &QuantifiedBlock, frame: &mut Frame) -> Result<bool> {
         let bind = block.ops.split_last().map_or(&[] as &[_], |(_, bind)| bind);
         self.solve(bind, &mut frame.clone(), &mut |_, _| Ok(true))

@@ -25,12 +25,12 @@ impl Evaluator<'_> {
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
         let tests_presence = is_equality && (is_none(left) || is_none(right));
         let sides = (left, right);
-        let (left, container) = match tests_presence {
+        let (left, unresolved_right) = match tests_presence {
             true => (self.value_of_present_object(left, frame)?, self.value_of_present_object(right, frame)?),
             false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
         };
         let left = self.resolve(&left)?;
-        let right = &container;
+        let right = &unresolved_right;
         if let (Comparison::In, Some(part)) = (operator, left.as_text()) {
             self.mark_occurrences(part, right)?;
         }
@@ -119,6 +119,9 @@ impl Evaluator<'_> {
     /// Evaluates `item in container`: whether the item is a part of a text, an item of a list, or a key of a map. In
     /// a rule, a part of a text block in a list counts, too. A missing or empty container contains nothing, and a
     /// missing item is no part of a text.
+    ///
+    /// # Errors
+    /// If the types do not permit the test, such as a number as container, or the fuel is spent.
     pub(super) fn contains(&mut self, item: &Value, container: &Value) -> Result<bool> {
         match (item, container) {
             (_, Value::Absent | Value::None | Value::Silent)
@@ -159,6 +162,9 @@ impl Evaluator<'_> {
     /// Evaluates a flow operator on events: whether the agent of the right one has seen the left one before (`->`),
     /// whether the left one directly precedes the right one (`~>`), or whether it may have influenced the right one
     /// (`=>`).
+    ///
+    /// # Errors
+    /// If one of the values is not an event, or the fuel is spent.
     pub(super) fn compare_flow(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(a), Value::Event(b)) = (left, right) else {
             let message =

@@ -1,5 +1,5 @@
 //! Evaluates one compiled expression: dispatches by its kind, and evaluates the kinds that have no file of their own.
-//! Also resolves references to parts of events, which is where reads of regions are recorded.
+//! It also replaces references to parts of events by their values, and records that these regions are read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -349,6 +349,9 @@ impl Evaluator<'_> {
 
     /// Calls a method of a text or a map, as in Python; only the dialect of invariant-ai has them. A missing object
     /// yields a missing value.
+    ///
+    /// # Errors
+    /// If values of the object's type have no such method, or it takes another number of arguments.
     fn compat_method(&mut self, object: Value, name: &str, arguments: Vec<Value>) -> Result<Value> {
         let resolved = self.resolve(&object)?;
         let methods_of_type: &[&str] = match &resolved {

@@ -13,6 +13,7 @@ pub(crate) struct Function {
     pub(crate) parameters: &'static [&'static str],
     /// One sentence on the result.
     pub(crate) doc: &'static str,
+    /// The implementation. Its arguments have been evaluated, but may be references to parts of events.
     pub(crate) run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
     /// For a function that recognises values with a canonical form: that form.
     pub(crate) canonical: Option<CanonicalKind>,
@@ -33,7 +34,7 @@ impl Functions {
         self.families.iter().copied().flatten()
     }
 
-    /// Returns the function with this name.
+    /// Returns the function with this name, and its identifier in the table; `None` if there is none.
     pub(crate) fn find(&self, name: &str) -> Option<(FunctionId, &'static Function)> {
         self.families.iter().enumerate().find_map(|(family, rows)| {
             let row = rows.iter().position(|function| function.name == name)?;

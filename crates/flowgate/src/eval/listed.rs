@@ -35,8 +35,9 @@ enum Wanted {
 }
 
 impl Evaluator<'_> {
-    /// Returns whether trusted text of the source that the agent has seen before the call in slot 0 lists the value in this
-    /// form.
+    /// Returns whether trusted text of the source, which the agent has seen before the call in slot 0 of `frame`, lists
+    /// the value. `form` states whether it lists the whole value, its host or its registrable domain. More than
+    /// [`MAX_LISTED`] listed values list nothing.
     pub(super) fn is_listed(
         &mut self,
         value: &Value,
@@ -57,6 +58,7 @@ impl Evaluator<'_> {
             },
             ListSource::Answers(_) | ListSource::Messages => Vec::new(),
         };
+        // Whether text of this label is no more confidential than the call.
         let is_readable = |label: &Label| {
             plan.space.exceeded_dimensions(label, &judged.label, secrecy(&plan.space)).is_empty()
         };
@@ -102,8 +104,8 @@ impl Evaluator<'_> {
         Ok(false)
     }
 
-    /// Returns the values that the arguments of an answered call must have; `None` if one of them is missing or not
-    /// trusted: its author would choose the answer. `frame` contains the values of variables.
+    /// Returns the values that the arguments of an answered call must have; `None` if one of them is missing, or not
+    /// trusted, since its author could then choose the answer. `frame` contains the values of variables.
     fn trusted_arguments(
         &mut self,
         arguments: &[(Arc<str>, CompiledExpr)],
@@ -237,12 +239,13 @@ fn listed_nodes(
     (listed, visited)
 }
 
-/// Whether a label is at the bottom in every integrity dimension.
+/// Returns whether a label is at the bottom in every integrity dimension.
 fn is_trusted(space: &Space, label: &Label) -> bool {
     space.restrict(label, space.integrity()) == Label::BOTTOM
 }
 
-/// Whether the policy vouches for text of this label: it is below the top in every integrity dimension.
+/// Returns whether the policy vouches for text of this label: whether the label is below the top in every integrity
+/// dimension.
 fn is_vouched_for(space: &Space, label: &Label) -> bool {
     let integrity = space.integrity();
     (0..space.dimensions().len())
@@ -251,6 +254,7 @@ fn is_vouched_for(space: &Space, label: &Label) -> bool {
         .all(|one| space.restrict(label, one) != space.restrict(&space.top(), one))
 }
 
+/// Returns the dimensions that do not express integrity.
 fn secrecy(space: &Space) -> DimensionSet {
     space.all().without(space.integrity())
 }

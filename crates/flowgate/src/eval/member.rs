@@ -44,6 +44,7 @@ impl Evaluator<'_> {
             }
             // A field of a text is looked up in the JSON that the text encodes.
             Value::Str(text) => {
+                // A parsed number takes far more memory than its digits.
                 self.charge_bytes(text.len().saturating_mul(16))?;
                 Ok(crate::json::parse(text, crate::json::Numbers::Any)
                     .ok()
@@ -136,8 +137,12 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns a field of an event: one that its kind of event has, or a further field that its client sent. A
-    /// statement that grants something cannot read the name of a tool.
+    /// Returns a field of an event: one that its kind of event has, or a further field that its client sent; a missing
+    /// value if there is neither. A statement that grants something cannot read the name of a tool.
+    ///
+    /// # Errors
+    /// In the dialect of invariant-ai, if events of this kind have no such field. If the content of the event is not
+    /// readable ([`Self::check_readable`]), or its format does not record whether a tool failed (`is_error`).
     pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
         if self.dialect() == Dialect::Compat {
@@ -262,7 +267,8 @@ impl Evaluator<'_> {
         of_message.filter(live).map(Value::Event).collect()
     }
 
-    /// Returns the tool of a call, or of the call that an output answers.
+    /// Returns the tool of a call, of the call that an output answers, or of the description of a tool; `None` for
+    /// another event.
     pub(super) fn tool_of(&self, id: EventId) -> Option<&Tool> {
         let event = self.trace.event(id)?;
         if let EventBody::Tool(description) = &event.body {
@@ -277,7 +283,7 @@ impl Evaluator<'_> {
         event.call.or_else(|| event.claimed.filter(|_| self.missing == MissingValueMode::IsNone))
     }
 
-    /// Returns the call that an output answers.
+    /// Returns the call that an output answers; a missing value if `value` is not an output, or answers no call.
     pub(crate) fn call_of(&self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         self.answered_call(*id).map_or(Value::Absent, Value::Event)
@@ -314,6 +320,9 @@ impl Evaluator<'_> {
 
     /// Evaluates `object[index]`: an item of a list, a key of a map, or a character of a text; a missing value if
     /// there is none. A negative index counts from the end. The empty content of a message (`Silent`) yields itself.
+    ///
+    /// # Errors
+    /// If a value of the object's type cannot be indexed.
     pub(super) fn index(&mut self, object: &Value, index: &Value) -> Result<Value> {
         match (object, index) {
             (Value::Silent, _) => Ok(Value::Silent),
@@ -397,6 +406,7 @@ impl Evaluator<'_> {
         if [&from, &to].into_iter().flatten().any(|bound| matches!(bound, Value::Silent)) {
             return Ok(Value::Silent);
         }
+        // Returns the position of the first item of the slice, and the number of items, for an object of this length.
         let range = |length: usize| {
             let at = |value: &Option<Value>, default: usize| match value {
                 Some(Value::Int(n)) if *n < 0 => {

@@ -1,5 +1,5 @@
 //! Decides the result of operations on missing or null values. The other parts of the evaluator and the built-in
-//! functions call it for each value that they need.
+//! functions call these methods for each value that they need.
 //!
 //! Omitting a value or writing null must not decide whether a rule applies or a statement grants: an operation that
 //! needs a value has no result without one.
@@ -45,10 +45,10 @@ impl Evaluator<'_> {
         scalar.is_null()
     }
 
-    /// Returns a function argument, which must be present.
+    /// Returns the value, which the operation `what` needs. In the dialect of invariant-ai, it may be missing.
     ///
     /// # Errors
-    /// If it is missing or null.
+    /// In the dialect of Flowgate, if the value is missing or null.
     pub(crate) fn require_present(&self, value: Value, what: &str) -> Result<Value> {
         match value.is_absent_or_none() && self.needs_values() {
             true => Err(self.missing_value_error(|| missing_value_message(what))),
@@ -56,10 +56,10 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Checks that a value, which may be a part of an event, is present.
+    /// Checks that a value, which may be a part of an event, is present. `what` names the operation that needs it.
     ///
     /// # Errors
-    /// If it is missing or null.
+    /// In the dialect of Flowgate, if the value is missing or null.
     pub(crate) fn check_present(&mut self, value: &Value, what: &str) -> Result<()> {
         if self.is_null(value) {
             self.require_present(Value::None, what)?;
@@ -67,7 +67,7 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Checks that a comparison has the values that it needs.
+    /// Checks that a comparison has the values that it needs. Each side is given as its value and its expression.
     ///
     /// Omitting a value or writing null must not decide whether a rule applies: an order against a missing value and
     /// membership in a missing value have no answer. A missing value can be a member of a list that names `None`.

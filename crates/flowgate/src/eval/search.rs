@@ -1,7 +1,7 @@
 //! Searches for the assignments of values to variables that satisfy the conditions of a query, for statements, rules,
 //! blocks and predicates. The search is depth first. Its steps (`ops`, of the type [`SearchOp`]) bind a variable or
-//! test a condition; the compiler has put them into an order in which each step needs only variables that are bound
-//! before. An assignment is *undecided* if a condition on it cannot be evaluated and no other condition rules it out;
+//! test a condition; the compiler has put them into an order in which each step needs only variables that are already
+//! bound. An assignment is *undecided* if a condition on it cannot be evaluated and no other condition rules it out;
 //! such assignments are recorded as failures.
 
 use std::sync::Arc;
@@ -43,8 +43,11 @@ impl Evaluator<'_> {
     }
 
     /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Returns the number of
-    /// undecided assignments, and the reason of the first one; `count` needs both, since an undecided assignment may
-    /// not matter. `frame` contains the values of variables.
+    /// undecided assignments, and the reason of the first one (`None` if there are none); `count` needs both, since an
+    /// undecided assignment may not matter. `frame` contains the values of variables.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
     pub(super) fn tally(
         &mut self,
         ops: &[SearchOp],
@@ -139,7 +142,7 @@ impl Evaluator<'_> {
         };
         self.trouble = trouble;
         // A branch that fails grants nothing, so its reads are forgotten. The reads of a predicate that does not hold
-        // are kept: its negative result is an answer too, and depends on everything that it read.
+        // remain: its negative result is an answer too, and depends on everything that it read.
         if !matches!(result, Ok(true)) && self.depth == 0 {
             self.truncate_reads(reads_before);
         }

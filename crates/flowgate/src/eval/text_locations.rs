@@ -1,4 +1,4 @@
-//! Connects values of the evaluator with the places in the trace that they come from:
+//! Connects values of the evaluator with the locations in the trace that they come from:
 //!
 //! * lists the texts in a value, each with its location, for the functions that examine text;
 //! * lists the values of a type in an event or a list, over which a typed variable ranges;
@@ -22,7 +22,9 @@ pub(crate) struct TextPiece {
 /// The location of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextLocation {
+    /// A node of the event's document.
     Node(EventId, NodeId),
+    /// The tool name of a call.
     ToolName(EventId),
 }
 
@@ -34,6 +36,7 @@ pub(crate) enum MatchLocation {
     Function(EventId),
     /// The tool name of a call.
     ToolName(EventId),
+    /// A node of the event's document.
     Node(EventId, NodeId),
     /// A content block or a tool parameter.
     Part(EventId, NodeId),
@@ -62,6 +65,9 @@ const MAX_MARKS: usize = 1_000;
 
 impl Evaluator<'_> {
     /// Returns every text in a value, in order, with its location.
+    ///
+    /// # Errors
+    /// If there are more than [`MAX_PIECES`] texts, the content of an event is not readable, or the fuel is spent.
     pub(crate) fn pieces(&mut self, value: &Value) -> Result<Vec<TextPiece>> {
         let mut pieces = Vec::new();
         self.collect(value, &mut pieces)?;
@@ -138,6 +144,7 @@ impl Evaluator<'_> {
                 next = node.end;
                 continue;
             }
+            // The names of the event's own fields, directly below the root, are always the same.
             if let PathStep::Key(name) = &node.step
                 && next != id
                 && node.parent != 0
@@ -216,8 +223,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns all values of the type `ty` in an event, by type: the calls that a message proposes, the `function` of
-    /// calls, content blocks, the parameters of a described tool, or the nodes of the event's value. None if `holder`
-    /// is not an event.
+    /// calls, content blocks, the parameters of a described tool, or the nodes of the event's value. The list is empty
+    /// if `holder` is not an event.
     pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
         let Value::Event(id) = holder else { return Ok(Vec::new()) };
         let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };
@@ -310,12 +317,13 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Records that a match concerns a part of a text.
-    pub(crate) fn mark_bytes(&mut self, place: Option<TextLocation>, bytes: Range<usize>) {
-        if let (Some(marks), Some(place)) =
-            (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), place)
+    /// Records that a match concerns these bytes of the text at `location`. Does nothing for a computed text, which has
+    /// no location, and while locations are not recorded.
+    pub(crate) fn mark_bytes(&mut self, location: Option<TextLocation>, bytes: Range<usize>) {
+        if let (Some(marks), Some(location)) =
+            (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), location)
         {
-            marks.push(MatchLocation::Bytes(place, bytes));
+            marks.push(MatchLocation::Bytes(location, bytes));
         }
     }
 
@@ -362,7 +370,8 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Returns the structure of a region, unless it is represented as text.
+    /// Returns the content of a node: whether it is a list, a map or a scalar. `None` for a node that is represented as
+    /// text, and if there is no such node.
     fn structure(&self, event: EventId, node: NodeId) -> Option<&NodeContent> {
         let node = self.trace.event(event)?.document.node(node)?;
         node.text.is_none().then_some(&node.content)
@@ -392,7 +401,7 @@ fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
     }
 }
 
-/// Returns whether a node is a list of text blocks, and not one that a text encodes.
+/// Returns whether a node is a list of text blocks, of which none is a part of a text that encodes the list.
 fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
     let mut children = document.children(id).peekable();
     children.peek().is_some()

@@ -155,7 +155,7 @@ impl Lattice {
         self.images.get(x).map(Vec::as_slice)
     }
 
-    /// Returns the element whose embedding is `bits`.
+    /// Returns the element whose embedding is `bits`; `None` if there is none.
     ///
     /// Every union of embeddings is the embedding of an element; other bit sets represent none.
     pub fn element(&self, bits: &[bool]) -> Option<&str> {
@@ -163,7 +163,8 @@ impl Lattice {
         self.names.get(x).map(String::as_str)
     }
 
-    /// Returns whether `lower` is below or equal to `upper`, by the declared order and not by the embedding.
+    /// Returns whether `lower` is below or equal to `upper`, by the declared order and not by the embedding. False if
+    /// one of them is no element.
     pub fn is_below(&self, lower: &str, upper: &str) -> bool {
         let position = |name| self.names.iter().position(|n| n == name);
         match (position(lower), position(upper)) {
@@ -173,7 +174,7 @@ impl Lattice {
     }
 }
 
-/// Returns whether `a` is below or equal to `b`.
+/// Returns whether `a` is below or equal to `b` in the order relation `above` ([`Lattice::above`]).
 fn is_ordered(above: &[Vec<bool>], a: usize, b: usize) -> bool {
     above.get(a).and_then(|row| row.get(b)).copied().unwrap_or(false)
 }

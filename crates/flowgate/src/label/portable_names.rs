@@ -82,6 +82,7 @@ impl Space {
         if *kind == DimensionKind::Readers && *part == Label::BOTTOM {
             return Some("everyone".into());
         }
+        // The table is cloned, since `NameTable::set` may add names.
         let mut scratch = name_table.clone();
         let name = &self.dimensions().get(index)?.name;
         let mut chosen: Vec<String> = name_table
@@ -104,11 +105,13 @@ impl Space {
         (restored.label == *part).then(|| chosen.into())
     }
 
-    /// Returns the point of a time dimension in seconds after the Unix epoch, `"fresh"` for the least one.
+    /// Returns the point of a time dimension in seconds after the Unix epoch, `"fresh"` for the least one. `None` for
+    /// an unknown time, and if the label has no such dimension.
     fn seconds(&self, part: &Label, index: usize) -> Option<Value> {
         match self.age(part, index)? {
             0 => Some("fresh".into()),
             u64::MAX => None,
+            // The inverse of `Space::instant`.
             key => Some(i64::MAX.wrapping_sub(i64::from_ne_bytes(key.to_ne_bytes())).into()),
         }
     }

@@ -88,7 +88,7 @@ impl fmt::Display for SpaceError {
 
 impl std::error::Error for SpaceError {}
 
-/// The product lattice that the labels of one policy live in.
+/// The product of the dimensions of one policy: the lattice of which its labels are points.
 #[derive(Debug, Clone, Default)]
 pub struct Space {
     dimensions: Vec<Dimension>,
@@ -183,7 +183,7 @@ impl Space {
         self.top
     }
 
-    /// Returns the element `name` of the order called `dimension`.
+    /// Returns the element `name` of the order called `dimension`; `None` if there is no such order or element.
     pub fn element(&self, dimension: &str, name: &str) -> Option<PartialLabel> {
         let index = self.index(dimension)?;
         let DimensionKind::Order(lattice) = &self.dimensions.get(index)?.kind else { return None };
@@ -199,7 +199,8 @@ impl Space {
         if self.dimensions.get(index)?.kind != DimensionKind::Time {
             return None;
         }
-        // Older is greater; 0 is reserved for "always fresh" and the maximum for an unknown time.
+        // Older is greater; 0 is reserved for "always fresh" and the maximum for an unknown time. The difference wraps
+        // for a negative time, and is correct as an unsigned number.
         let key = (i64::MAX.wrapping_sub(seconds) as u64).clamp(1, u64::MAX - 1);
         let mut label = Label::BOTTOM;
         *label.ages.get_mut(*self.offsets.get(index)?)? = key;
@@ -241,7 +242,7 @@ impl Space {
         partial
     }
 
-    /// Returns the key of a label in a time dimension.
+    /// Returns the key of a label in the time dimension with this index; `None` if there is no such dimension.
     pub(super) fn age(&self, label: &Label, index: usize) -> Option<u64> {
         label.ages.get(*self.offsets.get(index)?).copied()
     }

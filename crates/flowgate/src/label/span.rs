@@ -66,7 +66,7 @@ pub struct LabelSpan {
     top: SpanElement,
 }
 
-/// The documents have more distinct labels than [`MAX_SPAN_LABELS`].
+/// The error that documents have more distinct labels than [`MAX_SPAN_LABELS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyLabels;
 
@@ -153,8 +153,8 @@ impl LabelSpan {
         labelled.filter(|(_, label)| element.0 >> **label & 1 == 1).map(|(document, _)| document).collect()
     }
 
-    /// Returns elements whose meets with an element contain all maximal elements below it. An order in which to
-    /// remove labels one after the other.
+    /// Returns the coordinates. The meets of an element with them include all maximal elements below it, so a search
+    /// can remove labels from an element coordinate by coordinate, in this order.
     #[must_use]
     pub fn coordinates(&self) -> &[SpanElement] {
         &self.coordinates
@@ -211,16 +211,16 @@ fn extremal(
     is_redundant: impl Fn(SpanElement, SpanElement) -> bool,
 ) -> Vec<SpanElement> {
     let distinct: BTreeSet<SpanElement> = elements.into_iter().collect();
-    let is_kept = |element: &SpanElement| {
+    let is_needed = |element: &SpanElement| {
         !distinct.iter().any(|other| other != element && is_redundant(*element, *other))
     };
-    distinct.iter().copied().filter(is_kept).collect()
+    distinct.iter().copied().filter(is_needed).collect()
 }
 
 /// Returns the labels for which a predicate holds, as an element.
 fn set_of(labels: &[Label], is_in: impl Fn(&Label) -> bool) -> SpanElement {
-    let held = labels.iter().take(MAX_SPAN_LABELS).enumerate().filter(|(_, label)| is_in(label));
-    SpanElement(held.fold(0, |set, (index, _)| set | 1 << index))
+    let members = labels.iter().take(MAX_SPAN_LABELS).enumerate().filter(|(_, label)| is_in(label));
+    SpanElement(members.fold(0, |set, (index, _)| set | 1 << index))
 }
 
 /// Returns the coordinates of the span: for each bit of some label the labels without it, and for each age the

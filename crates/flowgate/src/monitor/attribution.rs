@@ -62,6 +62,7 @@ impl Attribution {
             .map_or(self.default_dependency(), |(_, source)| source)
     }
 
+    /// Returns what an argument depends on that the method does not mention.
     fn default_dependency(&self) -> &CallDependency {
         match &self.decision {
             view @ CallDependency::View(_) => view,
@@ -69,7 +70,7 @@ impl Attribution {
         }
     }
 
-    /// Returns all sources, the decision's first.
+    /// Returns what each part depends on, the decision first.
     pub(super) fn dependencies(&self) -> impl Iterator<Item = &CallDependency> {
         std::iter::once(&self.decision).chain(self.arguments.iter().map(|(_, source)| source))
     }

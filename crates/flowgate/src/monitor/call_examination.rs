@@ -15,13 +15,13 @@ use crate::trace::{EventBody, EventId, PossibleInfluence, Status, TraceEntry};
 /// A judged call.
 pub(super) struct ExaminedCall {
     pub(super) judgement: Judgement,
-    /// The call at the end of the trace; `None` if it has no place there.
+    /// The call at the end of the trace; `None` if it could not be appended.
     pub(super) event: Option<EventId>,
     /// The call as the tool would receive it, with endorsed arguments in their canonical form.
     pub(super) entry: TraceEntry,
     /// The stores that the call accesses.
     pub(super) access: StoreAccess,
-    /// The label of what its agent had seen before.
+    /// The label of what its agent had seen before the call.
     pub(super) seen: Label,
 }
 
@@ -67,8 +67,8 @@ impl Monitor {
         if self.trace.len() >= self.limits.events {
             return refuse(judgement, entry, ReasonKind::Limit, PushError::Full.to_string());
         }
-        let place = match self.trace.position_of(&entry) {
-            Ok(place) => place,
+        let position = match self.trace.position_of(&entry) {
+            Ok(position) => position,
             Err(error) => return refuse(judgement, entry, ReasonKind::Malformed, error.to_string()),
         };
         match &call.arguments {
@@ -89,7 +89,7 @@ impl Monitor {
         let tool = call.tool.clone();
         let applicable = self.applicable(&tool);
 
-        let seen = place.context;
+        let seen = position.context;
         // The call is appended before it is judged, since rules and conditions evaluate it like any other event.
         let document = self.label_call(&entry, attribution, &seen);
         if document.is_oversize {
@@ -103,7 +103,7 @@ impl Monitor {
             _ => None,
         };
         let mut canonical_entry = entry.clone();
-        let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
+        let event = self.trace.append(entry, position, document, Status::Pending, None, influence);
 
         if let Some(call) = self.trace.event_mut(event) {
             call.hidden = attribution.hidden;

@@ -1,7 +1,7 @@
 //! Computes labels whose elements come from values of the event, such as the names of readers or the time at which a
 //! text was written.
 //!
-//! [`super::labelling`] calls it for the labels of data, and [`super::requirement`] for upper bounds.
+//! [`super::labelling`] uses this module for the labels of data, and [`super::requirement`] for upper bounds.
 
 use crate::eval::{EvalError, Evaluator, Frame, Value};
 use crate::label::{ComputedLabelUse, DimensionKind, Label, NameTable, PartialLabel, Space};
@@ -17,6 +17,9 @@ pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
 /// Computes the label of a statement: its fixed part, joined with elements that are computed from values. An element
 /// whose values are missing or of a wrong type is rounded to the safe side: for a label of data up to the top of its
 /// dimension, for a requirement down to the bottom. `frame` contains the values of the statement's variables.
+///
+/// # Errors
+/// If a value cannot be evaluated for another reason than that it is missing, such as spent fuel.
 pub(super) fn compute_label(
     evaluator: &mut Evaluator<'_>,
     space: &Space,

@@ -3,7 +3,7 @@
 //! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes.
 //! So each session of an account needs the labels of what earlier sessions wrote. [`Monitor::external_state_record`]
 //! returns them as JSON, and [`Monitor::join_external_state`] joins them into the stores of another session. The caller
-//! keeps the record in between and decides which account it belongs to. Nothing here lowers a recorded label; a caller
+//! stores the record in between and decides which account it belongs to. Nothing here lowers a recorded label; a caller
 //! that discards the record should log that.
 //!
 //! If the policy declares other stores than it did when the record was made, it is unknown which stores now contain the
@@ -86,7 +86,7 @@ impl Monitor {
             .and_then(Value::as_array)
             .ok_or(ExternalStateError("the record has no list `stores`"))?;
         let mut records: Vec<StoreRecord<'_>> = Vec::new();
-        // Whether this policy declares the same stores as the one of the record.
+        // Whether this policy declares the same stores as the policy under which the record was made.
         let mut is_known = record.get("declared") == Some(&store_declarations(plan));
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());

@@ -17,6 +17,7 @@ impl Monitor {
     /// length of the trace.
     pub fn would_permit(&self, calls: impl IntoIterator<Item = (TraceEntry, Attribution)>) -> bool {
         let mut fork = self.fork();
+        // A dropped permit withdraws its call, so the permits live until all calls are judged.
         let mut permits = Vec::new();
         calls.into_iter().all(|(entry, attribution)| match fork.judge_entry(entry, attribution) {
             Verdict::Permit(permit) => {
@@ -27,9 +28,10 @@ impl Monitor {
         })
     }
 
-    /// Returns for each call the question that it would ask, if the call of `first` and the calls before it were
-    /// approved and ran; `None` for a call that would be permitted or denied. `confirms` says which permitted calls are
-    /// asked about nevertheless. Leaves this monitor unchanged. The time is linear in the length of the trace.
+    /// Returns for each of `calls` the question that it would ask, if the call of the question `first` and all earlier
+    /// ones of `calls` had been approved and had run; `None` for a call that would be permitted or denied. `confirms`
+    /// returns whether a question is asked about a permitted call nevertheless. Leaves this monitor unchanged. The time
+    /// is linear in the length of the trace.
     pub fn questions_after(
         &self,
         first: &Question,

@@ -28,7 +28,7 @@ const MAX_GRANTS: usize = 1_000;
 pub struct Grant {
     /// The tool.
     pub tool: Tool,
-    /// The arguments that must be the same.
+    /// The arguments that must be the same, with `null` for the values that may change.
     pub arguments: Map<String, Value>,
     /// The reasons that the person was shown.
     pub reasons: Vec<Reason>,
@@ -109,7 +109,7 @@ impl Monitor {
     fn grant_of(&self, question: &Question) -> Option<Grant> {
         let call = question.call()?;
         let reasons = question.judgement.reasons.clone();
-        // A reason names an argument as its path prints.
+        // A reason names an argument by its printed path.
         let is_about = |name: &String, reason: &Reason| {
             let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);
             reason.part.as_deref() == Some(path.to_string().as_str())

@@ -20,9 +20,11 @@ use super::regions::{event_frame, region_nodes, unstructured_texts};
 
 /// The label that one match of a label statement grants.
 struct LabelGrant {
+    /// The node that gets the label, or in whose text a part gets it.
     node: NodeId,
     /// The name and the bytes of the captured part of the node's text, if the statement captures one.
     capture: Option<(String, std::ops::Range<usize>)>,
+    /// The granted label, in the dimensions that the statement names.
     label: PartialLabel,
     /// The join of the labels of the regions that the statement has read for this match.
     read_label: Label,
@@ -57,9 +59,9 @@ struct StatementMatches {
 }
 
 impl Monitor {
-    /// Labels a message, an output or a description, and appends it at `place`. `view` is set for a message of a model
-    /// that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the event is
-    /// the outcome of a failed call, which no statement labels.
+    /// Labels a message, an output or a description, and appends it at `position`. `view` is set for a message of a
+    /// model that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the event
+    /// is the outcome of a failed call, which no statement labels. Returns the event and the findings about it.
     ///
     /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: that of what
     /// the model had seen, or that of the call and of the stores that the tool has read. A statement can lower `base`,
@@ -68,7 +70,7 @@ impl Monitor {
     pub(super) fn label_and_append(
         &mut self,
         entry: TraceEntry,
-        place: EventPosition,
+        position: EventPosition,
         view: Option<Label>,
         caller_floors: &Floors,
         is_failure: bool,
@@ -77,13 +79,13 @@ impl Monitor {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let unlabelled = plan.default.unwrap_or_else(|| plan.space.top());
-        let seen = place.context;
+        let seen = position.context;
         let mut reasons = Vec::new();
         let (mut base, mut floor, mut independent_floor) = (unlabelled, Label::BOTTOM, None);
         let mut call = None;
         let mut tool: Option<Tool> = None;
         let mut influence = PossibleInfluence::Of(Vec::new());
-        let mut reads: Vec<usize> = Vec::new();
+        let mut read_stores: Vec<usize> = Vec::new();
         let mut is_unsolicited = false;
         let mut applicable = std::sync::Arc::clone(&self.messages);
         match &entry.body {
@@ -125,7 +127,7 @@ impl Monitor {
                     let mut read_label = Label::BOTTOM;
                     if let Some(access) = self.accesses.get(&call) {
                         read_label = self.stores.label(&access.reads);
-                        reads.clone_from(&access.reads);
+                        read_stores.clone_from(&access.reads);
                     }
                     floor = floor.join(&read_label);
                     independent_floor = decision.map(|decision| decision.join(&read_label));
@@ -168,8 +170,8 @@ impl Monitor {
             let message = "the text and the `structuredContent` of the answer differ, so its parts are not labelled separately";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
-        let id = self.trace.append(entry, place, document, Status::Done, call, influence);
-        self.trace.record_store_read(id, &reads);
+        let id = self.trace.append(entry, position, document, Status::Done, call, influence);
+        self.trace.record_store_read(id, &read_stores);
         if let Some(event) = self.trace.event_mut(id) {
             caller_floors.raise_blocks(&mut event.document);
             event.document.origin.is_irregular = is_unsolicited;
@@ -227,8 +229,6 @@ impl Monitor {
         fuel: &mut u64,
     ) -> Result<(), EvalError> {
         let Some(before) = self.trace.event(id).map(|event| event.document.clone()) else { return Ok(()) };
-        // Each round begins with the unlabelled event and the labels on which earlier rounds relied, so that the
-        // result does not depend on the order of the statements.
         for _ in 0..=applicable.labels.len() {
             let mut round_reasons = Vec::new();
             let raised =
@@ -256,6 +256,9 @@ impl Monitor {
     /// Executes one round of [`apply_statements`](Self::apply_statements): applies each label statement once, first
     /// those that read nothing, then the others in order. Returns whether a statement raised a label on which an
     /// earlier grant had relied.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
     #[expect(clippy::too_many_arguments, reason = "one call, from the function above")]
     fn apply_statements_once(
         &mut self,
@@ -388,7 +391,7 @@ impl Monitor {
         if let (Some(name_table), true) =
             (saved_names, matches.grants.is_empty() && matches.raising_grants.is_empty())
         {
-            // Names in labels that are not granted take no place in the name table.
+            // Names in labels that are not granted do not remain in the name table.
             self.name_table = name_table;
         }
         // The raised label does not depend on what the statement was not permitted to read.
@@ -574,9 +577,8 @@ impl Monitor {
         let join = |start: Label, regions: &[(EventId, NodeId)]| {
             regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
-                // The label of a region covers everything in it: a field may carry more than the row around
-                // it.
-                // A region that does not exist counts as everything that the agent had seen.
+                // The label of a region covers everything in it: a field may carry more than the row around it. A
+                // region that does not exist counts as everything that the agent had seen.
                 let found = document.filter(|document| document.node(*node).is_some());
                 label.join(&found.map_or(*seen, |document| document.label_of(*node)))
             })

@@ -8,7 +8,7 @@ use crate::trace::EventPositionError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushError {
-    /// The event has no place in the trace.
+    /// The event cannot have a position in the trace.
     Position(EventPositionError),
     /// The event is a call; calls are judged, not pushed.
     IsCall,

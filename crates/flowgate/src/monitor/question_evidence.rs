@@ -29,6 +29,7 @@ const LEAST_SIMILAR: usize = 5;
 /// Where a value was found.
 #[derive(Debug, Default)]
 struct Occurrences {
+    /// Whether a trusted message of the user contains the value.
     is_in_user_words: bool,
     /// The tool of a trusted answer that contains the value as a whole field.
     trusted_answer: Option<String>,
@@ -40,9 +41,9 @@ struct Occurrences {
 
 impl Monitor {
     /// Returns evidence about the values of a question's call that untrusted text may have chosen: for each value, a
-    /// sentence that says in which of the events that the decision depends on the value occurs, and a sentence with the number
-    /// of values that were not searched for, because there are more than [`MAX_VALUES`] or their length is not in
-    /// [`LENGTHS`]. Arguments with the role of content, such as the body of a mail, are ignored.
+    /// sentence that says where it occurs in the regions that flow to the label of the question. Values beyond the
+    /// first [`MAX_VALUES`], and those whose length is not in [`LENGTHS`], are not searched for; a last sentence states
+    /// their number. Arguments with the role of content, such as the body of a mail, are ignored.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
         let Some(call) = question.call() else { return Vec::new() };
         let Ok(arguments) = &call.arguments else { return Vec::new() };
@@ -164,6 +165,7 @@ impl Occurrences {
 
 /// Returns the name of the argument that a reason is about, if the argument exceeds a requirement on integrity.
 fn untrusted_argument(reason: &Reason) -> Option<&str> {
+    // The categories of a reason are the phrases of its label about confidentiality; the others are about integrity.
     let argument = reason.part.as_deref()?.strip_prefix("arguments.")?;
     let is_about_integrity = reason.label.iter().any(|phrase| !reason.categories.contains(phrase));
     is_about_integrity.then(|| argument.split(['.', '[']).next().unwrap_or(argument))

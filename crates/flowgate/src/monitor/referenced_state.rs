@@ -25,6 +25,7 @@ pub(super) type StoreVersions = Vec<(usize, u64)>;
 /// The scalar values in a call's arguments.
 #[derive(Debug, Default)]
 struct ArgumentValues {
+    /// The values as texts.
     all: HashSet<String>,
     /// The values that are also recognised inside a text: they contain a digit and no white space.
     identifiers: Vec<String>,

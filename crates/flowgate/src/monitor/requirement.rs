@@ -41,8 +41,10 @@ pub(super) struct RequirementOutcome {
 
 /// An argument that may carry this label, by standing consent.
 struct ConsentedArgument {
+    /// The regions of the argument to which the consent applies.
     nodes: Vec<NodeId>,
     label: PartialLabel,
+    /// The first line of the `consent` statement.
     span: Span,
 }
 
@@ -60,7 +62,7 @@ struct UpperBound {
     grants: bool,
     /// Whether it declares the tool harmless.
     is_harmless: bool,
-    /// The greatest label that does not exceed it.
+    /// The greatest label that does not exceed the bound: top in the dimensions that it does not name.
     ceiling: Label,
     /// The nodes that it bounds; `None` for the whole call.
     nodes: Option<Vec<NodeId>>,
@@ -393,6 +395,8 @@ impl Monitor {
             let lifted = if is_in(&in_payload, id) { space.integrity() } else { DimensionSet::NONE };
             // The dimensions that no statement bounds here, in which the part must be at the bottom.
             let mut unbounded = space.all();
+            // For each exceeded bound: the dimensions, the label of the part, and the bound; `None` where no statement
+            // bounds the dimensions.
             let mut exceeded: Vec<(DimensionSet, Label, Option<&UpperBound>)> = Vec::new();
             for (bound, target) in bounds.iter().zip(&in_target) {
                 let applies_here = target.as_ref().is_none_or(|target| is_in(target, id));
@@ -547,6 +551,7 @@ fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<
 /// Returns the path of the top-level argument that a node belongs to.
 fn argument_name(document: &Document, node: NodeId) -> String {
     let mut path = document.path(node);
+    // The first two steps are `arguments` and the name.
     path.0.truncate(2);
     path.to_string()
 }

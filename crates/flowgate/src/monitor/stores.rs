@@ -93,17 +93,17 @@ impl StoreLabels {
         let mut access = StoreAccess::default();
         let mut is_declared = false;
         for (declared, store) in plan.stores.iter().enumerate() {
-            // Whether one of the patterns matches the tool.
-            let mut among = |list: &[PatternId]| {
+            // Returns whether one of the patterns matches the tool, and sets `is_declared` if such a pattern is certain
+            // to mean this tool.
+            let mut matches_one_of = |list: &[PatternId]| {
                 let matches =
                     |id: &&PatternId| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool));
                 let matching: Vec<&PatternId> = list.iter().filter(matches).collect();
-                // An ambiguous pattern is not certain to mean this tool, so the tool also remains in the store of its
-                // server.
+                // An ambiguous pattern may mean another tool, so the tool also remains in the store of its server.
                 is_declared |= matching.iter().any(|id| !servers.is_ambiguous(**id));
                 !matching.is_empty()
             };
-            let (writes, reads) = (among(&store.written), among(&store.read));
+            let (writes, reads) = (matches_one_of(&store.written), matches_one_of(&store.read));
             if writes {
                 access.writes.push(self.index(Some(declared), None));
             }

@@ -205,9 +205,9 @@ pub struct EventFinding {
 
 /// Evidence that the monitor permitted exactly this call.
 ///
-/// Only the monitor creates one. It owns the call and reserves its place in the trace; dropping it releases
-/// the place. [`Monitor::redeem`](super::Monitor::redeem) judges the call again if the state has changed
-/// since.
+/// Only the monitor creates one. It owns the call and reserves its event in the trace; dropping it withdraws the call.
+/// [`Monitor::redeem`](super::Monitor::redeem) judges the call again if the state has changed since the permit was
+/// created.
 #[derive(Debug)]
 #[must_use = "a dropped permit is an allowed call that never ran"]
 pub struct Permit {
@@ -220,6 +220,7 @@ pub struct Permit {
     pub(super) approval: Option<Approval>,
     /// The monitor that created it.
     pub(super) session_identity: Arc<()>,
+    /// Set when the permit is dropped; the monitor reads it.
     pub(super) ticket: Arc<PermitDropFlag>,
 }
 
@@ -229,7 +230,7 @@ impl Permit {
         &self.judgement
     }
 
-    /// Returns the place of the call in the trace.
+    /// Returns the event of the call in the trace.
     pub fn event(&self) -> EventId {
         self.event
     }
@@ -260,7 +261,7 @@ pub struct Question {
     pub(super) entry: TraceEntry,
     pub(super) attribution: Attribution,
     pub(super) judgement: Judgement,
-    /// The place that the call would have had.
+    /// The event of the call while it was judged; the event has been removed from the trace.
     pub(super) event: EventId,
     /// The stores that the call touches, with the number of writes by this session to each.
     pub(super) stores: Vec<(usize, u64)>,
@@ -297,13 +298,13 @@ impl Question {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Approval {
     pub(super) reasons: Vec<Reason>,
-    /// The place of the call when the person was asked.
+    /// The event of the call when the question was asked.
     pub(super) event: EventId,
 }
 
 impl Approval {
-    /// Returns whether the question listed this reason. `event` is the place of the call now, which may differ from its
-    /// place in the question, so the events of the two reasons are compared without the call itself.
+    /// Returns whether the question listed this reason. `event` is the event of the call now, which may have another
+    /// index than in the question, so the events of the two reasons are compared without the call itself.
     pub(super) fn covers(&self, reason: &Reason, event: EventId) -> bool {
         let other_events = |reason: &Reason, own: EventId| {
             reason.events.iter().copied().filter(|id| *id != own).collect::<Vec<_>>()
@@ -356,7 +357,7 @@ impl AuthorizedCall {
         &self.call
     }
 
-    /// Returns the place of the call in the trace.
+    /// Returns the event of the call in the trace.
     pub fn event(&self) -> EventId {
         self.event
     }

@@ -16,8 +16,8 @@ pub(super) fn warnings(occurrences: &Occurrences, policy: &Policy) -> Vec<Diagno
     let constants = constants(&file.statements);
     for statement in &file.statements {
         let (paths, constants) = (StatementPaths::new(statement, &constants), &constants);
-        let mut reader = NameChecker { occurrences, constants, paths, found: &mut found };
-        reader.check_statement(statement);
+        let mut checker = NameChecker { occurrences, constants, paths, found: &mut found };
+        checker.check_statement(statement);
     }
     found
 }
@@ -132,8 +132,8 @@ impl<'a> NameChecker<'a> {
     }
 
     /// Checks the last key of a path, such as `to` in `call.arguments.to`: whether some event of this kind has it.
-    /// `span` is the place of that key. Only keys below arguments and content are checked, since all events have the
-    /// keys above.
+    /// `span` is the location of that key. Only keys below arguments and content are checked, since all events of a
+    /// kind have the keys above.
     fn check_field(&mut self, path: &EventPath, span: &Span) {
         let mut steps = path.steps.iter().map(EventStep::key);
         let mut field = steps.next().flatten();
@@ -141,6 +141,7 @@ impl<'a> NameChecker<'a> {
         if field == Some("function") {
             field = steps.next().flatten();
         }
+        // With one step left, the path ends with the name of an argument.
         let code = match (path.kind, field) {
             (EventKind::Call, Some("arguments")) if steps.len() == 1 => "unused-argument",
             (EventKind::Call, Some("arguments"))

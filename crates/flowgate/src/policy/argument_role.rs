@@ -143,11 +143,12 @@ const WORDS: &[(&str, ArgumentRole)] = &[
     ("secret", ArgumentRole::Credential),
 ];
 
-/// Last words of the names of arguments that hold what is said, such as `email_body` and `user_message`.
+/// Last words of the names of arguments that contain what is said, such as `email_body` and `user_message`.
 const CONTENT: &[&str] =
     &["body", "comment", "content", "description", "message", "note", "subject", "summary", "text", "title"];
 
-/// Returns the role that an argument's name suggests, and the word of the name that suggests it, in lower case.
+/// Returns the role that an argument's name suggests, and the word of the name that suggests it, in lower case; `None`
+/// if the name suggests no role.
 pub(crate) fn role_in_name(name: &str) -> Option<(ArgumentRole, String)> {
     let words = name_words(name);
     if let Some(last) = words.last().filter(|last| CONTENT.contains(&last.as_str())) {

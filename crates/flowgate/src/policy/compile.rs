@@ -31,7 +31,7 @@ use super::regex::weight;
 use super::syntax::{ConditionBody, Expr, Name, PolicyFile, Statement, StatementKind, ToolName};
 use body::Scope;
 
-/// Marks a part that has no meaning because an error was reported.
+/// The error of a part that cannot be compiled; its diagnostic has been reported.
 #[derive(Debug)]
 pub(super) struct ReportedCompileError;
 
@@ -43,13 +43,14 @@ const MAX_PARTS: usize = 500_000;
 /// Maximum number of errors that are listed.
 const MAX_ERRORS: usize = 100;
 
-/// Maximum total size of the patterns of a policy.
+/// Maximum total size of the patterns of a policy, as [`weight`] estimates it.
 const MAX_PATTERNS: usize = 2_000_000;
 
 /// The state of the compilation of one policy.
 pub(super) struct Compiler<'a> {
     plan: Plan,
     diagnostics: Vec<Diagnostic>,
+    /// The definitions of the constants, by name.
     constants: HashMap<&'a str, &'a Expr>,
     /// The names of the constants that are being substituted, so that a constant cannot contain itself.
     open: Vec<String>,
@@ -248,13 +249,14 @@ impl<'a> Compiler<'a> {
     fn statement(&mut self, statement: &Statement) -> CompileResult<()> {
         let span = statement.span.clone();
         match &statement.kind {
-            // Handled above; the value of a constant is substituted where it is used.
+            // `compile` has handled these statements before.
             StatementKind::Lattice { .. }
             | StatementKind::Import { .. }
             | StatementKind::ImportFile { .. }
             | StatementKind::Extern { .. }
             | StatementKind::Role { .. } => Ok(()),
             StatementKind::Constant { value, .. } if tool_group::is_group(value) => self.check_group(value),
+            // The value is compiled here only to report its errors; it is substituted where the constant is used.
             StatementKind::Constant { value, .. } => {
                 self.expression(value, &mut Scope::default()).map(|_| ())
             }
@@ -299,6 +301,7 @@ impl<'a> Compiler<'a> {
                 let label = self.label(label, &mut scope)?;
                 self.mark_quiet_iteration(&mut scope, target_plan.root);
                 let mut query = self.finish(scope);
+                // The slots that have a value before the search, as a set of bits: the event is in slot 0.
                 query.ops = query.order(1);
                 if *is_independent {
                     self.check_independence(&target_plan, &query, &target.span)?;
@@ -440,6 +443,7 @@ impl<'a> Compiler<'a> {
             self.bind(&mut scope, parameter)?;
         }
         self.body(body, &mut scope)?;
+        // The slots of the parameters, as a set of bits.
         let bound =
             (0..parameters.len()).fold(0, |bits, slot| bits | CompiledExpr::Slot(slot).required_slots());
         let query = self.finish(scope);

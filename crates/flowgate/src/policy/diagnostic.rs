@@ -16,7 +16,7 @@ pub enum Severity {
     Error,
 }
 
-/// The codes of all findings, which never change their meaning.
+/// The codes of all diagnostics, which never change their meaning.
 pub const CODES: &[&str] = &[
     "ambiguous",
     "arguments",
@@ -170,7 +170,7 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Longer names are not treated as typing errors.
+/// Maximum length of a name that [`nearest`] compares, in characters.
 const MAX_LENGTH: usize = 40;
 /// Maximum number of known names that one unknown name is compared with.
 const MAX_COMPARED: usize = 2_000;

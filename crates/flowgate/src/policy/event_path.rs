@@ -83,9 +83,11 @@ const MAX_DEFINITION_DEPTH: usize = 4;
 /// The paths that the names in a statement denote, and the tools to which the statement restricts its variables.
 #[derive(Debug)]
 pub(crate) struct StatementPaths<'p> {
-    /// Constants can name groups of tools.
+    /// The constants of the policy, which can name groups of tools.
     constants: &'p Constants<'p>,
+    /// The paths, by the names that denote them.
     paths: HashMap<String, EventPath>,
+    /// The tool patterns, by the variables that they restrict.
     patterns: HashMap<String, Vec<ToolPattern>>,
 }
 

@@ -39,6 +39,7 @@ pub(crate) enum Token {
     Str,
     #[regex(r#"[rRfF]?"([^"\\\n]|\\[^\n])*"#, priority = 1)]
     #[regex(r#"[rRfF]?'([^'\\\n]|\\[^\n])*"#, priority = 1)]
+    /// A text without a closing quotation mark.
     OpenStr,
     /// `tool:name`, `tool:server/name`, `tool:server/group/name`, with `*` for any characters.
     #[regex(
@@ -125,7 +126,9 @@ fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool 
 /// Python: a line break ends a line unless a bracket is open, or the next line continues an expression.
 pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut tokens: Vec<Lexeme> = Vec::new();
+    // The number of open brackets.
     let mut depth = 0_usize;
+    // The columns of the open blocks.
     let mut indents: Vec<usize> = Vec::new();
     let mut at_line_start = true;
     let end = source.len()..source.len();
@@ -155,7 +158,7 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
                 at_line_start = false;
                 let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or("");
                 let column = width(line).saturating_sub(base);
-                dedent(&mut tokens, &mut indents, column, &span);
+                add_indentation(&mut tokens, &mut indents, column, &span);
             }
             _ => {}
         }
@@ -180,14 +183,15 @@ pub(crate) const STATEMENTS: [&str; 16] = [
     "raise", "ask", "log", "extern", "import", "from",
 ];
 
-/// Returns whether a name is the first word of a statement at the beginning of its line.
+/// Returns whether the name at `span` is the first word of a statement: whether it begins its line, which is not
+/// indented deeper than `base`, the indentation of the policy as a whole.
 fn begins_statement(source: &str, span: &Span, base: usize) -> bool {
     let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or_default();
     (line.trim().is_empty() && width(line) <= base)
         && STATEMENTS.contains(&source.get(span.clone()).unwrap_or_default())
 }
 
-/// Returns the width of white space.
+/// Returns the width of white space in columns. A tab counts as four.
 fn width(space: &str) -> usize {
     space.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
 }
@@ -253,8 +257,8 @@ fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
 
 /// Adds the tokens for a line that begins at `column`: an indent, dedents down to an enclosing block, or nothing for a
 /// line of the same block; also [`Token::BadIndent`] if no enclosing block begins at this column. `indents` are the
-/// columns of the enclosing blocks.
-fn dedent(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
+/// columns of the enclosing blocks, and `span` is the location of the first token of the line.
+fn add_indentation(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
     let here = span.start..span.start;
     if column > indents.last().copied().unwrap_or(0) {
         indents.push(column);

@@ -26,9 +26,9 @@ const MAX_DIAGNOSTICS: usize = 100;
 pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
     let text = source.get(range.clone()).unwrap_or_default();
     if text.len() > MAX_SOURCE {
-        let place = range.start..range.start;
+        let start = range.start..range.start;
         let diagnostic =
-            Diagnostic::error("too-long", place, format!("the policy is longer than {MAX_SOURCE} bytes"))
+            Diagnostic::error("too-long", start, format!("the policy is longer than {MAX_SOURCE} bytes"))
                 .help("use several policies, each for some clients or servers");
         return (PolicyFile::default(), vec![diagnostic]);
     }
@@ -53,6 +53,7 @@ struct Parser<'a> {
     source: &'a str,
     dialect: Dialect,
     tokens: Vec<Lexeme>,
+    /// The index of the next token.
     position: usize,
     /// The number of open expression productions.
     depth: usize,
@@ -115,6 +116,7 @@ impl Parser<'_> {
         found
     }
 
+    /// Adds a diagnostic, unless there are [`MAX_DIAGNOSTICS`], and returns the marker of a reported error.
     fn report(&mut self, diagnostic: Diagnostic) -> ReportedParseError {
         if self.diagnostics.len() < MAX_DIAGNOSTICS {
             self.diagnostics.push(diagnostic);
@@ -140,14 +142,17 @@ impl Parser<'_> {
         self.report(diagnostic)
     }
 
+    /// Reads the next token, which must be `token`, and returns its location. `what` names it in the error message.
     fn expect(&mut self, token: Token, what: &str) -> ParseResult<Span> {
         if self.peek() == token { Ok(self.advance()) } else { Err(self.expected(what, None)) }
     }
 
+    /// Reads the next token, which must be the name `word`.
     fn expect_word(&mut self, word: &str, help: &str) -> ParseResult<()> {
         if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"), Some(help))) }
     }
 
+    /// Reads the next token, which must be a name. `what` describes it in the error message.
     fn name(&mut self, what: &str) -> ParseResult<Name> {
         let span = self.expect(Token::Name, what)?;
         Ok(Name { text: self.text(&span).to_owned(), span })
@@ -195,6 +200,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Skips the rest of a line. Stops before a token that begins or ends a block.
     fn skip_line(&mut self) {
         while !matches!(self.peek(), Token::Newline | Token::Indent | Token::Dedent | Token::End) {
             self.advance();

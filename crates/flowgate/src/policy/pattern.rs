@@ -29,6 +29,7 @@ pub(crate) struct ToolPattern {
     qualified: bool,
 }
 
+/// What a pattern compares a name with.
 #[derive(Debug, Clone)]
 enum NamePattern {
     Exact(Arc<str>),
@@ -113,7 +114,8 @@ impl ToolPattern {
         is_name.then_some(server)
     }
 
-    /// Returns the part of the pattern after the server and the slash, which may contain `*`.
+    /// Returns the part of the pattern after the server and the slash, which may contain `*`; `None` if the pattern
+    /// names no server.
     pub(crate) fn name_on_server(&self) -> Option<&str> {
         self.server().and_then(|server| self.source.get(server.len() + 1..))
     }

@@ -284,6 +284,7 @@ pub(crate) enum SearchOp {
 pub(crate) struct TargetPath {
     pub(crate) root: VariableSlot,
     pub(crate) steps: Vec<TargetStep>,
+    /// The pattern and the name of the group that the part of the text is.
     pub(crate) capture: Option<(Regex, String)>,
 }
 
@@ -366,14 +367,15 @@ pub(crate) struct QuantifiedBlock {
     pub(crate) items: Vec<QueryItem>,
     /// The operations once the variables that it shares with the rule are bound.
     pub(crate) ops: Vec<SearchOp>,
-    /// The slots that must be bound before.
+    /// The slots that must be bound before the block is evaluated, as bits.
     pub(crate) needs: u64,
 }
 
+/// How many assignments must satisfy a block.
 #[derive(Debug, Clone)]
 pub(crate) enum QuantifierKind {
-    /// Every assignment satisfies the block, and there is at least one. With `or_none` (the other dialect) there may
-    /// be none.
+    /// Every assignment satisfies the block, and there is at least one. With `or_none` (the dialect of invariant-ai)
+    /// there may be none.
     ForAll {
         or_none: bool,
     },
@@ -385,6 +387,7 @@ pub(crate) enum QuantifierKind {
     },
 }
 
+/// How a condition applies a pattern to a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegexUse {
     /// From the start of the text.
@@ -426,7 +429,7 @@ pub(crate) enum ArgumentShape {
 
 impl Plan {
     /// Interns the names that the labels of the policy mention, such as `readers("ann")`: the name table has a limited
-    /// number of places, and a name of the policy must have one before names in the data of a session take them.
+    /// size, so the names of the policy must be in it before names in the data of a session fill it.
     pub(crate) fn intern(&self, name_table: &mut NameTable) {
         let labels = self.labels.iter().map(|statement| &statement.label);
         let required = self.requirements.iter().map(|statement| &statement.label);
@@ -537,7 +540,7 @@ impl CompiledExpr {
     }
 
     /// Returns the set of variables that must be bound before this expression can be evaluated: bit n represents the
-    /// variable with slot n, which the compiler keeps below 64.
+    /// variable with slot n, which is below [`MAX_SLOTS`].
     pub(crate) fn required_slots(&self) -> u64 {
         match self {
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),

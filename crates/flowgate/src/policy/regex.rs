@@ -27,6 +27,7 @@ pub(crate) struct Pattern {
     before_break: Option<fancy_regex::Regex>,
 }
 
+/// A compiled pattern, by the kind of its search: in linear time, or by backtracking.
 #[derive(Debug, Clone)]
 enum Program {
     Linear(regex::Regex),
@@ -116,7 +117,7 @@ impl Pattern {
     /// Returns whether the text matches.
     ///
     /// # Errors
-    /// If the search takes too many steps.
+    /// If the pattern needs backtracking, and the text is too long for that or the search takes too many steps.
     pub(crate) fn is_match(&self, text: &str) -> Result<bool, EvalError> {
         match self.program(text) {
             TextSearcher::Linear(regex) => Ok(regex.is_match(text)),
@@ -273,6 +274,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
                 in_class = false;
                 out.push(']');
             }
+            // In a class, `&&`, `~~` and `--` are operators of the libraries, but plain characters in Python.
             '&' | '~' if in_class && tail.starts_with(c) => out.extend(['\\', c]),
             '-' if in_class && out.ends_with('-') && !out.ends_with(r"\-") => out.push_str(r"\-"),
             '-' if in_class && tail.starts_with('-') && out.ends_with(['[', '^']) => out.push_str(r"\-"),

@@ -1,6 +1,6 @@
 //! Holds the text of a policy: its own file, and the files that it imports with `import "PATH"`.
 //!
-//! All files are stored in one text, the policy's own file first, so that a span identifies a place in any of them.
+//! All files are stored in one text, the policy's own file first, so that a span identifies a location in any of them.
 //! Each file is parsed on its own, so that an unclosed quote or bracket ends with its file. A file that several files
 //! import is read once. The caller of `Policy::load` reads the files, by paths relative to the folder of the policy's
 //! own file.
@@ -23,14 +23,16 @@ pub struct PolicySource {
     files: Vec<SourceFile>,
 }
 
+/// One file of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SourceFile {
     /// The path, relative to the folder of the policy's own file; empty for that file itself.
     path: String,
+    /// The bytes of the file in the text of all files.
     range: Range<usize>,
 }
 
-/// A place in the text of a policy. It prints as `12:5`, or as `shared/contacts.flow:12:5` in an imported file.
+/// A location in the text of a policy. It prints as `12:5`, or as `shared/contacts.flow:12:5` in an imported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceLocation<'s> {
     /// The path of the imported file, relative to the folder of the policy's own file; none in that file itself.
@@ -71,7 +73,7 @@ impl PolicySource {
         self.files.iter().skip(1).map(|file| file.path.as_str())
     }
 
-    /// Returns the place of a byte of the text.
+    /// Returns the location of a byte of the text of all files.
     pub fn locate(&self, at: usize) -> SourceLocation<'_> {
         let (file, text, offset) = self.file_at(at);
         let before = text.get(..at.saturating_sub(offset)).unwrap_or(text);
@@ -119,6 +121,9 @@ impl PolicySource {
     }
 
     /// Returns the text of an imported file that has been read.
+    ///
+    /// # Errors
+    /// If the policy has no such file.
     pub(super) fn read(&self, path: &str) -> Result<String, String> {
         let file = self.files.iter().skip(1).find(|file| file.path == path);
         let text = file.and_then(|file| self.text.get(file.range.clone()));
@@ -141,7 +146,8 @@ pub(super) struct Loader<R> {
 }
 
 impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
-    /// Reads and parses the policy's own file and, before its statements, those of the files that it imports.
+    /// Reads and parses the policy's own file, whose text is `own`, and the files that it imports, by `read`. Returns
+    /// the text of all files, their statements (those of an imported file first), and the diagnostics.
     pub(super) fn load(own: &str, dialect: Dialect, read: R) -> (PolicySource, PolicyFile, Vec<Diagnostic>) {
         let source = PolicySource::default();
         let mut loader = Self { source, dialect, read, statements: Vec::new(), diagnostics: Vec::new() };
@@ -209,6 +215,7 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     /// that each file can be checked alone; in the same file it remains an error.
     fn is_repeated_lattice(&self, statement: &Statement) -> bool {
         let StatementKind::Lattice { name, purpose, order } = &statement.kind else { return false };
+        // The byte at which a file starts identifies it.
         let file = |statement: &Statement| self.source.file_at(statement.span.start).2;
         self.statements.iter().any(|known| {
             let StatementKind::Lattice { name: known_name, purpose: known_purpose, order: known_order } =

@@ -202,7 +202,7 @@ pub(crate) enum ExprKind {
     /// `f"...{x}..."`
     Format(Vec<FormatPart>),
     Name(String),
-    /// `(x: T)`, or `(x: T)` without parentheses around a larger expression.
+    /// `x: T`, usually in parentheses.
     Typed(Name, Name),
     List(Vec<Expr>),
     Dict(Vec<(Expr, Expr)>),

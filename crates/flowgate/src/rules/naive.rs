@@ -67,6 +67,7 @@ fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bo
         })
 }
 
+/// The callback for each assignment of values to all variables of a rule.
 type AssignmentCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
 
 /// Calls `found` with every assignment of values to `variables`, recursively: binds the first variable whose domain can

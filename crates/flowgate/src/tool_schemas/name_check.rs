@@ -199,6 +199,7 @@ impl NameChecker<'_> {
         schemas: &SchemaSet<'_>,
         above: &mut Vec<EventStep>,
     ) {
+        // Each part of the pattern: the step to it, its own pattern, and the location of its key, if it has one.
         let parts: Vec<(EventStep, &Expr, Option<&Span>)> = match &*shape.kind {
             ExprKind::Dict(entries) => entries
                 .iter()

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::json::{self, Numbers};
 
-/// A text that contains no list of tools; names the place, never a value.
+/// The error for a text that contains no list of tools. It names the location, never a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolListError {

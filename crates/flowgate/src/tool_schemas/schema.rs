@@ -200,7 +200,8 @@ impl<'s> SchemaNode<'s> {
         schema
     }
 
-    /// Returns the schema that a reference within the document names.
+    /// Returns the schema that a reference within the document names; `None` for another reference, and if there is no
+    /// such schema.
     fn pointed(&self, reference: &str) -> Option<&'s Value> {
         let pointer = reference.strip_prefix('#').filter(|pointer| !pointer.contains('%'))?;
         self.root.pointer(pointer)
@@ -228,7 +229,8 @@ impl<'s> SchemaNode<'s> {
         }
     }
 
-    /// Returns the schema of the items of a list.
+    /// Returns the schema of the items of a list; `None` if the schema may describe other values than lists, or does
+    /// not describe all items alike.
     fn items(&self) -> Option<Self> {
         let fields = self.resolved().as_object()?;
         let items = fields.get("items").filter(|items| items.is_object());

@@ -243,7 +243,7 @@ impl Document {
                     next = node.end;
                     continue;
                 }
-                // Nor below a label that an earlier round of declarations relied on.
+                // The label is also not lower than one on which an earlier round of declarations relied.
                 let label = space.replace(&node.label, &part).join(&node.floor).join(&node.relied_on);
                 raised |= node.read && !label.flows_to(&node.label);
                 node.label = label;

@@ -95,6 +95,7 @@ fn detect(text: &str) -> Result<LocatedText, LocateError> {
             done => return done,
         }
     }
+    // A root in YAML's flow style is nearly always prose or broken JSON; see `locate`.
     if let Some(start) = text.find(|c: char| !c.is_ascii_whitespace())
         && text.get(start..).is_some_and(|t| t.starts_with(['[', '{']))
     {

@@ -130,6 +130,7 @@ impl Origin {
                 }
                 (PathStep::Index(index), _) => write!(address, ".{index}"),
                 (PathStep::Key(key), _) => write!(address, ".{key}"),
+                // A captured part has no address of its own: the address is that of its text.
                 (PathStep::Capture(_), _) => Ok(()),
             };
         }

@@ -34,6 +34,7 @@ impl fmt::Display for Path {
     }
 }
 
+/// Returns whether a key is printed without brackets and quotation marks.
 fn is_plain(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || c == '_')
 }

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use super::{EventId, PossibleInfluence, Trace};
 
 impl Trace {
-    /// Returns whether the agent of `later` had seen `earlier` before `later` happened: an event of the same agent by its
-    /// place in the order, another one if the vector clock of `later` counts it. False if one of them does not exist.
+    /// Returns whether the agent of `later` had seen `earlier` before `later` happened. It had seen an earlier event of
+    /// its own, and an event of another agent if the vector clock of `later` counts it. False if one of the two does
+    /// not exist.
     pub fn sees(&self, later: EventId, earlier: EventId) -> bool {
         let (Some(b), Some(a)) = (self.event(later), self.event(earlier)) else { return false };
         if a.agent == b.agent {

@@ -191,7 +191,8 @@ fn add_for_region(
     match &event.body {
         EventBody::Message(message) if ROLES.contains(&message.role.as_str()) => {
             for pairs in [&excess.integrity, &excess.secrecy].into_iter().filter(|pairs| !pairs.is_empty()) {
-                let gain = format!("control over the agent, for whoever writes a `{}` message", message.role);
+                let gain =
+                    format!("control over the agent, for every author of a `{}` message", message.role);
                 let statement = format!(
                     "label message as {} if:\n    (message: Message)\n    message.role == {:?}",
                     allowed(pairs),
@@ -241,14 +242,15 @@ fn label_field(
                 "{name}: the field holds prose, in which a stranger can write an instruction"
             ));
         } else {
-            let gain = format!("control over every call that uses {name}, for whoever can set it");
+            let gain = format!("control over every call that uses {name}, for every party that can set it");
             let harm = Harm::new(HarmRank::Field, gain);
             let statement = statement(&allowed(&excess.integrity));
             candidates.add("`label` of a field", harm, part, statement.clone());
             // One run does not show that the field never holds an instruction.
             if argument.is_none() {
-                let why =
-                    format!("`label` of {name}: whoever can set this field may have asked for the call");
+                let why = format!(
+                    "`label` of {name}: a stranger who can set this field may have asked for the call"
+                );
                 candidates.require_evidence(&statement, why);
             }
             let decisive = argument
@@ -258,7 +260,8 @@ fn label_field(
                     .iter()
                     .any(|value| texts.iter().any(|text| origin::contains(text, value)))
             {
-                let why = format!("`label` of {name}: whoever can set this field can choose `{argument}`");
+                let why =
+                    format!("`label` of {name}: a stranger who can set this field can choose `{argument}`");
                 candidates.require_evidence(&statement, why);
             }
         }

@@ -9,13 +9,13 @@ use super::target::path_of;
 use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
-    /// Compiles the right side of `VALUE in tool:NAME`, which asks whether a trusted answer of the tool lists the value.
-    /// `tool:NAME` stands for all answers of the tool, `tool:NAME({id: call.arguments.id})` only for the answers to calls
-    /// with these arguments.
+    /// Compiles the right side of `VALUE in tool:NAME`, which asks whether a trusted answer of the tool lists the
+    /// value. `tool:NAME` refers to all answers of the tool, `tool:NAME({id: call.arguments.id})` only to the answers
+    /// to calls with these arguments.
     ///
     /// # Errors
-    /// If `{...}` is not a map, is empty or has a key that is not a plain text, or if a value in it is neither an argument of the judged call nor a
-    /// constant.
+    /// If `{...}` is not a map, is empty or has a key that is not a plain text, or if a value in it is neither an
+    /// argument of the judged call nor a constant.
     pub(super) fn answers(
         &mut self,
         tool: &ToolRef,

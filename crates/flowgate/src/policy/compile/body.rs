@@ -17,7 +17,7 @@ use crate::value::Value;
 /// Maximum number of conditions of a statement; they are evaluated recursively.
 const MAX_LINES: usize = 200;
 
-/// Returns the location where a body begins.
+/// Returns the location of the first condition or name of a body; the beginning of the source for an empty body.
 fn scope_span(body: &ConditionBody) -> Span {
     body.lines.first().map_or(0..0, |line| match line {
         BodyLine::Condition(expr) => expr.span.clone(),
@@ -63,11 +63,13 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
 /// The names that are visible in a body, and the query that its lines are compiled to.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
+    /// The names with their slots; a later one hides an earlier one.
     names: Vec<(String, VariableSlot)>,
     query: CompiledQuery,
 }
 
 impl Scope {
+    /// Returns the slot of a name; `None` if the name is not visible.
     pub(super) fn slot(&self, name: &str) -> Option<VariableSlot> {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, slot)| *slot)
     }
@@ -164,12 +166,13 @@ impl Compiler<'_> {
         compiled?;
         let CompiledQuery { variables, items, .. } = inner.query;
         // The variables outside of the block that it needs: those that it uses, without those that it binds itself.
-        let own = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
-        let bound_here =
-            variables.iter().map(|variable| own(variable.slot)).chain(items.iter().map(|item| match item {
-                QueryItem::Let(slot, _) => own(*slot),
+        let bit_of = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
+        let bound_here = variables.iter().map(|variable| bit_of(variable.slot)).chain(items.iter().map(
+            |item| match item {
+                QueryItem::Let(slot, _) => bit_of(*slot),
                 QueryItem::Test(_) => 0,
-            }));
+            },
+        ));
         let bound_here = bound_here.fold(0, |bits, bit| bits | bit);
         let used = variables
             .iter()
@@ -411,6 +414,7 @@ impl Compiler<'_> {
     /// Returns the query of a statement about the event in slot 0, with its search ordered for that event.
     pub(super) fn granting_query(&self, scope: Scope) -> CompiledQuery {
         let mut query = self.finish(scope);
+        // The slots that have a value before the search, as a set of bits: the event is in slot 0.
         query.ops = query.order(1);
         query
     }

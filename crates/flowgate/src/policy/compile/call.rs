@@ -72,9 +72,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a call of the function `name`: a predicate of the policy, an extern predicate or a built-in function, in
-    /// this order, so that a policy may define a name that is also built in. `expr` is the whole call and `span` its
-    /// name, for diagnostics.
+    /// Compiles a call of the function `name`: one that takes a pattern or a type, a predicate of the policy, an extern
+    /// predicate, or another built-in function, in this order, so that a policy may define a name that is also built
+    /// in. `expr` is the whole call and `span` its name, for diagnostics.
     fn function(
         &mut self,
         expr: &Expr,
@@ -109,7 +109,7 @@ impl Compiler<'_> {
             return Ok(CompiledExpr::Extern(index, compiled));
         }
         let Some(found) = FUNCTIONS.find(name) else {
-            // The arguments may contain errors.
+            // The arguments are compiled only to report their errors.
             let _ = self.expressions(arguments, scope);
             self.report_unavailable(name, span)?;
             let mut known: Vec<&str> =
@@ -166,7 +166,7 @@ impl Compiler<'_> {
     ) -> CompileResult<Vec<CompiledExpr>> {
         let positional = arguments.len();
         for (name, value) in named {
-            let Some(place) = parameters.iter().position(|known| *known == name.text) else {
+            let Some(index) = parameters.iter().position(|known| *known == name.text) else {
                 let message = format!("`{function}` has no argument `{}`", name.text);
                 let help = match nearest(&name.text, parameters.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
@@ -175,12 +175,12 @@ impl Compiler<'_> {
                 };
                 return self.fail("arguments", &name.span, message, help);
             };
-            if arguments.len() <= place {
-                arguments.resize(place + 1, CompiledExpr::Constant(Value::Absent));
+            if arguments.len() <= index {
+                arguments.resize(index + 1, CompiledExpr::Constant(Value::Absent));
             }
             let is_free = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Absent));
             let value = self.expression(value, scope)?;
-            match arguments.get_mut(place).filter(|ex| place >= positional && is_free(ex)) {
+            match arguments.get_mut(index).filter(|ex| index >= positional && is_free(ex)) {
                 Some(free) => *free = value,
                 None => {
                     let message = format!("the argument `{}` is given twice", name.text);
@@ -290,7 +290,7 @@ impl Compiler<'_> {
 }
 
 /// Returns the dotted name that an expression spells, such as `json` or `invariant.detectors`, which may be that of a
-/// module.
+/// module; `None` for another expression.
 fn dotted_name(expr: &Expr) -> Option<String> {
     match &*expr.kind {
         ExprKind::Name(name) => Some(name.clone()),

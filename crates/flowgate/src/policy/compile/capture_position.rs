@@ -16,9 +16,11 @@ pub(super) enum CaptureReliance {
     Lines,
 }
 
+/// The advice for a pattern of `capture`.
 const FIXED_LENGTH: &str = "the part before the group must have a fixed length, and the group a maximum length: the author of an \
                             open-ended part could choose what the group is; if the tool writes each value on a line of its own, \
                             `capture_line` counts lines";
+/// The advice for a pattern of `capture_line`.
 const FIXED_LINES: &str = "the lines before the group or those after it must be fixed in number, so write `[^\\n]*` and not `.*` in them; \
                            on its own line the group needs a fixed beginning, a maximum length, and no line break";
 

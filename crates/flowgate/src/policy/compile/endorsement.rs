@@ -21,7 +21,7 @@ const ANSWERED_BITS: u32 = 16;
 
 /// How a condition restricts a value.
 enum Restriction {
-    /// To values that the policy or a trusted answer lists.
+    /// To values that the policy or a trusted answer lists; the choice of one of them carries so many bits.
     Listed(u32),
     /// To a kind with one spelling for each value, or to a pattern.
     Typed(EndorsedValue),

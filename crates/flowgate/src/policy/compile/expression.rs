@@ -202,7 +202,7 @@ impl Compiler<'_> {
                 );
             }
             self.open.push(name.to_owned());
-            // A definition sees no variables of the place where the constant is used.
+            // A definition does not see the variables that are in scope where the constant is used.
             let compiled = self.expression(value, &mut Scope::default());
             self.open.pop();
             return compiled;

@@ -47,7 +47,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("json", &["loads"]),
 ];
 
-/// Keywords and types of the language.
+/// The names that the modules of invariant-ai's language have: types, keywords and functions.
 const LANGUAGE: &[&str] = &[
     "Message",
     "ToolCall",
@@ -82,6 +82,7 @@ const LANGUAGE: &[&str] = &[
     "should_allow_rbac",
 ];
 
+/// The names that the modules of invariant-ai's detectors have.
 const DETECTORS: &[&str] = &[
     "pii",
     "secrets",

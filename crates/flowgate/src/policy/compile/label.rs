@@ -260,6 +260,7 @@ impl Compiler<'_> {
                         let known: Vec<&str> = known.iter().map(String::as_str).collect();
                         return self.unknown_name("element", name, &argument.span, &known);
                     }
+                    // The argument is computed, so the element is computed as well.
                     _ => {
                         names.clear();
                         break;

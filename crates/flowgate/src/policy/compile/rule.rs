@@ -162,7 +162,7 @@ impl Compiler<'_> {
     /// proposes.
     fn other_event_kinds(&self, query: &CompiledQuery) -> Vec<Type> {
         let mut kinds = Vec::new();
-        let mut ranges = ranges_over_calls(&query.variables);
+        let mut reads_calls = ranges_over_calls(&query.variables);
         for ex in query.expressions() {
             ex.walk(&mut |ex| match ex {
                 CompiledExpr::Predicate(index, _)
@@ -170,11 +170,11 @@ impl Compiler<'_> {
                 {
                     kinds.push(Type::Event);
                 }
-                CompiledExpr::Quantified(block) => ranges |= ranges_over_calls(&block.variables),
-                ex => ranges |= ex.may_read_calls(),
+                CompiledExpr::Quantified(block) => reads_calls |= ranges_over_calls(&block.variables),
+                ex => reads_calls |= ex.may_read_calls(),
             });
         }
-        if ranges {
+        if reads_calls {
             kinds.push(Type::ToolCall);
         }
         kinds

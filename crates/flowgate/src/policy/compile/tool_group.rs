@@ -122,7 +122,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns the regular expression that matches what a pattern matches, for a group of which one is made.
+/// Returns a regular expression that matches the same names as a pattern, as one alternative of a merged group.
 fn as_regex(name: &ToolName) -> String {
     match name {
         ToolName::Glob(text) if text == "*" => ".*".to_owned(),

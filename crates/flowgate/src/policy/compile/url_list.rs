@@ -11,7 +11,7 @@ use crate::url_host::registrable_domain;
 impl Compiler<'_> {
     /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers of a
     /// tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the call is to be
-    /// compiled like any other: it calls another function, the policy itself lists the hosts, or `tool:NAME` stands outside
+    /// compiled like any other: it calls another function, the policy itself lists the hosts, or `tool:NAME` is outside
     /// of `endorse`, where the compilation of patterns rejects it.
     ///
     /// # Errors

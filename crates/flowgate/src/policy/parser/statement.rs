@@ -468,7 +468,7 @@ impl Parser<'_> {
         Ok(is_independent)
     }
 
-    /// Parses a region: a postfix expression.
+    /// Parses a region: a postfix expression that begins with a name. `what` names the region in an error message.
     fn target(&mut self, what: &str) -> ParseResult<Expr> {
         if self.peek() != Token::Name || matches!(self.peek_word(), "as" | "if" | "for") {
             let help = "write a path from a variable, such as `out.content[*].subject`";

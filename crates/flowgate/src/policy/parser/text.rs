@@ -21,6 +21,7 @@ impl Parser<'_> {
         let mut parts = Vec::new();
         let mut text = String::new();
         let mut rest = body.to_owned();
+        // The position of `rest` in the source.
         let mut at = start;
         while let Some(brace) = rest.find(['{', '}']) {
             text.push_str(rest.get(..brace).unwrap_or_default());

@@ -41,14 +41,14 @@ impl Dispatch {
     pub(crate) fn new(rules: &[Rule]) -> Self {
         let mut dispatch = Self::default();
         for (index, rule) in rules.iter().enumerate() {
-            for (place, variable) in rule.events.iter().enumerate() {
+            for (position, variable) in rule.events.iter().enumerate() {
                 for (ty, kind) in KINDS.iter().zip(&mut dispatch.kinds) {
                     if variable.ty == *ty || variable.ty == Type::Event {
                         match &variable.named {
                             Some(name) => {
-                                kind.named.entry(Arc::clone(name)).or_default().push((index, place))
+                                kind.named.entry(Arc::clone(name)).or_default().push((index, position))
                             }
-                            None => kind.others.push((index, place)),
+                            None => kind.others.push((index, position)),
                         }
                     }
                 }

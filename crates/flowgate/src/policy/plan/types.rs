@@ -24,6 +24,7 @@ pub(crate) enum Type {
 }
 
 impl Type {
+    /// The types that a policy can name, by their names.
     pub(crate) const NAMES: [(&'static str, Self); 15] = [
         ("Message", Self::Message),
         ("ToolCall", Self::ToolCall),
@@ -47,7 +48,7 @@ impl Type {
         Self::NAMES.iter().find(|(_, ty)| *ty == self).map_or("event", |(name, _)| name)
     }
 
-    /// Returns whether values of the type can be passed to the program.
+    /// Returns whether values of the type can be passed to the program that answers an extern predicate.
     pub(crate) fn is_plain(self) -> bool {
         matches!(self, Self::Str | Self::Int | Self::Float | Self::Bool | Self::Dict | Self::List | Self::Any)
     }

@@ -14,7 +14,8 @@ use crate::trace::path::PathStep;
 
 impl Document {
     /// Builds the tree of an event with every node labelled `label`, except the role of a message and the error flag of an
-    /// output, which are labelled bottom. An event with more than `MAX_NODES` nodes becomes one text.
+    /// output, which are labelled bottom. An event that has more than `MAX_NODES` nodes, or is nested too deep, becomes
+    /// one text.
     pub fn new(body: &EventBody, label: Label) -> Self {
         let mut document = Self {
             nodes: Vec::new(),
@@ -148,10 +149,13 @@ impl Document {
         }
     }
 
+    /// Adds a field with a scalar value.
     fn add_scalar(&mut self, parent: NodeId, key: &str, value: Value, label: Label) {
         self.add(parent, PathStep::Key(key.into()), NodeContent::Scalar(value), label);
     }
 
+    /// Adds the content of a message or an output: a single text block as its text, several text blocks with their
+    /// joined texts in addition, and any other content as it is.
     fn add_field(&mut self, parent: NodeId, key: &str, value: &Value, label: Label) {
         let id = self.nodes.len();
         self.add_value(parent, PathStep::Key(key.into()), sole_text(value).unwrap_or(value), label);

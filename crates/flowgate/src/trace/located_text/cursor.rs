@@ -6,6 +6,7 @@ use super::LocateError;
 /// a character boundary.
 pub(super) struct Cursor<'t> {
     text: &'t str,
+    /// The offset of the next byte.
     at: usize,
 }
 

@@ -86,6 +86,7 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
         digits(c)?;
     }
     if c.eat(b'e') || c.eat(b'E') {
+        // A sign is optional, so the result does not matter.
         let _signed = c.eat(b'+') || c.eat(b'-');
         digits(c)?;
     }

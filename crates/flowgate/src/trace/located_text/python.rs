@@ -149,6 +149,7 @@ fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let digits = |c: &mut Cursor<'_>| c.skip(|b| b.is_ascii_digit());
     let start = c.offset();
+    // A sign is optional here and in the exponent, so the results do not matter.
     let _signed = c.eat(b'-') || c.eat(b'+');
     if c.eat(b'i') {
         c.expect(b'n')?;
@@ -158,6 +159,7 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let zero = c.peek() == Some(b'0');
     let first = c.offset();
     let whole = digits(c);
+    // Whether the number has leading zeros: its first digit is zero, and another one is not.
     let padded = zero && c.text_since(first).bytes().any(|b| b != b'0');
     let mut float = false;
     if c.eat(b'.') {

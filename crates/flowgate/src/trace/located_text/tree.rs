@@ -9,13 +9,17 @@ use super::{DEPTH_LIMIT, LocateError, LocatedNode, LocatedNodeKind, MapEntry, NO
 /// Builds one node from the events of a parser, without recursion.
 #[derive(Default)]
 pub(super) struct TreeBuilder {
+    /// The open lists and maps, the innermost last.
     open: Vec<OpenNode>,
+    /// The number of nodes so far, of which [`NODE_LIMIT`] is the maximum.
     nodes: usize,
+    /// The outermost node, once it is complete.
     root: Option<LocatedNode>,
 }
 
 /// A list or map whose end has not been parsed.
 struct OpenNode {
+    /// The offset of its first byte.
     start: usize,
     body: OpenContent,
 }
@@ -23,7 +27,7 @@ struct OpenNode {
 /// The parsed content of an open list or map.
 enum OpenContent {
     List(Vec<LocatedNode>),
-    /// `key` is the key whose value must come next.
+    /// `seen` are the keys so far, and `key` is the key whose value must come next.
     Map {
         entries: Vec<MapEntry>,
         seen: HashSet<String>,
@@ -123,7 +127,10 @@ impl TreeBuilder {
         self.add_node(LocatedNode { span, kind })
     }
 
-    /// Returns the root, if everything is closed and the root is a list or a map.
+    /// Returns the root.
+    ///
+    /// # Errors
+    /// If a list or a map is still open, or if the root is a scalar.
     pub(super) fn finish(self) -> Result<LocatedNode, LocateError> {
         match self.root {
             Some(root) if matches!(root.kind, LocatedNodeKind::List(_) | LocatedNodeKind::Map(_)) => Ok(root),

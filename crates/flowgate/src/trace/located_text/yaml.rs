@@ -98,8 +98,8 @@ impl YamlReader<'_> {
                 if self.tree.expected_node().is_none() {
                     return Err(LocateError::NotStructured);
                 }
-                let arrival = self.advance_to_node(anchor, tag.is_some())?;
-                let spelled = self.scalar_span(&arrival, &text, style, span)?;
+                let node_start = self.advance_to_node(anchor, tag.is_some())?;
+                let spelled = self.scalar_span(&node_start, &text, style, span)?;
                 self.scalar(text.into_owned(), style, spelled)
             }
             Event::SequenceStart(anchor, tag) => {
@@ -128,12 +128,12 @@ impl YamlReader<'_> {
         let is_in_flow = self.flows.last() == Some(&true);
         let mut start = self.layout.skip(self.at, is_in_flow);
         let mut gap = self.at;
-        let place = self.tree.expected_node();
+        let expected = self.tree.expected_node();
         // YAML forbids tabs as indentation; within brackets, indentation has no meaning.
-        if !is_in_flow && matches!(place, Some(ExpectedNode::Item | ExpectedNode::Key)) {
+        if !is_in_flow && matches!(expected, Some(ExpectedNode::Item | ExpectedNode::Key)) {
             self.layout.reject_tabs(start)?;
         }
-        if !is_in_flow && place == Some(ExpectedNode::Item) {
+        if !is_in_flow && expected == Some(ExpectedNode::Item) {
             if self.layout.peek(start) != Some(b'-') {
                 return syntax_error(start);
             }
@@ -149,21 +149,22 @@ impl YamlReader<'_> {
         Ok(NodeStart { gap, start })
     }
 
-    /// Returns the bytes that spell a scalar which starts at `to`. `span` is its mark, the position that the library
-    /// reports: the text is rejected if the scalar does not start there, or does not end within it. The end is searched in
-    /// the text, since a mark may end later, except for a plain scalar, which has no sign at its end.
+    /// Returns the bytes that spell a scalar which starts at `node_start`; `text` is its decoded value. `span` is its
+    /// mark, the position that the library reports: the text is rejected if the scalar does not start there, or does
+    /// not end within it. The end is searched in the text, since a mark may end later, except for a plain scalar, which
+    /// has no sign at its end.
     fn scalar_span(
         &self,
-        to: &NodeStart,
+        node_start: &NodeStart,
         text: &str,
         style: ScalarStyle,
         span: Span,
     ) -> Result<Range<usize>, LocateError> {
-        let start = to.start;
+        let start = node_start.start;
         let (first, last) = (self.byte(span.start), self.byte(span.end));
         let end = match style {
             // A missing value, as after `key:`, is spelled by no byte.
-            ScalarStyle::Plain if text.is_empty() => return Ok(to.gap..to.gap),
+            ScalarStyle::Plain if text.is_empty() => return Ok(node_start.gap..node_start.gap),
             // `PyYAML` treats a `?` inside brackets as an indicator at any position.
             ScalarStyle::Plain if text.starts_with('?') && self.flows.contains(&true) => None,
             ScalarStyle::Plain if first == start => Some(last),
@@ -237,6 +238,7 @@ impl YamlReader<'_> {
         }
     }
 
+    /// Returns the byte offset of a mark of the library, which counts characters.
     fn byte(&self, marker: Marker) -> usize {
         self.layout.byte(marker.index())
     }

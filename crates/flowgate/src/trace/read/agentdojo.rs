@@ -57,7 +57,9 @@ fn id_of(call: &Value) -> Option<&str> {
 /// The ids of calls: those in the log, and new ones for calls without an id.
 #[derive(Default)]
 struct CallIds {
+    /// All ids, those in the log and the created ones.
     known: HashSet<String>,
+    /// The number in the id that was created last.
     created: usize,
     /// Calls of the last message without an answer so far: function, arguments and id.
     open: VecDeque<(Value, Value, String)>,

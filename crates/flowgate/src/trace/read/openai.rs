@@ -76,9 +76,9 @@ fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     list.iter().enumerate().map(|(index, item)| read_tool_description(object, index, item)).collect()
 }
 
-/// Reads the description of a tool in the format of MCP, Anthropic or OpenAI, which differ in the name and the place of
-/// the schema. `message` is the object with the list, which may name the server of all its tools, and `index` the place
-/// of the tool there.
+/// Reads the description of a tool in the format of MCP, Anthropic or OpenAI, which differ in the name and the position
+/// of the schema. `message` is the object with the list, which may name the server of all its tools, and `index` the
+/// position of the tool there.
 fn read_tool_description(
     message: &Map<String, Value>,
     index: usize,
@@ -87,7 +87,8 @@ fn read_tool_description(
     let no_object = || format!("tool {index} is not a JSON object; write an object with a `name`");
     let object = item.as_object().ok_or_else(no_object)?;
     let function = object.get("function").and_then(Value::as_object);
-    let (fields, by, key) = match function {
+    // The object with the fields of the description, its format, and the key of the schema of the arguments.
+    let (fields, format, key) = match function {
         Some(function) => (function, ToolDescriptionFormat::OpenAi, "parameters"),
         None if object.contains_key("input_schema") => {
             (object, ToolDescriptionFormat::Anthropic, "input_schema")
@@ -98,20 +99,20 @@ fn read_tool_description(
     let name = name.ok_or_else(|| format!("tool {index} has no `name`"))?;
     let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
     let input_schema = fields.get(key).cloned().unwrap_or_default().into();
-    let output_schema = fields.get("outputSchema").filter(|_| by == ToolDescriptionFormat::Mcp).cloned();
+    let output_schema = fields.get("outputSchema").filter(|_| format == ToolDescriptionFormat::Mcp).cloned();
     let server = server(object).or(server(message));
     let (tool, other) = (tool(server, name), Map::new());
     let body = EventBody::Tool(ToolDescription { tool, description, input_schema, output_schema, other });
-    let origin = Some(Origin { message: 0, part: OriginPart::Tool(index, by) });
+    let origin = Some(Origin { message: 0, part: OriginPart::Tool(index, format) });
     let mut extra = unknown_fields(object, &["name", "description", "type", "function", key]);
-    if by == ToolDescriptionFormat::Mcp {
+    if format == ToolDescriptionFormat::Mcp {
         extra.remove("outputSchema");
     }
     Ok(TraceEntry { extra, origin, ..TraceEntry::from(body) })
 }
 
 /// Reads an entry of `tool_calls`, or a bare call; `part` says which. `extra` are the unknown fields of its message, which
-/// the event keeps together with those of the call.
+/// the event contains together with those of the call.
 fn call(
     object: &Map<String, Value>,
     mut extra: Map<String, Value>,
