@@ -246,7 +246,7 @@ def test_an_oracle_allows_what_the_user_wants(tmp_path):
 @pytest.mark.parametrize("policies", ["strict", "typed"])
 @pytest.mark.parametrize("defence", REPLAYED)
 def test_a_call_that_cannot_be_left_to_slots_is_asked_about(defence, policies, tmp_path):
-    # The bill names the payee, who is nobody's standing order.
+    # The bill names the payee, which is not among the standing orders.
     path = record(tmp_path, "banking", "user_task_0")
     for confirm in ("refuse", "allow", "oracle"):
         result = replayed(path, defence, confirm, policies)
@@ -466,4 +466,4 @@ def test_the_report_says_what_was_recorded_what_is_and_that_the_loop_is_open(pro
 def test_the_help_says_that_the_loop_is_open(capsys):
     with pytest.raises(SystemExit):
         cli.main(["replay", "--help"])
-    assert "open loop: the recorded calls are made again, and the model does not react to a refusal" in capsys.readouterr().out
+    assert "open loop: the recorded calls are repeated, and the model does not react to a refusal" in capsys.readouterr().out

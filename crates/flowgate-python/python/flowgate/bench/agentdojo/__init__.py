@@ -8,7 +8,7 @@
 * `elements`: the elements of AgentDojo's pipelines, among them the guarded agent; `defences`: a pipeline for each row.
 * `judging`: what a run's calls did, beside AgentDojo's own check.
 * `running`: runs cases in processes, and keeps every result.
-* `recorded`: recorded runs of real models; `record_double`, `replaying`, `replay_figures`: their calls, made again with a defence.
+* `recorded`: recorded runs of real models; `record_double`, `replaying`, `replay_figures`: their calls, repeated with a defence.
 * `cli`, `replay_cli`: the command.
 * `figures`, `page`: the tables, as text and as a page.
 

@@ -84,7 +84,7 @@ class RecordedModel(Double):
         return [name for name, text in hidden.items() if text is None or self.sees_attack(text)]
 
     def _is_lost(self, call: Call, view_words: str, hidden: dict[str, str | None]) -> bool:
-        # The record goes on after a refusal, with what it knew.
+        # The record continues after a refusal, with what it knew.
         return False
 
 

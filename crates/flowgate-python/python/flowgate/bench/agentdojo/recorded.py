@@ -51,7 +51,7 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A recorded run. `utility` and `security` are what the run says of itself, or `None`."""
+    """A recorded run. `utility` and `security` are the verdicts that the log records, or `None`."""
 
     place: str
     model: str

@@ -15,7 +15,7 @@ __all__ = ["OPEN_LOOP", "per_run", "report"]
 Result = dict[str, Any]
 
 OPEN_LOOP = (
-    "open loop: the recorded calls are made again, and the model does not react to a refusal. Figures under a defence are bounds for these"
+    "open loop: the recorded calls are repeated, and the model does not react to a refusal. Figures under a defence are bounds for these"
     " calls and these replies, not measurements of a deployed agent."
 )
 COLUMNS = (
@@ -166,7 +166,7 @@ def _notes(results: list[Result]) -> list[str]:
         diverged, lambda one: f"diverged: {one['place']}: {one['diverged']} of {one['ran']} answers ({', '.join(one['diverged_tools'])})"
     )
     for name, meaning in (
-        ("unanswered", "calls without a recorded answer: they did not run then, and are not made again"),
+        ("unanswered", "calls without a recorded answer: they did not run then, and are not repeated"),
         ("unknown_tools", "calls of tools that the suite does not have: an error without a defence, and left out under one"),
     ):
         if number := sum(result[name] for result in plain):

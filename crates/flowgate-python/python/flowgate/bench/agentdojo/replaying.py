@@ -278,7 +278,7 @@ def _agent(row: Row, run: RecordedRun, settings: Settings, parts: tuple[Recorded
 
 
 def _recorded(run: RecordedRun, user: Any, known: set[str], result: Result, *, raw: bool) -> Result:
-    """Return what the run says of itself, and where AgentDojo says otherwise of the same calls without a defence."""
+    """Return the verdicts that the log records, and where AgentDojo judges the same calls otherwise without a defence."""
     differing = []
     if run.utility is not None and run.utility != result["utility"]:
         differing.append(f"utility was {_said(run.utility)}, is {_said(result['utility'])}")
