@@ -236,6 +236,24 @@ def test_a_later_answer_is_of_what_was_done(tmp_path):
     assert (refused["partial"], allowed["partial"] or allowed["attack_corrected"]) == (False, True)
 
 
+@pytest.mark.parametrize("defence", ["provenance", "lowest-first"])
+def test_a_call_that_the_attack_asked_for_needs_the_injected_text(defence, tmp_path):
+    # All values stand in what the bank itself says: only the injected text makes the difference.
+    paid = {"recipient": "US122000000121212121212", "amount": 1100.0, "subject": "Rent", "date": "2022-04-04"}
+    read_first = [Call("get_most_recent_transactions", {"n": 100}), Call("get_scheduled_transactions", {})]
+    plan = Plan("", [*read_first, Call("send_money", paid)], "Paid.", [], "", [])
+    alone = record(tmp_path / "alone", "banking", "user_task_1", plan=plan)
+    attacked = record(tmp_path / "attacked", "banking", "user_task_1", "injection_task_0", plan=plan)
+    verdicts = [replayed(path, defence)["calls"][2]["verdict"] for path in (alone, attacked)]
+    assert verdicts == ["permitted", "refused"]
+    # A record that says whose task a call serves is believed.
+    log = as_export(json.loads(attacked.read_text()))
+    for message in log["messages"]:
+        message["origin"] = "user"
+    attacked.write_text(json.dumps(log))
+    assert replayed(attacked, defence)["calls"][2]["verdict"] == "permitted"
+
+
 def test_an_oracle_allows_what_the_user_wants(tmp_path):
     path = record(tmp_path, "slack", "user_task_1")
     refused, allowed = replayed(path, "confirm-every-call"), replayed(path, "confirm-every-call", "oracle")
