@@ -8,7 +8,8 @@
 * `elements`: the elements of AgentDojo's pipelines, among them the guarded agent; `defences`: a pipeline for each row.
 * `judging`: what a run's calls did, beside AgentDojo's own check.
 * `running`: runs cases in processes, and keeps every result.
-* `cli`: the command.
+* `recorded`: recorded runs of real models; `record_double`, `replaying`, `replay_figures`: their calls, repeated with a defence.
+* `cli`, `replay_cli`: the command.
 * `figures`, `page`: the tables, as text and as a page.
 
 Nothing here changes AgentDojo: the package is imported and asked.

@@ -14,6 +14,7 @@ from .cases import CONFIRMATIONS, NO_ATTACK, SUITES, VERSIONS, Settings, attacks
 from .defences import DEFAULT_POLICIES, DEFENCES, DOUBLES, check_policies, rows_of
 from .figures import corrections, failures, figures_of, text_table
 from .page import page
+from .replay_cli import add_replay, run_replay
 from .running import Result, pending, read_results, run_jobs
 
 DEFAULT_OUT = "target/agentdojo-results.jsonl"
@@ -39,6 +40,8 @@ examples:
       AgentDojo's own client with the gateway as its base URL.
   report --html report.html
       The tables, and a page with plots and every corrected case.
+  replay runs/gpt-4o-2024-05-13 --version v1.1.2
+      Recorded runs of a real model, with a defence around their calls. The loop is open: see `replay --help`.
 """
 
 
@@ -60,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--html", metavar="FILE", help="write the report as one page")
     for command in (run, report):
         command.add_argument("--out", default=DEFAULT_OUT, metavar="FILE", help=f"the results, JSON lines (default: {DEFAULT_OUT})")
+    add_replay(commands)
     commands.add_parser("list", help="list defences and attacks")
     return top
 
@@ -99,6 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _list()
         if chosen.command == "report":
             return _report(chosen)
+        if chosen.command == "replay":
+            return run_replay(top, chosen)
         return _run(top, chosen)
     except FlowgateError as error:
         print(f"error: {error}", file=sys.stderr)

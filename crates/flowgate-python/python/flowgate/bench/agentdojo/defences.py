@@ -33,7 +33,7 @@ from .gateway import Client, Gateway, double_server
 from .judging import is_of_user
 from .plans import Plan
 
-__all__ = ["DEFAULT_POLICIES", "DEFENCES", "Defence", "check_policies", "decider", "double_of", "pipeline_of", "rows_of"]
+__all__ = ["DEFAULT_POLICIES", "DEFENCES", "Defence", "check_policies", "decider", "double_of", "pipeline_of", "policy_of", "rows_of"]
 
 DEFAULT_POLICIES = "examples/agentdojo"
 DOUBLES = ("obedient", "capable")
@@ -104,7 +104,8 @@ def _policy_path(folder: str, kind: str, suite: str) -> Path:
 
 
 @lru_cache
-def _policy(folder: str, kind: str, suite: str, statements: str) -> Policy:
+def policy_of(folder: str, kind: str, suite: str, statements: str) -> Policy:
+    """Return the policy of a suite, with further statements."""
     path = _policy_path(folder, kind, suite)
     try:
         text = path.read_text(encoding="utf-8")
@@ -120,7 +121,7 @@ def check_policies(folder: str, kinds: list[str], suites: list[str], names: list
     for name in names:
         for kind in kinds if DEFENCES[name].method else []:
             for suite in suites:
-                _policy(folder, kind, suite, DEFENCES[name].statements)
+                policy_of(folder, kind, suite, DEFENCES[name].statements)
 
 
 def decider(confirmation: str, plan: Plan) -> Callable[[str, dict[str, Any]], bool]:
@@ -148,7 +149,7 @@ def pipeline_of(row: Row, suite: str, plan: Plan, model: Any, ledger: Ledger, se
         config = _config(_gateway_client(row, suite, model, ledger, settings))
         pipeline = AgentPipeline.from_config(config)
     elif defence.method:
-        policy = _policy(settings.policies, row.policies, suite, defence.statements)
+        policy = policy_of(settings.policies, row.policies, suite, defence.statements)
         pipeline = AgentPipeline([*start, GuardedAgent(policy, defence.method, model, decide, ledger)])
     elif defence.builtin == "confirm":
         pipeline = AgentPipeline([*start, ConfirmingAgent(element, decide, ledger)])

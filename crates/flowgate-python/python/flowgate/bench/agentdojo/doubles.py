@@ -107,9 +107,9 @@ class Double:
         hidden = regions(request, self.full() if self.full is not None and placeholders(view) else None)
         view_words = words(view + "\n" + self.plan.prompt)
         refusal = _refusal(request, hidden)
-        if refusal and self._had_slots:
+        if self._had_slots and self._tries_again(refusal):
             # The same call once more: what was left to slots is looked at, and so is the refusal.
-            self._step, self._refusal = self._step - 1, refusal
+            self._step, self._refusal = self._step - 1, refusal or ""
         self._lacks_answer |= refusal is not None and not self._had_slots
         self._had_slots = False
         if self._step >= len(self.plan.calls):
@@ -122,19 +122,40 @@ class Double:
             # Leave the level that an earlier call needed.
             self._levels -= 1
             return Completion("")
-        arguments, fills, missing = _with_slots(call, {} if self._refusal else request, view_words, hidden)
+        arguments, fills, missing = _with_slots(call, request if self._takes_slots() else {}, view_words, hidden)
         if self._refusal in hidden:
             missing.append(self._refusal)
-        is_lost = self._lacks_answer and _has_derived(call, view_words, hidden)
+        missing += self._needs_besides(view, hidden)
+        is_lost = self._is_lost(call, view_words, hidden)
         if missing or is_lost:
             if not is_lost and (look := self._look(request, missing, returns=True)):
                 return look
             # What the call needs cannot be had, so it is not made.
             self._step, self._looks, self._refusal, self._lacks_answer = self._step + 1, 0, "", True
-            return self._capable(request, view)
+            return self._without_call(request, view)
         self._fills, self._looks, self._refusal, self._had_slots = fills, 0, "", bool(fills)
         self._step += 1
         return Completion("", [(call.tool, arguments)])
+
+    def _tries_again(self, refusal: str | None) -> bool:
+        """Whether the last call, which had slots, is made without them once more."""
+        return bool(refusal)
+
+    def _takes_slots(self) -> bool:
+        """Whether the next call may have slots."""
+        return not self._refusal
+
+    def _without_call(self, request: Request, view: str) -> Completion:
+        """Write what comes in the place of a call that cannot be made."""
+        return self._capable(request, view)
+
+    def _needs_besides(self, view: str, hidden: dict[str, str | None]) -> list[str]:
+        """Return hidden regions that the next call needs besides those of its values."""
+        return []
+
+    def _is_lost(self, call: Call, view_words: str, hidden: dict[str, str | None]) -> bool:
+        """Whether a call cannot be written any more, because an answer that it was derived from is lacking."""
+        return self._lacks_answer and _has_derived(call, view_words, hidden)
 
     def _look(self, request: Request, names: list[str], *, returns: bool) -> Completion | None:
         """Look at regions, if the tool is on offer and looking can still help."""

@@ -208,10 +208,13 @@ class GuardedAgent(BasePipelineElement):  # type: ignore[misc]
         for message in messages:
             if message["role"] == "system":
                 guard.system(get_text_content_as_str(message["content"]))
-        turn = guard.run(query)
-        content = [text_content_block_from_string(turn.text)]
+        content = [text_content_block_from_string(self._run(guard, query))]
         history.append(ChatAssistantMessage(role="assistant", content=content, tool_calls=None))
         return query, runtime, env, history, extra_args
+
+    def _run(self, guard: Guard, query: str) -> str:
+        """Run the turn, and return the model's reply."""
+        return str(guard.run(query).text)
 
     def _tool(self, tool: Any, runtime: FunctionsRuntime, env: Env, history: list[Any]) -> ToolFunction:
         def run(**arguments: Any) -> str:

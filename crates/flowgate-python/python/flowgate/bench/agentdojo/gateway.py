@@ -68,7 +68,8 @@ class Client(OpenAILLM):  # type: ignore[misc]
     ) -> State:
         """Ask for the next message."""
         self.sent = [_message_to_openai(message, self.model) for message in messages]
-        return super().query(query, runtime, env, messages, extra_args)
+        state: State = super().query(query, runtime, env, messages, extra_args)
+        return state
 
 
 class WholeChat:

@@ -34,7 +34,7 @@ from .plans import Call, Plan, plan_of
 from .remote import RemoteModel
 from .texts import as_read
 
-__all__ = ["Job", "environment_of", "read_results", "run_case", "run_jobs"]
+__all__ = ["Job", "Recorder", "environment_of", "handle_signals", "read_results", "run_case", "run_jobs"]
 
 Result = dict[str, Any]
 
@@ -94,7 +94,7 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
     user, injection, injections, environment, plan = prepared
     ledger, started = Ledger(), time.monotonic()
     model = double_of(row, plan) if row.model in DOUBLES else RemoteModel(settings.base_url, row.model, seed=settings.seed)
-    pipeline = _Recorder(pipeline_of(row, case.suite, plan, model, ledger, settings), is_guarded=bool(DEFENCES[row.defence].method))
+    pipeline = Recorder(pipeline_of(row, case.suite, plan, model, ledger, settings), is_guarded=bool(DEFENCES[row.defence].method))
     utility, raw, error = False, False, ""
     try:
         utility, raw = suite_of(case.version, case.suite).run_task_with_pipeline(
@@ -124,7 +124,7 @@ def _run_row(job: Job, row: Row, prepared: tuple[Any, Any, dict[str, str], Any, 
     return result if injection is None else {**result, **_attack_result(plan, pipeline, ledger, raw=bool(raw))}
 
 
-def _attack_result(plan: Plan, pipeline: _Recorder, ledger: Ledger, *, raw: bool) -> Result:
+def _attack_result(plan: Plan, pipeline: Recorder, ledger: Ledger, *, raw: bool) -> Result:
     judgement = judge(plan, pipeline.calls_that_ran(), raw=raw, fills_shown_attack=ledger.fills_shown_attack)
     return {
         "attack_shown": ledger.attack_shown,
@@ -137,7 +137,7 @@ def _attack_result(plan: Plan, pipeline: _Recorder, ledger: Ledger, *, raw: bool
     }
 
 
-class _Recorder:
+class Recorder:
     """A pipeline that keeps its last messages. AgentDojo is given a guard's reply as a person reads it."""
 
     def __init__(self, pipeline: Any, *, is_guarded: bool) -> None:
@@ -145,6 +145,7 @@ class _Recorder:
         self.messages: list[Any] = []
 
     def query(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the pipeline, and keep its messages."""
         state = self.pipeline.query(*args, **kwargs)
         self.messages = list(state[3])
         if self.is_guarded:
@@ -204,7 +205,7 @@ def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Re
     path.parent.mkdir(parents=True, exist_ok=True)
     _mend(path)
     os.environ["PYTHONHASHSEED"] = "0"
-    with path.open("ab") as output, multiprocessing.get_context("spawn").Pool(processes, _handle_signals) as pool:
+    with path.open("ab") as output, multiprocessing.get_context("spawn").Pool(processes, handle_signals) as pool:
         try:
             for results in pool.imap_unordered(run_case, jobs):
                 for result in results:
@@ -217,7 +218,7 @@ def run_jobs(jobs: list[Job], path: Path, processes: int, progress: Callable[[Re
     return True
 
 
-def _handle_signals() -> None:
+def handle_signals() -> None:
     """Leave Ctrl-C to the parent, which ends the others. What a process has started ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
