@@ -179,7 +179,7 @@ fn key_value_table(all: &[DoubleResults]) -> Table {
 /// Returns Table 2: improved and missed labels on the news.
 fn news_table(all: &[DoubleResults]) -> Table {
     let rows: Vec<_> = rows_of(all, |set| matches!(set, DataSet::News(_))).map(chain_row).collect();
-    let title = "news: of the labels that can be lowered, the share that was; of the lowered labels, the share that is too low (paper, Table 2)";
+    let title = "news: of the labels that can be lowered, the share that was; of the lowered labels, the share that is too low (Table 2)";
     table(title, &CHAIN_HEADER, &rows)
 }
 
@@ -229,7 +229,7 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
         row.extend(spreads.map(|spread| cell(spread.map(|spread| spread.mean))));
         row
     };
-    let title = "agents: ROUGE-L of the answers against the data set's own (paper, Table 4); trusted only: untrusted documents are removed before retrieval (paper, 6.1)";
+    let title = "agents: ROUGE-L of the answers against the data set's own (Table 4); trusted only: untrusted documents are removed before retrieval (6.1)";
     table(title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 

@@ -42,7 +42,7 @@ struct Occurrences {
 impl Monitor {
     /// Returns evidence about the values of a question's call that untrusted text may have chosen: for each value, a
     /// sentence that says where it occurs in the regions that flow to the label of the question. Values beyond the
-    /// first [`MAX_VALUES`], and those whose length is not in [`LENGTHS`], are not searched for; a last sentence states
+    /// first `MAX_VALUES`, and those whose length is not in `LENGTHS`, are not searched for; a last sentence states
     /// their number. Arguments with the role of content, such as the body of a mail, are ignored.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
         let Some(call) = question.call() else { return Vec::new() };
