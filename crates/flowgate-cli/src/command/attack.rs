@@ -267,7 +267,7 @@ impl AttackResults {
         }
         let stopped = self.count() - self.escapes.len();
         output.line(&format!(
-            "grade {}: {stopped} of {} were stopped",
+            "grade {}: {stopped} of {} stopped",
             self.grade(),
             plural(self.count(), "attack")
         ));
