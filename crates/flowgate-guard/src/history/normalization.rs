@@ -475,7 +475,7 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
             (Some(mark), c) if c == mark => open_quote = None,
             (Some(_), _) => {}
             (None, '"' | '\'') if before.is_whitespace() => open_quote = Some(char.c),
-            (None, '<') if before == '(' && at == 2 => open_quote = Some('>'),
+            (None, '<') if at == 2 => open_quote = Some('>'),
             (None, '(') => depth += 1,
             (None, ')') if depth == 0 => return MarkupEnd { length: Some(at + 1), read: at },
             (None, ')') => (depth, first_bracket) = (depth - 1, first_bracket.or(Some(at))),
@@ -486,9 +486,6 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
             (None, _) => {}
         }
         before = char.c;
-        if at == 2 && char.c == '<' {
-            before = '<';
-        }
     }
     let read = max_length.min(rest.len());
     // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
@@ -588,6 +585,8 @@ mod tests {
         check("[a](https://x)b ](c", "[ab ](c");
         check("[a](https://x/(y)?z)b", "[ab");
         check("[a](<https://x y> 'a ) b')c", "[ac");
+        check("[a](<https://x)y>)c", "[ac");
+        check("[a](<https://x(y>)c", "[ac");
         check("[a](https://x\n \"title)\")c", "[ac");
         check("[a](https://x(y)c d", "[ac d");
         check("a<b title=\"x > y <c>\">d", "ad");

@@ -63,9 +63,11 @@ impl Pieces {
             }
         }
         let tiny = std::mem::take(&mut end.tiny);
-        let text = if is_short { tiny.as_str() } else { text };
-        let joined = (is_short || end.is_short).then(|| {
-            (format!("{}\n{}", end.text, start_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1)), end.label)
+        // A short text is among the collected ones. Before a longer text, they stand between it and the text before.
+        let (between, text) = if is_short { ("", tiny.as_str()) } else { (tiny.as_str(), text) };
+        let joined = (is_short || end.is_short || !between.is_empty()).then(|| {
+            let start = start_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1);
+            (format!("{}{between}\n{start}", end.text), end.label)
         });
         (end.text, end.is_short) = match is_short {
             // A text that has no window does not hide the end of the one before.
@@ -136,6 +138,16 @@ mod tests {
         check(
             &[("a", "wire"), ("a", "to"), ("a", "me"), ("a", "at once")],
             &[None, None, Some("wire\n\nto\nme"), Some("wire\n\nto\nme\n\nat once")],
+        );
+        // Tiny ones before a longer text are part of what a quotation may contain.
+        let long = "0123456789abcdefghijklmnopqrst";
+        check(
+            &[("a", "wire five"), ("a", "to"), ("a", long)],
+            &[None, None, Some("wire five\nto\n0123456789abcdef")],
+        );
+        check(
+            &[("a", long), ("a", "to"), ("a", long)],
+            &[None, None, Some("efghijklmnopqrst\nto\n0123456789abcdef")],
         );
         // Beside long texts, only what a window across the border can reach.
         check(&[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwxyz0123456789abcdefgh")], &[None, None]);
