@@ -166,12 +166,30 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
             )
         })?,
     };
+    from_dimensions(policy, &by_dimension(policy, elements)?)
+}
+
+/// Returns the elements by their dimensions: all elements of a set, and one element of an order. Raises `ValueError` for an unknown element,
+/// and for two elements of one order, since a program that names both does not say which one it means.
+fn by_dimension(policy: &Policy, elements: Vec<String>) -> PyResult<Map<String, Value>> {
     let mut names = Map::new();
     for element in elements {
-        let dimension = dimension_of(policy, &element)?;
-        names.insert(dimension, Value::from(element));
+        let name = dimension_of(policy, &element)?;
+        let dimension = policy.space().dimensions().iter().find(|dimension| dimension.name == name);
+        let is_set = dimension.is_some_and(|dimension| matches!(dimension.kind, DimensionKind::Set(_)));
+        match names.get_mut(&name) {
+            Some(Value::Array(list)) => list.push(Value::from(element)),
+            Some(Value::String(other)) if *other != element => {
+                return Err(PyValueError::new_err(format!(
+                    "`{other}` and `{element}` are both elements of dimension `{name}`: name one of them"
+                )));
+            }
+            Some(_) => {}
+            None if is_set => drop(names.insert(name, Value::from(vec![element]))),
+            None => drop(names.insert(name, Value::from(element))),
+        }
     }
-    from_dimensions(policy, &names)
+    Ok(names)
 }
 
 /// Returns the names of the greatest label.

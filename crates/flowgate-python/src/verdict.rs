@@ -405,9 +405,11 @@ impl PyAuthorizedCall {
 
 impl PyAuthorizedCall {
     /// Adds the output of the call to the session, and marks the call as answered, so that the end of a `with` statement does not record a failure.
+    /// If the output is rejected, for example because of its label, the call is not answered.
     fn push(&self, py: Python<'_>, entry: TraceEntry, label: Option<&Bound<'_, PyAny>>) -> PyResult<PyEvent> {
+        let event = entry::push(py, &self.session, entry, label)?;
         *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        entry::push(py, &self.session, entry, label)
+        Ok(event)
     }
 
     /// Records that the call failed with the message `text`, unless its output or error is recorded already.

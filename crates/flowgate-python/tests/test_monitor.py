@@ -117,6 +117,13 @@ def test_a_call_that_raises_has_failed() -> None:
     assert monitor[-1].content == "the tool gave no output"
 
 
+def test_a_call_whose_output_is_rejected_has_failed() -> None:
+    monitor = session()
+    with pytest.raises(ValueError, match="declares no element"), monitor.judge("read_page", {"url": "x"}) as call:
+        call.output("20 dollars.", label="untrustd")
+    assert (monitor[-1].is_error, monitor[-1].content) == (True, "the tool raised an exception")
+
+
 def test_a_label_at_the_entrance_raises() -> None:
     monitor = session()
     assert str(monitor.user("Read this: ...", label="untrusted").label) == "untrusted"
@@ -140,9 +147,18 @@ def test_labels_are_a_lattice() -> None:
     assert low != "trusted"
 
 
+def test_a_list_names_every_element_of_a_set() -> None:
+    policy = flowgate.Policy("lattice kinds: set of pii, money\nlattice secrecy: public < private\n")
+    label = policy.label(["pii", "private", "money"])
+    assert label == policy.label({"kinds": ["money", "pii"], "secrecy": "private"})
+    assert policy.label("pii") < label
+    assert policy.label(["private", "private"]) == policy.label("private")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (["trusted", "untrusted"], "`trusted` and `untrusted` are both elements of dimension `integrity`: name one of them"),
         ("trustd", "the policy declares no element `trustd`: did you mean `trusted`?"),
         ({"integrit": "trusted"}, "the policy declares no dimension `integrit`: did you mean `integrity`?"),
         ({"secrecy": "privat"}, "dimension `secrecy` has no element `privat`: did you mean `private`?"),
