@@ -92,6 +92,9 @@ pub(super) const TABLE: &[Function] = &[
             Value::Int(n) => Value::Int(n),
             // Up to about 9e15 (2^53), a floating-point number represents every integer exactly.
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x.round_ties_even() as i64),
+            Value::Float(_) => {
+                return type_error("`round` takes numbers between -9e15 and 9e15".to_owned());
+            }
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`round`").map(|_| Value::Absent)?
             }
@@ -124,6 +127,7 @@ mod tests {
         check("abs", "-1.5", "1.5");
         check("abs", "-9223372036854775808", "9.223372036854776e18");
         check("round", "2.5", "2");
+        check("round", "1e16", "`round` takes numbers between -9e15 and 9e15");
         check("round", "\"x\"", "the argument of `round` has the type str, not int or float");
     }
 }
