@@ -339,7 +339,7 @@ impl Conversations {
         // A lease that cannot be released expires by itself.
         let _ = self.store.release_lease(&client.spec.name, handle.name()).await;
         let message = "the gateway is overloaded: try again in a second";
-        Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_cause(RequestErrorCause::Full))
+        Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message))
     }
 
     /// Deletes the least recently used conversations of a client beyond its limit, except `newest` and those in use.
