@@ -24,7 +24,7 @@ from .running import handle_signals
 __all__ = ["add_replay", "run_replay"]
 
 DESCRIPTION = f"""\
-Makes the calls of recorded runs again in AgentDojo's environments, and has AgentDojo's own checks judge the result: without a
+Repeats the calls of recorded runs in AgentDojo's environments, and has AgentDojo's own checks judge the result: without a
 defence, to compare with what the log says, and with each defence, which decides what runs.
 
 {OPEN_LOOP}"""
@@ -47,7 +47,7 @@ def add_replay(commands: Any) -> None:
     """Add the command to the others."""
     command = commands.add_parser(
         "replay",
-        help="make the calls of recorded runs again, with defences (open loop)",
+        help="repeat the calls of recorded runs with defences (open loop)",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

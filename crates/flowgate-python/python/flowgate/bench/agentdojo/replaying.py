@@ -1,8 +1,8 @@
-"""Makes the calls of a recorded run again, in AgentDojo's environment, and has AgentDojo's checks judge what they did.
+"""Repeats the calls of a recorded run in AgentDojo's environment, and has AgentDojo's checks judge their effects.
 
-The loop is open: the recorded calls are made one after the other, whatever became of those before. A call that a defence permits, or
-that the person who is asked allows, runs in the environment, so later answers are those of what was really done; another call does
-not run. The text of the last recorded message is judged as the reply.
+The loop is open: the recorded calls are repeated in order, also after a call that did not run. The environment runs a call only if the
+defence permits it or the person who is asked allows it, so later answers depend on the calls that ran. AgentDojo's checks judge the
+text of the last recorded message as the reply.
 """
 
 from __future__ import annotations
