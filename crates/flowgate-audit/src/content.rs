@@ -17,8 +17,9 @@ use super::bounded_lines::{BoundedLines, NextLine};
 use super::error::{AuditError, AuditErrorKind};
 use super::event::AuditEvent;
 use super::line_hash::{LineHash, hex, parse_hex};
+use super::log_files::{append_extension, restrict_to_owner, sync_folder};
 use super::record::{AuditRecord, RecordFields, Timestamp, escaped_text, truncate_escaped};
-use super::{append_extension, restrict_to_owner, tail};
+use super::tail;
 
 /// The maximum size of a kept content, in bytes, after escaping.
 const MAX_CONTENT: usize = 1 << 20;
@@ -290,7 +291,7 @@ impl<'a> ContentDeletion<'a> {
     /// Replaces the file by the draft. Returns the numbers of the deleted entries' lines in the log.
     pub(super) fn finish(self) -> Result<Vec<u64>, AuditError> {
         let Self { path, draft, deleted, .. } = self;
-        let replaced = fs::rename(&draft, path).and_then(|()| super::sync_folder(path));
+        let replaced = fs::rename(&draft, path).and_then(|()| sync_folder(path));
         replaced.map_err(|error| AuditError::new(&draft, AuditErrorKind::Write(error)))?;
         Ok(deleted)
     }

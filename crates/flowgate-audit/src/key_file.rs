@@ -8,7 +8,7 @@ use std::path::Path;
 use super::error::{AuditError, AuditErrorKind};
 use super::key::AuditKey;
 use super::line_hash::{hex, parse_hex};
-use super::{append_extension, restrict_to_owner};
+use super::log_files::{append_extension, restrict_to_owner};
 
 /// The maximum size of a key file that is read, in bytes.
 const MAX_FILE: u64 = 256;

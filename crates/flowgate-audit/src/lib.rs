@@ -25,6 +25,7 @@ pub mod file_lock;
 mod key;
 mod key_file;
 mod line_hash;
+mod log_files;
 mod loss;
 mod record;
 mod tail;
@@ -32,9 +33,8 @@ mod verify;
 mod verify_error;
 mod witness;
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,6 +55,7 @@ pub use verify_error::{ContentCounts, VerifyError, VerifyErrorKind};
 pub use witness::{AcceptedLoss, WitnessLine, WitnessLineError, WitnessRecord};
 
 use content::{ContentDeletion, NewContentEntry};
+use log_files::{lock, restrict_to_owner, set_aside, sync_folder};
 use record::RecordFields;
 
 /// The principal in records of the deletion of expired content.
@@ -539,76 +540,6 @@ impl Drop for AuditLogState {
     fn drop(&mut self) {
         let _ = self.sign_head(self.latest);
     }
-}
-
-/// Locks a log against other processes, by a lock on `FILE.lock` in the same folder. The returned file holds the lock
-/// until it is dropped.
-fn lock(path: &Path) -> Result<File, AuditError> {
-    let path = &append_extension(path, "lock");
-    let failed = |failure| AuditError::new(path, failure);
-    let options = restrict_to_owner(OpenOptions::new().write(true).create(true));
-    let file = options.open(path).map_err(|error| failed(AuditErrorKind::Write(error)))?;
-    match file_lock::acquire(&file) {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(failed(AuditErrorKind::Locked)),
-        Err(TryLockError::Error(error)) => Err(failed(AuditErrorKind::Write(error))),
-    }
-}
-
-/// Moves the bytes of a log after its last complete line (which ends at `whole`) to a new file; returns the name of
-/// that file. Returns `None` if there are no such bytes. `next` is the number of the next line, by which the file is
-/// named.
-fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<Option<String>> {
-    let length = file.metadata()?.len();
-    if length <= whole {
-        return Ok(None);
-    }
-    // A file with the first name may remain from an earlier opening; it is not replaced.
-    for attempt in 0..u32::MAX {
-        let suffix = if attempt == 0 { String::new() } else { format!(".{attempt}") };
-        let aside = append_extension(path, &format!("torn-{next}{suffix}"));
-        let mut copy = match restrict_to_owner(OpenOptions::new().write(true).create_new(true)).open(&aside) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            copy => copy?,
-        };
-        file.seek(SeekFrom::Start(whole))?;
-        io::copy(&mut Read::take(&mut *file, length - whole), &mut copy)?;
-        copy.sync_all()?;
-        sync_folder(path)?;
-        // Truncated only after the copy is on disk, so that nothing is lost.
-        file.set_len(whole)?;
-        file.sync_all()?;
-        return Ok(aside.file_name().map(|name| name.to_string_lossy().into_owned()));
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Returns the path with a dot and `end` appended.
-fn append_extension(path: &Path, end: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".");
-    name.push(end);
-    PathBuf::from(name)
-}
-
-/// Makes new files readable and writable by their owner only.
-fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options.clone()
-}
-
-/// Syncs the folder of `path`, so that the names of its files are on disk.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()?;
-    }
-    #[cfg(not(unix))]
-    // Other systems do not let a program open a folder as a file.
-    let _ = path;
-    Ok(())
 }
 
 #[cfg(test)]

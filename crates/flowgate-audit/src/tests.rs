@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::log_files::append_extension;
 
 /// A temporary folder of one test, deleted on drop.
 pub(super) struct TestFolder(PathBuf);

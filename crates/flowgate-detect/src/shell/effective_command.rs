@@ -1,0 +1,405 @@
+//! Finds the program that a shell command executes behind its assignments and wrappers, and reports the harmful effects of that one
+//! command. [`super`] calls it for each command, and judges what commands of a pipeline do together.
+
+use std::ops::Range;
+
+use super::IssueSeverity;
+use super::syntax::{ShellCommand, Word};
+
+/// A command without its assignments and wrappers.
+pub(super) struct EffectiveCommand<'c> {
+    pub(super) command: &'c ShellCommand,
+    /// The program without its directory.
+    name: &'c str,
+    /// Its arguments.
+    arguments: &'c [Word],
+    /// Whether it runs under `sudo` or `doas`.
+    elevated: bool,
+}
+
+/// Programs that run a script of shell commands.
+pub(super) const SHELLS: &[&str] = &["sh", "bash", "zsh", "dash", "ksh", "fish", "ash"];
+/// Programs that run a script in some language, shells included.
+pub(super) const INTERPRETERS: &[&str] = &[
+    "sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "python", "python2", "python3", "perl", "ruby",
+    "node", "php",
+];
+/// Programs that download.
+const FETCHERS: &[&str] = &["curl", "wget", "fetch", "http", "https", "aria2c"];
+/// Programs that print a file, as text or encoded.
+pub(super) const READERS: &[&str] =
+    &["cat", "base64", "head", "tail", "less", "more", "xxd", "od", "strings"];
+/// Programs that connect their input and output to a network address.
+const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
+
+impl<'c> EffectiveCommand<'c> {
+    /// Finds the program that a command executes: skips assignments (`A=1 rm`), keywords (`then rm`) and wrappers
+    /// with their options (`sudo -u x rm`). `elevated` is set if `sudo` or `doas` was skipped. A command without a
+    /// program has an empty name.
+    pub(super) fn new(command: &'c ShellCommand) -> Self {
+        let mut words = command.words.as_slice();
+        let mut elevated = false;
+        while let Some((first, rest)) = words.split_first() {
+            let name = program_name(&first.text);
+            let assignment = first.text.split_once('=').is_some_and(|(name, _)| {
+                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            });
+            let keyword = matches!(
+                name,
+                "then" | "do" | "else" | "elif" | "if" | "while" | "until" | "!" | "{" | "}" | "time"
+            );
+            // The options of a wrapper that take a value in the next word.
+            let wrapper = match name {
+                "sudo" | "doas" => Some("ugpCRTh"),
+                "timeout" => Some("ks"),
+                "nice" | "ionice" => Some("nc"),
+                "nohup" | "exec" | "command" | "builtin" | "stdbuf" | "setsid" | "busybox" => Some(""),
+                // Without a command, `env` prints the variables and is the program itself.
+                "env" if rest.iter().any(|word| !word.text.contains('=') && !word.text.starts_with('-')) => {
+                    Some("uC")
+                }
+                _ => None,
+            };
+            if assignment || keyword {
+                words = rest;
+                continue;
+            }
+            // `sudo su` and `sudo -i` are the command itself.
+            let Some(options_with_value) = wrapper.filter(|_| !rest.is_empty()) else { break };
+            let mut options = rest;
+            while let Some((option, after)) =
+                options.split_first().filter(|(word, _)| word.text.starts_with('-'))
+            {
+                let takes_value =
+                    option.text.len() == 2 && option.text.ends_with(|c| options_with_value.contains(c));
+                options = if takes_value { after.get(1..).unwrap_or_default() } else { after };
+            }
+            // The first argument of `timeout` is the duration.
+            if name == "timeout" {
+                options = options.get(1..).unwrap_or_default();
+            }
+            if options.is_empty() {
+                break;
+            }
+            elevated |= matches!(name, "sudo" | "doas");
+            words = options;
+        }
+        let (name, arguments) = match words.split_first() {
+            Some((first, rest)) => (program_name(&first.text), rest),
+            None => ("", words),
+        };
+        Self { command, name, arguments, elevated }
+    }
+
+    /// Returns whether the program has one of these names.
+    pub(super) fn is_one_of(&self, names: &[&str]) -> bool {
+        names.contains(&self.name)
+    }
+
+    /// Returns the arguments.
+    pub(super) fn words(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
+        self.arguments.iter()
+    }
+
+    /// Returns all words, including those before the program and in redirections.
+    pub(super) fn every_word(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
+        self.command.words.iter().chain(self.command.redirects.iter().map(|(_, word)| word))
+    }
+
+    /// Returns the texts of the arguments.
+    fn texts(&self) -> impl Iterator<Item = &'c str> + use<'c> {
+        self.arguments.iter().map(|word| word.text.as_str())
+    }
+
+    pub(super) fn has_argument(&self, argument: &str) -> bool {
+        self.texts().any(|text| text == argument)
+    }
+
+    /// Returns whether a letter is among the short options, or the long option is present.
+    fn has_option(&self, letter: char, long: &str) -> bool {
+        self.texts().any(|text| {
+            text == long || text.starts_with('-') && !text.starts_with("--") && text.contains(letter)
+        })
+    }
+
+    /// Returns the value of an option: the argument after it, or the text after `=`. `None` if the option is absent.
+    pub(super) fn option_value(&self, option: &str) -> Option<String> {
+        let after = self.texts().zip(self.texts().skip(1)).find(|(text, _)| *text == option);
+        let joined = || self.texts().find_map(|text| text.strip_prefix(option)?.strip_prefix('='));
+        after.map(|(_, value)| value).or_else(joined).map(str::to_owned)
+    }
+
+    /// Returns whether the command downloads.
+    pub(super) fn fetches(&self) -> bool {
+        self.is_one_of(FETCHERS)
+    }
+
+    /// Returns whether the command decodes or transforms its input, which can hide a script.
+    pub(super) fn decodes(&self) -> bool {
+        match self.name {
+            "base64" | "base32" => self.has_option('d', "--decode") || self.has_argument("-D"),
+            "xxd" => self.has_option('r', "-revert"),
+            "openssl" => self.has_option('d', "-d"),
+            "rev" | "tr" => true,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the command executes its standard input.
+    pub(super) fn reads_script(&self) -> bool {
+        let operands = self.texts().filter(|text| !text.starts_with('-')).count();
+        self.is_one_of(SHELLS) && (operands == 0 || self.has_option('s', "-s"))
+            || self.is_one_of(INTERPRETERS) && (self.arguments.is_empty() || self.has_argument("-"))
+    }
+
+    /// Returns whether the command sends its standard input over the network.
+    pub(super) fn connects(&self) -> bool {
+        let sends = |text: &str| matches!(text, "-" | "@-") || text.ends_with("=@-");
+        self.is_one_of(NETCATS)
+            || self.is_one_of(&["socat", "telnet"])
+            || self.fetches() && self.texts().any(sends)
+    }
+
+    /// Returns whether an argument or the input is a file with keys or passwords.
+    pub(super) fn reads_sensitive(&self) -> bool {
+        self.texts().any(is_sensitive_path)
+            || self.command.redirects.iter().any(|(op, word)| *op == "<" && is_sensitive_path(&word.text))
+    }
+
+    /// Returns whether the command prints the environment variables, which often contain secrets.
+    pub(super) fn dumps_environment(&self) -> bool {
+        self.is_one_of(&["env", "printenv"]) && self.arguments.is_empty()
+            || self.is_one_of(&["export", "declare"]) && self.has_option('p', "-p")
+            || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
+    }
+
+    /// Returns the script that `eval` or `bash -c` receives as an argument, with the bytes of the text that contain
+    /// it. `None` if the command runs no such script, or if the script of `-c` contains a variable, so that its text
+    /// is unknown.
+    pub(super) fn inner_script(&self) -> Option<(String, Range<usize>)> {
+        if self.name == "eval" {
+            let arguments: Vec<_> = self.texts().collect();
+            return Some((arguments.join(" "), self.command.span()));
+        }
+        // `-c` may be combined with other options, as in `-lc`.
+        let at = self.texts().position(|text| text.starts_with('-') && text.ends_with('c'))?;
+        let word =
+            self.arguments.get(at + 1).filter(|_| self.is_one_of(SHELLS) || self.is_one_of(&["su"]))?;
+        // Substitutions in double quotes have already been followed.
+        (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
+    }
+
+    /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline.
+    pub(super) fn report_effects(&self, report: &mut dyn FnMut(&'static str, IssueSeverity)) {
+        use IssueSeverity::{Error, Warning};
+        let any = |test: fn(&str) -> bool| self.texts().any(test);
+        let writes = |test: fn(&str) -> bool| {
+            let to_file =
+                self.command.redirects.iter().any(|(op, word)| op.contains('>') && test(&word.text));
+            to_file || self.name == "tee" && self.texts().any(test)
+        };
+        let is_device = |text: &str| {
+            ["/dev/sd", "/dev/hd", "/dev/vd", "/dev/nvme", "/dev/disk", "/dev/mmcblk", "/dev/mapper"]
+                .iter()
+                .any(|prefix| text.starts_with(prefix))
+        };
+        let is_socket = |text: &str| text.contains("/dev/tcp/") || text.contains("/dev/udp/");
+        if self.every_word().any(|word| is_socket(&word.text)) {
+            report("REVERSE_SHELL", Error);
+        }
+        match self.name {
+            "eval" => report("EVAL", if self.words().any(|word| word.dynamic) { Error } else { Warning }),
+            "rm" => {
+                let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
+                if recursive && any(is_root) || self.has_argument("--no-preserve-root") {
+                    report("REMOVE_ALL", Error);
+                }
+            }
+            "find" if any(is_root) && (self.has_argument("-delete") || self.has_argument("rm")) => {
+                report("REMOVE_ALL", Error)
+            }
+            "chmod" => {
+                if any(|text| {
+                    matches!(
+                        text,
+                        "777"
+                            | "0777"
+                            | "a+rwx"
+                            | "a=rwx"
+                            | "ugo+rwx"
+                            | "+rwx"
+                            | "o+w"
+                            | "a+w"
+                            | "666"
+                            | "0666"
+                    )
+                }) {
+                    report("WORLD_WRITABLE", Warning);
+                }
+                // The program then runs with the rights of its owner (`u+s`, `4755`) or its group.
+                if any(|text| {
+                    matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
+                        || text.len() == 4 && text.starts_with(['4', '6'])
+                }) {
+                    report("PRIVILEGE", Error);
+                }
+            }
+            "dd" if self.texts().filter_map(|text| text.strip_prefix("of=")).any(is_device) => {
+                report("DISK_WRITE", Error);
+            }
+            "shred" | "wipefs" | "fdisk" if any(is_device) => report("DISK_WRITE", Error),
+            "curl" | "wget" | "http" | "https" => {
+                let sends_file =
+                    |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
+                let file_options = ["-T", "--upload-file", "--post-file", "--body-file"];
+                if any(sends_file) || file_options.iter().any(|option| self.option_value(option).is_some()) {
+                    report("UPLOAD", Error);
+                }
+            }
+            "scp" | "rsync" | "sftp" => {
+                let remote = self.texts().last().is_some_and(|text| text.contains(':'));
+                if remote && any(is_sensitive_path) {
+                    report("UPLOAD", Error);
+                }
+            }
+            "nc" | "ncat" | "netcat" => {
+                let runs = self.has_option('e', "--exec") || self.has_option('c', "--sh-exec");
+                if runs || any(|text| text.starts_with("--exec=") || text.starts_with("--sh-exec=")) {
+                    report("REVERSE_SHELL", Error);
+                }
+            }
+            "socat"
+                if any(|text| text.to_ascii_uppercase().contains("EXEC:") || text.contains("SYSTEM:")) =>
+            {
+                report("REVERSE_SHELL", Error);
+            }
+            "crontab" if self.arguments.is_empty() || any(|text| text == "-" || !text.starts_with('-')) => {
+                report("PERSISTENCE", Warning);
+            }
+            "history" if self.has_option('c', "-c") => report("HISTORY", Warning),
+            "unset" if any(|text| text.starts_with("HIST")) => report("HISTORY", Warning),
+            "setenforce" if self.has_argument("0") => report("DISABLE_SECURITY", Error),
+            "iptables" | "ip6tables" | "nft"
+                if self.has_option('F', "--flush") || self.has_argument("flush") =>
+            {
+                report("DISABLE_SECURITY", Error);
+            }
+            "ufw" if self.has_argument("disable") => report("DISABLE_SECURITY", Error),
+            "systemctl" | "service" => {
+                let is_security_service = |text: &str| {
+                    ["firewalld", "ufw", "auditd", "apparmor", "falcon", "iptables"]
+                        .iter()
+                        .any(|name| text.starts_with(name))
+                };
+                if any(is_security_service) && any(|text| matches!(text, "stop" | "disable" | "mask")) {
+                    report("DISABLE_SECURITY", Error);
+                }
+            }
+            "sudo" | "doas" if any(|text| matches!(text, "-i" | "-s")) => report("PRIVILEGE", Warning),
+            "usermod" | "gpasswd" if any(|text| matches!(text, "sudo" | "wheel" | "root" | "docker")) => {
+                report("PRIVILEGE", Error);
+            }
+            name if name.starts_with("mkfs") => report("DISK_WRITE", Error),
+            name if INTERPRETERS.contains(&name) => {
+                // Whether the text is code that connects a shell to a socket.
+                let code = |text: &str| {
+                    let has =
+                        |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
+                    has(&["socket", "tcpsocket", "fsockopen"])
+                        && has(&["pty.spawn", "/bin/sh", "/bin/bash", "dup2", "subprocess", "exec"])
+                };
+                if any(code) {
+                    report("REVERSE_SHELL", Error);
+                }
+            }
+            _ => {}
+        }
+        if self.elevated && (self.name == "su" || self.is_one_of(SHELLS) && self.arguments.is_empty()) {
+            report("PRIVILEGE", Warning);
+        }
+        if writes(is_device) {
+            report("DISK_WRITE", Error);
+        }
+        if writes(|text| text.starts_with("/etc/sudoers")) {
+            report("PRIVILEGE", Error);
+        }
+        let is_run_at_start = |text: &str| {
+            [".ssh/authorized_keys", ".bashrc", ".bash_profile", ".profile", ".zshrc"]
+                .iter()
+                .any(|end| text.ends_with(end))
+                || ["/etc/cron", "/etc/profile", "/etc/rc.local", "/etc/systemd/", "/var/spool/cron"]
+                    .iter()
+                    .any(|start| text.starts_with(start))
+        };
+        if writes(is_run_at_start) {
+            report("PERSISTENCE", Warning);
+        }
+        if self.is_one_of(&["rm", "shred", "truncate", "ln"]) && any(|text| text.ends_with("_history"))
+            || writes(|text| text.ends_with("_history"))
+        {
+            report("HISTORY", Warning);
+        }
+        if self.dumps_environment() {
+            report("ENVIRONMENT_DUMP", Warning);
+        }
+        let harmless_readers =
+            ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
+        if self.reads_sensitive() && !self.is_one_of(&harmless_readers) {
+            report("SENSITIVE_FILE", Warning);
+        }
+    }
+}
+
+/// Returns the name of a program without its directory.
+fn program_name(word: &str) -> &str {
+    word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
+}
+
+/// Returns whether a path is a whole tree: the root, a home directory, or a system directory.
+fn is_root(path: &str) -> bool {
+    let path = path.trim_end_matches('*');
+    let path = if path.len() > 1 { path.trim_end_matches('/') } else { path };
+    matches!(
+        path,
+        "/" | "~"
+            | "$HOME"
+            | "${HOME}"
+            | "/root"
+            | "/home"
+            | "/etc"
+            | "/usr"
+            | "/var"
+            | "/bin"
+            | "/boot"
+            | "/lib"
+            | "/opt"
+            | "/sbin"
+            | "/dev"
+            | "/Users"
+            | "/System"
+    )
+}
+
+/// Returns whether a path contains keys or passwords.
+fn is_sensitive_path(path: &str) -> bool {
+    let path = path.trim_start_matches('@');
+    let files = [
+        "/etc/shadow",
+        "/etc/gshadow",
+        "/etc/sudoers",
+        ".aws/credentials",
+        ".netrc",
+        ".pgpass",
+        ".git-credentials",
+        ".docker/config.json",
+        ".kube/config",
+        ".npmrc",
+        ".pypirc",
+        ".ssh/config",
+        "/master.key",
+    ];
+    files.iter().any(|file| path.ends_with(file))
+        || path.contains(".ssh/id_") && !path.ends_with(".pub")
+        || path.contains(".gnupg/")
+        || path.starts_with("/proc/") && path.ends_with("/environ")
+}
