@@ -13,6 +13,7 @@
 //!   [`ContentReader`]: the reader of that content. `tail`: the end of a log that was closed or whose process was
 //!   killed.
 //!   [`file_lock`]: locks on files. [`DatabaseLogAnchors`]: a database's record of its logs. [`WitnessRecord`]: heads that are kept elsewhere.
+//! * [`watch`]: the watch log, of verdicts that are not enforced.
 
 mod anchor;
 mod bounded_lines;
@@ -31,6 +32,7 @@ mod record;
 mod tail;
 mod verify;
 mod verify_error;
+pub mod watch;
 mod witness;
 
 use std::fs::{File, OpenOptions};

@@ -29,12 +29,13 @@ mod mcp;
 mod privacy;
 #[cfg(feature = "bench")]
 mod propagation;
-#[cfg(feature = "run")]
 mod report;
 #[cfg(feature = "run")]
 mod run;
 #[cfg(feature = "gateway")]
 mod serve;
+#[cfg(feature = "gateway")]
+mod trace;
 
 use crate::display_mode::{Color, ProgressMode};
 use std::path::PathBuf;
@@ -69,12 +70,13 @@ pub(crate) use mcp::McpArgs;
 pub(crate) use privacy::{PrivacyArgs, PrivacyFormat};
 #[cfg(feature = "bench")]
 pub(crate) use propagation::{PropagationArgs, PropagationFormat};
-#[cfg(feature = "run")]
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use serve::ServeArgs;
+#[cfg(feature = "gateway")]
+pub(crate) use trace::TraceCommand;
 
 /// An information-flow firewall for LLM agents: it labels what an agent reads and judges what the agent does.
 #[derive(Debug, Parser)]
@@ -228,6 +230,26 @@ pub(crate) enum Command {
         #[command(flatten)]
         answering: PredicateArgs,
     },
+    /// Find the least changes of a policy that would have let the useful calls of recorded runs pass, with what an attacker gains by each.
+    ///
+    /// Each change is tried over the runs. A change is never suggested that lets the author of a text choose a recipient, an account, a
+    /// URL, a path, code or a credential, or that lets a recorded attack do more.
+    #[command(after_help = help::SUGGEST)]
+    Suggest {
+        /// The policy file.
+        policy: PathBuf,
+        /// The trace files of ordinary work. Runs that are marked as attacks count as attacks.
+        #[arg(required = true)]
+        traces: Vec<PathBuf>,
+        /// The influence method: how to determine what a call depends on (see `flowgate methods`).
+        #[arg(long, default_value = "everything", value_parser = method)]
+        influence: String,
+        /// Recorded attacks, of which none may do more with a change than without.
+        #[arg(long, value_name = "RUNS", num_args = 1..)]
+        against: Vec<PathBuf>,
+        #[command(flatten)]
+        answering: PredicateArgs,
+    },
     /// Repeat a measurement of the guard, or of detectors.
     #[command(after_help = help::BENCH)]
     Bench {
@@ -294,8 +316,7 @@ pub(crate) enum Command {
     #[cfg(feature = "run")]
     #[command(after_help = hook::HOOK_HELP)]
     Hook(HookArgs),
-    /// Sum up what a hook that only watched would have asked about and denied.
-    #[cfg(feature = "run")]
+    /// Sum up what a guard that only watched would have asked about and denied.
     #[command(after_help = report::REPORT_HELP)]
     Report(ReportArgs),
     /// Run the gateway: model routes that guard existing agents, and the policy API, over HTTP.
@@ -313,6 +334,14 @@ pub(crate) enum Command {
         /// The operation.
         #[command(subcommand)]
         audit: AuditCommand,
+    },
+    /// Export the traces of conversations that a gateway has stored, for `replay`, `explain` and `suggest`.
+    #[cfg(feature = "gateway")]
+    #[command(after_help = help::TRACE)]
+    Trace {
+        /// The operation.
+        #[command(subcommand)]
+        trace: TraceCommand,
     },
     /// List the influence methods and what each guarantees.
     #[command(after_help = help::METHODS)]

@@ -19,7 +19,6 @@ mod man;
 #[cfg(feature = "run")]
 mod mcp;
 mod replay;
-#[cfg(feature = "run")]
 mod report;
 #[cfg(feature = "run")]
 mod run;
@@ -27,6 +26,9 @@ mod run;
 mod scan;
 #[cfg(feature = "gateway")]
 mod serve;
+mod suggest;
+#[cfg(feature = "gateway")]
+mod trace;
 #[cfg(feature = "run")]
 mod wrap;
 
@@ -107,6 +109,11 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
                 output,
             )
         }
+        Command::Suggest { policy, traces, influence, against, answering } => {
+            let (policy, traces) = (policy.as_path(), traces.as_slice());
+            let (influence, against) = (influence.as_str(), against.as_slice());
+            suggest::run(&suggest::SuggestOptions { policy, traces, influence, against, answering }, output)
+        }
         Command::Bench { bench } => bench::run(&bench, output),
         #[cfg(feature = "run")]
         Command::Init(options) => init::run(&options, output),
@@ -120,7 +127,6 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Unwrap(options) => wrap::unwrap(&options, output),
         Command::Attack(options) => attack::run(&options, output),
         Command::Labels(options) => labels::run(&options, output),
-        #[cfg(feature = "run")]
         Command::Report(options) => report::run(&options, output),
         Command::Demo => demo::run(output),
         #[cfg(feature = "run")]
@@ -131,6 +137,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Serve(options) => serve::run(&options, output),
         #[cfg(feature = "gateway")]
         Command::Audit { audit } => audit::run(&audit, output),
+        #[cfg(feature = "gateway")]
+        Command::Trace { trace } => trace::run(&trace, output),
         #[cfg(feature = "run")]
         Command::Run(options) => run::run(&options, output),
         Command::Functions => {

@@ -27,9 +27,9 @@ mod report;
 #[cfg(feature = "run")]
 mod stores;
 mod tool_files;
+#[cfg(any(feature = "gateway", feature = "run"))]
+mod trace_lines;
 mod warnings;
-#[cfg(feature = "run")]
-mod watch_log;
 
 use std::process::ExitCode;
 

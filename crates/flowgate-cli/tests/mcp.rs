@@ -114,6 +114,55 @@ fn the_output_of_an_ended_server_is_processed() {
     assert!(String::from_utf8_lossy(&ended.stderr).contains("the MCP server ended"));
 }
 
+/// Sends the messages one after the other, each after the answer to the one before. Returns the answers, and the output of the
+/// program.
+fn exchange(more: &[&str], said: &[Value]) -> (Vec<Value>, Output) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+    command.arg("mcp").arg("--policy").arg(policy()).args(["--name", "files"]).args(more);
+    command.args(["--", "python3", "-c", SERVER]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut answers = Vec::new();
+    for message in said {
+        writeln!(input, "{message}").unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        answers.push(serde_json::from_str(&line).unwrap_or_default());
+    }
+    drop(input);
+    (answers, child.wait_with_output().unwrap())
+}
+
+/// In watch mode, the call that the policy stops runs and is reported; `flowgate report` sums it up.
+#[test]
+fn a_watching_proxy_stops_nothing() {
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp-watch.jsonl");
+    let _ = std::fs::remove_file(&log);
+    let said =
+        [list(), call(2, "read_file", &json!({"path": "a"})), call(3, "write_file", &json!({"path": "a"}))];
+    let (answers, _) = exchange(&[], &said);
+    assert_eq!(answers[2]["result"]["isError"], true, "{answers:?}");
+
+    let (answers, output) = exchange(&["--watch", log.to_str().unwrap()], &said);
+    assert_eq!(answers[2]["result"]["content"][0]["text"], "{\"path\": \"a\"}", "{answers:?}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("watch mode: nothing is stopped, asked about or hidden"), "{printed}");
+    assert!(
+        printed.contains("watch mode: the call of `files/write_file` passes; with enforcement it is"),
+        "{printed}"
+    );
+    let report = Command::new(env!("CARGO_BIN_EXE_flowgate")).arg("report").arg(&log).output().unwrap();
+    let summary = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert_eq!(report.status.code(), Some(1), "{summary}");
+    assert!(summary.starts_with("4 events in 1 day: 3 permitted"), "{summary}");
+    assert!(summary.contains("files/write_file"), "{summary}");
+    // A person cannot be asked in a mode that asks nobody.
+    let (_, refused) = exchange(&["--watch", log.to_str().unwrap(), "--interactive"], &[]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
 #[test]
 fn an_unusable_server_is_reported_in_one_line() {
     let check = |server: &[&str], more: &[&str], expected: &str| {

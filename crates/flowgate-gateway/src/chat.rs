@@ -24,6 +24,7 @@
 //! * `conversations`: the conversation that a request belongs to.
 //! * `quotations`: administration of the texts that clients were shown.
 //! * `maintenance`: periodic maintenance of the database and the audit log.
+//! * [`stored_trace`]: the trace of one stored conversation.
 //! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
 
 mod answer;
@@ -42,6 +43,7 @@ mod quotations;
 pub mod recheck;
 pub(crate) mod report;
 mod request_quota;
+pub mod stored_trace;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
@@ -52,19 +54,21 @@ mod upstream_model;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use flowgate_audit::watch::{WatchLog, WatchedVerdict};
 use tokio_util::sync::CancellationToken;
 
 use crate::approvals::ApprovalService;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
-use crate::config::{self, AuditSpec, GatewayConfig};
+use crate::config::{self, AuditSpec, ClientSettings, GatewayConfig};
 use crate::database::{self, Database, DatabaseError};
 use crate::http::value_budget::ValueBudget;
 use crate::log::{LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
 use crate::recorder::Recorder;
 use crate::visibility;
+use crate::watching;
 use crate::witness::HeadDestinations;
 use clients::Clients;
 use conversations::Conversations;
@@ -84,6 +88,8 @@ pub(crate) struct ModelRoutes {
     pub(crate) values: ValueBudget,
     /// Cancelled when the gateway shuts down.
     pub(crate) closing: CancellationToken,
+    /// The number of clients in watch mode.
+    watching: usize,
 }
 
 impl ModelRoutes {
@@ -98,6 +104,12 @@ impl ModelRoutes {
     ) -> Result<Self, DatabaseError> {
         log.redact_keys(&config.keys);
         for client in &config.clients {
+            if let Some(watch) = &client.watch {
+                WatchLog::open(watch.log.path()).map_err(|error| {
+                    DatabaseError::WatchLog(format!("{}: {error}", watch.log.path().display()))
+                })?;
+                log.write(LogEvent::Remark, &client.name, vec![("mode", "watch".into())], watching::WARNING);
+            }
             for advice in visibility::client_advice(client) {
                 let event = if advice.is_intended { LogEvent::HiddenOnPurpose } else { LogEvent::Hidden };
                 log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
@@ -139,10 +151,11 @@ impl ModelRoutes {
         maintenance::spawn_tasks(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
         let sessions =
             Conversations::new(open, store.memory, store.conversation, values.clone(), log.clone());
+        let watching = clients.iter().filter(|client| client.watch.is_some()).count();
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let pending = PendingRequests::default();
         let closing = CancellationToken::new();
-        Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, closing })
+        Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, closing, watching })
     }
 
     /// Signs the audit log, stores its head and closes the database before the process exits. After a killed process,
@@ -174,6 +187,20 @@ impl ModelRoutes {
         }
         failing.extend(self.recorder.witnesses().and_then(HeadDestinations::overdue_destination));
         failing
+    }
+
+    /// Appends the verdicts on a client in watch mode to the watch log. If that fails, the operator's log says so: in watch mode, nothing
+    /// is stopped.
+    pub(crate) fn record_watched(&self, client: &ClientSettings, verdicts: &[WatchedVerdict]) {
+        let Some(watch) = &client.watch else { return };
+        if let Err(error) = watch.log.append(verdicts) {
+            self.log.write(LogEvent::Failure, &client.name, Vec::new(), &error);
+        }
+    }
+
+    /// Returns the number of clients in watch mode.
+    pub(crate) fn watching_count(&self) -> usize {
+        self.watching
     }
 
     /// Writes a remark to the operator's log; a remark may contain names that clients chose.

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate::policy::Policy;
+use flowgate_audit::watch::WatchLog;
 use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::{Method, MethodRegistry};
@@ -53,6 +54,7 @@ use crate::read_error;
 use crate::secret::Secret;
 use crate::tls::client_certificate::CertificateName;
 use crate::tls::files::TlsSettings;
+use crate::watching::ClientWatch;
 pub use approvals::ApprovalSettings;
 pub use audit::AuditSpec;
 pub use person::{Person, Role};
@@ -131,8 +133,10 @@ pub struct ClientSettings {
     pub owner: Option<String>,
     /// Its tenant: clients of one tenant share the labels of stores.
     pub tenant: String,
-    /// Its policy.
+    /// The policy under which its conversations run: its own or, in watch mode, one that permits everything.
     pub policy: Arc<Policy>,
+    /// Its own policy and the log of verdicts, in watch mode.
+    pub watch: Option<ClientWatch>,
     /// The file of the policy, as the configuration names it.
     pub policy_file: String,
     /// The services and modules that answer the policy's extern predicates.
@@ -171,6 +175,13 @@ pub struct ClientSettings {
     pub parallel: usize,
     /// The number of its stored conversations.
     pub sessions: usize,
+}
+
+impl ClientSettings {
+    /// Returns the policy that the file names, whether or not it is in force.
+    pub fn own_policy(&self) -> &Arc<Policy> {
+        self.watch.as_ref().map_or(&self.policy, |watch| &watch.policy)
+    }
 }
 
 /// The extent to which a client's user messages are trusted as the user's own.
@@ -284,13 +295,14 @@ pub fn read_with_methods(
         let server = reader.server(&name, spec).map_err(|why| ConfigError(format!("mcp.{name}: {why}")))?;
         servers.insert(name, Arc::new(server));
     }
+    let watch_log = file.watch.as_ref().map(|table| WatchLog::new(&folder.join(&table.file)));
     let asks_for_certificates = file.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let mut clients: Vec<ClientSettings> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
-        let mut client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
+        let mut client = reader.client(&name, spec, &upstreams, &servers, watch_log.as_ref()).map_err(at)?;
         if let Some(missing) = client
-            .policy
+            .own_policy()
             .externs()
             .find(|name| !predicate_sources.predicate_names().any(|known| known == *name))
         {
@@ -327,8 +339,13 @@ pub fn read_with_methods(
                 .to_owned(),
         ));
     }
-    let is_declared =
-        |name: &str| clients.iter().any(|client| client.policy.externs().any(|declared| declared == name));
+    if watch_log.is_some() && clients.iter().all(|client| client.watch.is_none()) {
+        let why = "watch: no client watches: write mode = \"watch\" in [clients.NAME], or remove the section";
+        return Err(ConfigError(why.to_owned()));
+    }
+    let is_declared = |name: &str| {
+        clients.iter().any(|client| client.own_policy().externs().any(|declared| declared == name))
+    };
     if let Some(unknown) = predicate_sources.predicate_names().find(|name| !is_declared(name)) {
         return Err(ConfigError(format!(
             "predicates: no policy declares `extern {unknown}`: declare it in a policy, or remove the entry"

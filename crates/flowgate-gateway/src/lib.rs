@@ -12,6 +12,7 @@
 //!   base URL; `mcp_proxy`: MCP servers, in the same conversations.
 //! * [`config`]: the file that names upstreams, servers, clients and people.
 //! * [`openapi`]: the description that is served, and that tests compare with the implementation.
+//! * [`watching`]: watch mode, in which a policy is judged and stops nothing.
 //! * [`visibility`]: the items that are hidden from models, and the policy statement or setting that would show each.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy
@@ -37,4 +38,5 @@ mod secret;
 pub mod tls;
 mod ureq_tls;
 pub mod visibility;
+pub mod watching;
 pub mod witness;

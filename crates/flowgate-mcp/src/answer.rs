@@ -5,6 +5,7 @@ use flowgate::label::Label;
 use flowgate::monitor::{EventFinding, Monitor, ReasonKind};
 use flowgate::policy::Action;
 use flowgate::trace::{EventId, Output, TraceEntry};
+use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
 use super::failed_requests::{NO_ANSWER, withheld_answer};
@@ -36,8 +37,14 @@ impl Proxy {
         {
             return self.handle_input_required(session, id, running, result, answer_label);
         }
+        let is_watching = self.settings.is_watching;
         let (output, shown) = match split_answer(running, answer) {
             Ok(split) => split,
+            Err(class) if is_watching => {
+                self.record_withheld_answer(session, id, running);
+                self.watch_text(WatchedSubject::Output, &running.tool, Some(class));
+                return vec![ProxyAction::Client(line)];
+            }
             Err(class) => return self.end_failed_call(session, id, running, class),
         };
         // Clients request lists before they do anything else. A list that raised the client's label above the
@@ -48,6 +55,12 @@ impl Proxy {
             let base = self.greatest_showable_label(monitor, &[]);
             if !carries.iter().all(|label| label.join(&answer_label).flows_to(&base)) {
                 let tool = &running.tool;
+                if is_watching {
+                    let why = "the label of the list does not permit showing it in a session that may call every tool";
+                    self.record_withheld_answer(session, id, running);
+                    self.watch_text(WatchedSubject::Output, tool, Some(why));
+                    return vec![ProxyAction::Client(line)];
+                }
                 let note = ProxyAction::Note(format!(
                     "the list that `{tool}` returned is hidden, since its label does not permit showing it \
                     in a session that may call every tool; label the output of `{tool}`, if you trust the \
@@ -60,17 +73,22 @@ impl Proxy {
         if let Some((event, _)) = labelled {
             session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
-        if !labelled.is_some_and(|(_, is_shown)| is_shown) {
-            let why = match labelled {
-                Some(_) => "a rule of the policy matches it or its label exceeds the client's clearance",
-                None => {
-                    "the session has reached its size limit; restart the MCP server to begin another session"
-                }
-            };
+        let objection = match labelled {
+            Some((_, true)) => None,
+            Some((_, false)) => {
+                Some("a rule of the policy matches it or its label exceeds the client's clearance")
+            }
+            None => Some(
+                "the session has reached its size limit; restart the MCP server to begin another session",
+            ),
+        };
+        self.watch_text(WatchedSubject::Output, &running.tool, objection);
+        if let Some(why) = objection.filter(|_| !is_watching) {
             let note = format!("an answer of `{}` is not shown to the client, since {why}", running.tool);
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let message = match shown {
+            _ if is_watching => line,
             ShownAnswer::Whole => line,
             ShownAnswer::Result(shown) => result(id, &shown),
             ShownAnswer::Failure => error(Some(id), REFUSED, NO_ANSWER, None),

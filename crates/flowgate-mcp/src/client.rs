@@ -151,7 +151,9 @@ impl Proxy {
             return vec![ProxyAction::Client(error(Some(&id), INVALID_REQUEST, &why, None))];
         }
         let can_retry = initialize::can_elicit(&params);
-        initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
+        if !self.settings.is_watching {
+            initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
+        }
         let allowed_inputs = initialize::askable_capabilities(&params);
         let judged = JUDGED.iter().find(|(name, _)| *name == method);
         match (method, judged) {
@@ -177,6 +179,7 @@ impl Proxy {
                     can_retry: false,
                     allowed_inputs,
                     round: None,
+                    objection: None,
                 };
                 self.judge_round(session, id, continuation, params, pending)
             }
@@ -220,13 +223,21 @@ impl Proxy {
         if let Some((question, answer)) = answered_question {
             return self.handle_retry(session.monitor(), id, question, &name, &arguments, &answer);
         }
-        let Some(schema) = self.listing.schema_of(&name) else {
-            let says = "the server offers no tool of this name; list the tools, and call one of those";
-            return refuse("undeclared", says);
+        let objection = match self.listing.schema_of(&name).map(|schema| arguments::check(&arguments, schema))
+        {
+            Some(Ok(())) => None,
+            Some(Err(AmbiguousArgumentsError { message, advice })) => {
+                Some(("malformed", format!("{message}; {advice}")))
+            }
+            None => {
+                let says = "the server offers no tool of this name; list the tools, and call one of those";
+                Some(("undeclared", says.to_owned()))
+            }
         };
-        if let Err(AmbiguousArgumentsError { message, advice }) = arguments::check(&arguments, schema) {
-            return refuse("malformed", &format!("{message}; {advice}"));
-        }
+        let objection = match objection {
+            Some((kind, says)) if !self.settings.is_watching => return refuse(kind, &says),
+            objection => objection.map(|(_, says)| says),
+        };
         let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress_token(&params));
         let pending = JudgedRequest {
             method,
@@ -237,6 +248,7 @@ impl Proxy {
             can_retry,
             allowed_inputs,
             round: None,
+            objection,
         };
         self.judge_round(session, id, continuation, arguments, pending)
     }
@@ -289,8 +301,9 @@ impl Proxy {
             let (call_id, arguments) = (call.id, call.arguments.unwrap_or_default());
             return self.run(id, PermittedRequest { call_id, arguments }, pending);
         }
-        match self.judge(session, &pending.tool, arguments, pending.params.clone()) {
-            CallRuling::Run(authorized) => self.run(id, PermittedRequest::from(&authorized), pending),
+        let objection = pending.objection.as_deref();
+        match self.judge(session, &pending.tool, arguments, pending.params.clone(), objection) {
+            CallRuling::Run(permitted) => self.run(id, permitted, pending),
             CallRuling::Ask(question) => self.ask(session.monitor(), id, question, pending),
             CallRuling::No(refusal) => vec![refusal::refusal_answer(&id, pending.kind, &refusal)],
         }

@@ -4,8 +4,9 @@
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
 //! trust them, the client receives the server's capabilities and nothing else.
 
-use flowgate::monitor::Monitor;
+use flowgate::monitor::{Monitor, Outcome};
 use flowgate::trace::{Output, Tool, TraceEntry};
+use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
 use super::failed_requests::NO_ANSWER;
@@ -51,17 +52,21 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         if let Some(capabilities) = params.get_mut("capabilities") {
             self.can_ask = capabilities.get("elicitation").is_some_and(Value::is_object);
-            *capabilities =
-                permitted_client_capabilities(session.monitor(), &self.settings.server, capabilities);
+            if !self.settings.is_watching {
+                *capabilities =
+                    permitted_client_capabilities(session.monitor(), &self.settings.server, capabilities);
+            }
         }
         let tool = self.tool(method);
-        let call = match self.judge(session, &tool, Map::new(), Map::new()) {
-            CallRuling::Run(authorized) => {
-                let call_id = authorized.call().id.clone();
-                Some(RunningCall::without_progress(tool, call_id))
-            }
+        let call = match self.judge(session, &tool, Map::new(), Map::new(), None) {
+            CallRuling::Run(permitted) => Some(RunningCall::without_progress(tool, permitted.call_id)),
             CallRuling::Ask(_) | CallRuling::No(_) => None,
         };
+        // The request is forwarded whatever the verdict is, so in watch mode only the answer counts.
+        let call = call.filter(|_| {
+            !self.settings.is_watching
+                || self.watched.pop().is_some_and(|verdict| verdict.outcome == Outcome::Permit)
+        });
         let sent = request(&id, method, &params);
         self.asked.insert(id, PendingClientRequest::Initialize { call });
         vec![ProxyAction::Server(sent)]
@@ -99,7 +104,12 @@ impl Proxy {
             carries.iter().all(|label| label.flows_to(&base))
                 && self.is_shown(monitor, output_of(running), running)
         });
-        if !shown {
+        if !shown && self.settings.is_watching {
+            if initialize_result.contains_key("instructions") {
+                let why = "the policy does not trust the instructions of the server";
+                self.watch_text(WatchedSubject::Output, &self.tool("initialize"), Some(why));
+            }
+        } else if !shown {
             if initialize_result.contains_key("instructions") {
                 let server = &self.settings.server;
                 let note = "the instructions of the server are hidden, since the policy does not trust them";

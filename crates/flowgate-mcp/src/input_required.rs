@@ -12,6 +12,7 @@
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;
 use flowgate::trace::{Call, Message, Output, Tool, TraceEntry};
+use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
 use super::answer::{has_objection, is_cleared, with_label};
@@ -86,6 +87,8 @@ pub(super) struct RoundContinuation {
     responses: Map<String, Value>,
 }
 
+const UNPERMITTED_RESPONSES: &str = "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`";
+
 impl SentCall {
     /// Returns a call that is about to be sent for the first time, as it is repeated later; `None` if the server may not
     /// answer it by requesting input: the method or the client does not support that.
@@ -120,6 +123,7 @@ impl Proxy {
         answer: &Value,
         answer_label: Label,
     ) -> Vec<ProxyAction> {
+        let is_watching = self.settings.is_watching;
         let Some(sent) = &running.sent else {
             let class = "the server requests input, but the client did not declare that it can provide input";
             return self.end_failed_call(session, id, running, class);
@@ -129,7 +133,7 @@ impl Proxy {
             Err(class) => return self.end_failed_call(session, id, running, class),
         };
         for RequestedInput { method, .. } in &inputs {
-            if !session.monitor().is_named(&self.tool(method)) {
+            if !is_watching && !session.monitor().is_named(&self.tool(method)) {
                 let note = format!(
                     "the server's request `{method}` was refused, since no `require` of the policy names it; \
                     add `require ... if: (call: ToolCall) is tool:SERVER/{method}` to permit it"
@@ -154,7 +158,9 @@ impl Proxy {
             return vec![withheld_answer(id, running.kind)];
         };
         session.record_output(&sent.first, event);
-        if !is_shown {
+        let objection = "a rule of the policy matches it or its label exceeds the client's clearance";
+        self.watch_text(WatchedSubject::Output, &running.tool, (!is_shown).then_some(objection));
+        if !is_shown && !is_watching {
             let note = format!(
                 "an answer of `{}` is not shown to the client, since a rule of the policy matches it or its \
                 label exceeds the client's clearance",
@@ -173,7 +179,8 @@ impl Proxy {
             let Ok((event, findings)) = monitor.push_with_floors(entry, &carries.into()) else {
                 return vec![withheld_answer(id, running.kind)];
             };
-            if has_objection(&findings) || !is_cleared(monitor, event) {
+            let is_objected = has_objection(&findings) || !is_cleared(monitor, event);
+            if is_objected && !is_watching {
                 let note = format!(
                     "the server's requests for input in an answer of `{}` are not shown to the client, since \
                     a rule of the policy matches them or their label exceeds the client's clearance",
@@ -183,8 +190,9 @@ impl Proxy {
             }
             carries = monitor.trace().event(event).map_or(carries, |event| event.label.join(&carries));
             let tool = self.tool(one.method);
-            match self.judge(session, &tool, one.params.clone(), Map::new()) {
-                CallRuling::Run(authorized) => authorized.call().id.clone_into(&mut one.call_id),
+            match self.judge(session, &tool, one.params.clone(), Map::new(), is_objected.then_some(objection))
+            {
+                CallRuling::Run(permitted) => one.call_id = permitted.call_id,
                 CallRuling::Ask(question) => {
                     let refusal =
                         self.judgement_refusal(session.monitor(), "nobody was asked", question.judgement());
@@ -271,6 +279,7 @@ impl Proxy {
                 responses beside `arguments`",
             );
         }
+        let (is_watching, mut is_permitted) = (self.settings.is_watching, true);
         // A request that was sent before, and waited for a person meanwhile, repeats its responses: they are recorded
         // once.
         match &round.responses {
@@ -292,11 +301,10 @@ impl Proxy {
                     let seen = seen.unwrap_or(monitor.policy().space().top());
                     match monitor.push_with_floors(entry, &seen.into()) {
                         Ok((_, findings)) if !has_objection(&findings) => {}
+                        _ if is_watching => is_permitted = false,
                         _ => {
                             self.rounds.retain(|round| round.name != name);
-                            return Err(
-                                "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`",
-                            );
+                            return Err(UNPERMITTED_RESPONSES);
                         }
                     }
                 }
@@ -311,10 +319,11 @@ impl Proxy {
                 let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
                 (TraceEntry::from(call), Attribution::everything())
             });
-        if !session.monitor().would_permit(answered_requests) {
-            return Err(
-                "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`",
-            );
+        is_permitted &= session.monitor().would_permit(answered_requests);
+        if !is_permitted && is_watching {
+            self.watch_text(WatchedSubject::Output, &pending.tool, Some(UNPERMITTED_RESPONSES));
+        } else if !is_permitted {
+            return Err(UNPERMITTED_RESPONSES);
         }
         if !responses.is_empty() {
             arguments.insert(RESPONSES.to_owned(), Value::Object(responses));

@@ -29,11 +29,13 @@ mod session;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod watching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use flowgate::monitor::{Attribution, AuthorizedCall, Question, Verdict};
 use flowgate::trace::{Call, Tool, TraceEntry};
+use flowgate_audit::watch::WatchedVerdict;
 use flowgate_guard::conversation::CallVerdict;
 use serde_json::{Map, Value};
 
@@ -83,6 +85,9 @@ pub struct ProxySettings {
     /// Whether people decide the policy's questions elsewhere; the proxy then returns [`ProxyAction::Ask`] to the
     /// caller.
     pub asks_elsewhere: bool,
+    /// Whether the proxy only watches: it stops, asks about and hides nothing, and reports what it would have stopped
+    /// ([`Proxy::take_watched`]). Only the operator's settings can say so, never a message.
+    pub is_watching: bool,
     /// The limits of the session.
     pub limits: ProxyLimits,
 }
@@ -98,6 +103,7 @@ impl ProxySettings {
             accept_new: false,
             names: None,
             asks_elsewhere: false,
+            is_watching: false,
             limits,
         }
     }
@@ -153,6 +159,8 @@ pub struct Proxy {
     names: BTreeMap<RequestId, RequestId>,
     /// The judgements since the last call of [`take_judgements`](Proxy::take_judgements).
     judged: Vec<CallVerdict>,
+    /// The verdicts that were not enforced since the last call of [`take_watched`](Proxy::take_watched).
+    watched: Vec<WatchedVerdict>,
     /// The number of calls and questions so far, for generated IDs.
     count: u64,
     /// The bytes of all messages so far.
@@ -252,6 +260,8 @@ struct JudgedRequest {
     allowed_inputs: Option<Vec<&'static str>>,
     /// The name of the round that the request continues.
     round: Option<String>,
+    /// In watch mode, the reason why the request would have been refused before it was judged.
+    objection: Option<String>,
 }
 
 /// A call whose answer asked a person.
@@ -263,7 +273,7 @@ struct RetryableCall {
     pending: Box<JudgedRequest>,
 }
 
-/// A call that may run, with the ID of the call in the trace.
+/// A call that may run, with the ID of the call in the trace: a permit was redeemed for it, or the proxy only watches (`watching`).
 struct PermittedRequest {
     call_id: String,
     arguments: Map<String, Value>,
@@ -279,7 +289,7 @@ impl From<&AuthorizedCall> for PermittedRequest {
 /// The outcome of judging a call.
 enum CallRuling {
     /// The call may run.
-    Run(AuthorizedCall),
+    Run(PermittedRequest),
     /// A person has to decide.
     Ask(Box<Question>),
     /// The call must not run; the refusal for the client.
@@ -311,6 +321,7 @@ impl Proxy {
             tells_labels: false,
             names: BTreeMap::new(),
             judged: Vec::new(),
+            watched: Vec::new(),
             count: 0,
             spent: 0,
         }
@@ -381,17 +392,22 @@ impl Proxy {
     }
 
     /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` are the
-    /// parameters of the request besides the arguments, which rules can examine. A permit is redeemed at once.
+    /// parameters of the request besides the arguments, which rules can examine. A permit is redeemed at once. In watch mode, every
+    /// call may run, and `objection` is the reason why it would have been refused before.
     fn judge(
         &mut self,
         session: &mut dyn MonitoredSession,
         tool: &Tool,
         arguments: Map<String, Value>,
         rest: Map<String, Value>,
+        objection: Option<&str>,
     ) -> CallRuling {
         let count = self.next_number();
         let id = format!("{}#{count}", self.settings.server);
         let call = Call { id, tool: tool.clone(), arguments: Ok(arguments.clone()) };
+        if self.settings.is_watching {
+            return CallRuling::Run(self.judge_without_effect(session, call, rest, objection));
+        }
         let digest = session.digest_of(&call);
         let entry = TraceEntry { extra: rest, ..TraceEntry::from(call) };
         let monitor = session.monitor();
@@ -409,7 +425,7 @@ impl Proxy {
         });
         match verdict {
             Verdict::Permit(permit) => match monitor.redeem(permit) {
-                Ok(authorized) => CallRuling::Run(authorized),
+                Ok(authorized) => CallRuling::Run(PermittedRequest::from(&authorized)),
                 Err(denial) => CallRuling::No(self.judgement_refusal(monitor, "deny", denial.judgement())),
             },
             Verdict::Confirm(question) => CallRuling::Ask(Box::new(question)),

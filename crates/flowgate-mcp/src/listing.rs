@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{ToolDescription, TraceEntry};
+use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value};
 
 use super::answer::{first_objection, has_objection, is_cleared};
@@ -247,6 +248,9 @@ impl Proxy {
             };
             match verdict {
                 Ok(()) => candidates.push((name.to_owned(), tool, digest)),
+                Err(why) if self.settings.is_watching => {
+                    self.watch_text(WatchedSubject::Description, &self.tool(name), Some(why));
+                }
                 Err(why) => {
                     if why == UNAPPROVED && self.settings.asks_elsewhere {
                         let name = name.to_owned();
@@ -259,6 +263,7 @@ impl Proxy {
         if self.listing.pins != pins {
             out.extend(self.listing.pins.clone().map(ProxyAction::Pins));
         }
+        let is_watching = self.settings.is_watching;
         let names: Vec<String> = candidates.iter().map(|(name, ..)| name.clone()).collect();
         let max_label = self.greatest_showable_label(monitor, &names);
         let entries = candidates.iter().map(|(name, tool, _)| self.description_entry(name, tool));
@@ -277,12 +282,18 @@ impl Proxy {
                 Ok(()) => shown.push(tool.clone()),
                 Err(why) => {
                     self.listing.hide(&name);
-                    out.push(self.hidden_tool_note(&name, &why));
+                    match is_watching {
+                        true => self.watch_text(WatchedSubject::Description, &self.tool(&name), Some(&why)),
+                        false => out.push(self.hidden_tool_note(&name, &why)),
+                    }
                 }
             }
         }
-        let mut listing = unlabelled_fields(&full);
-        listing.insert("tools".to_owned(), Value::Array(shown));
+        let mut listing = if is_watching { full.clone() } else { unlabelled_fields(&full) };
+        listing.shift_remove("nextCursor");
+        if !is_watching {
+            listing.insert("tools".to_owned(), Value::Array(shown));
+        }
         if let Some(cursor) = full.get("nextCursor").and_then(Value::as_str)
             && let Some(cursor) = self.listing.cursor(cursor, list)
         {

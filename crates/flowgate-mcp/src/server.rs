@@ -6,6 +6,7 @@
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Message as Said, Output, TraceEntry};
+use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
 use super::answer::has_objection;
@@ -15,8 +16,8 @@ use super::initialize::unlabelled_fields;
 use super::message::{self, McpMessage, RequestId, SERVER_REQUEST_METHODS, error, result};
 use super::session::MonitoredSession;
 use super::{
-    CallRuling, INVALID_REQUEST, METHOD_NOT_FOUND, OutgoingRequest, PendingClientRequest, Proxy, ProxyAction,
-    REFUSED, RunningCall,
+    CallRuling, INVALID_REQUEST, METHOD_NOT_FOUND, OutgoingRequest, PendingClientRequest, PermittedRequest,
+    Proxy, ProxyAction, REFUSED, RunningCall,
 };
 
 impl Proxy {
@@ -66,6 +67,17 @@ impl Proxy {
                 self.handle_server_notification(session, &method, &params)
             }
             McpMessage::Answer { id, answer } => match self.asked.remove(&id) {
+                // In watch mode, an error reaches the client as the server sent it.
+                Some(asked)
+                    if self.settings.is_watching
+                        && answer.is_err()
+                        && !matches!(
+                            asked,
+                            PendingClientRequest::Call(_) | PendingClientRequest::Waiting
+                        ) =>
+                {
+                    vec![ProxyAction::Client(line)]
+                }
                 Some(PendingClientRequest::Initialize { call }) => {
                     self.handle_initialize_answer(session.monitor(), &id, call.as_ref(), answer)
                 }
@@ -126,9 +138,10 @@ impl Proxy {
         out
     }
 
-    /// Returns whether the policy names this request of a server.
+    /// Returns whether the policy names this request of a server, or the proxy only watches.
     pub(super) fn allows_server_request(&self, monitor: &Monitor, method: &str) -> bool {
-        SERVER_REQUEST_METHODS.contains(&method) && monitor.is_named(&self.tool(method))
+        let is_permitted = self.settings.is_watching || monitor.is_named(&self.tool(method));
+        SERVER_REQUEST_METHODS.contains(&method) && is_permitted
     }
 
     /// Handles a request of the server to the client. A request that the policy does not name is rejected. Any other
@@ -181,13 +194,12 @@ impl Proxy {
                 "the session has reached its size limit; restart the MCP server to begin another session",
             );
         };
-        if has_objection(&findings) {
-            return refuse(REFUSED, "a rule of the policy denies this request");
+        let objection = has_objection(&findings).then_some("a rule of the policy denies this request");
+        if let Some(why) = objection.filter(|_| !self.settings.is_watching) {
+            return refuse(REFUSED, why);
         }
-        match self.judge(session, &tool, params.clone(), Map::new()) {
-            CallRuling::Run(authorized) => {
-                let call_id = authorized.call().id.clone();
-                let arguments = authorized.call().arguments.clone().unwrap_or_default();
+        match self.judge(session, &tool, params.clone(), Map::new(), objection) {
+            CallRuling::Run(PermittedRequest { call_id, arguments }) => {
                 let asked = message::request(&id, method, &arguments);
                 let running = RunningCall::without_progress(tool, call_id);
                 self.asking.insert(id, OutgoingRequest::Server { running });
@@ -224,15 +236,14 @@ impl Proxy {
                 let content = answer.unwrap_or_else(|error| error);
                 let (call_id, tool, structured) = (running.call_id, None, None);
                 let output = Output { call_id, tool, content, structured, is_error };
-                match session.monitor().push(TraceEntry::from(output)) {
-                    Ok((_, findings)) if !has_objection(&findings) => vec![ProxyAction::Server(line)],
-                    _ => vec![ProxyAction::Server(error(
-                        Some(id),
-                        REFUSED,
-                        "the policy does not permit the client's answer to this request",
-                        None,
-                    ))],
-                }
+                let pushed = session.monitor().push(TraceEntry::from(output));
+                let is_permitted = pushed.is_ok_and(|(_, findings)| !has_objection(&findings));
+                let why = "the policy does not permit the client's answer to this request";
+                self.watch_text(WatchedSubject::Output, &running.tool, (!is_permitted).then_some(why));
+                vec![ProxyAction::Server(match is_permitted || self.settings.is_watching {
+                    true => line,
+                    false => error(Some(id), REFUSED, why, None),
+                })]
             }
         }
     }

@@ -104,7 +104,7 @@ impl Proxy {
         for uri in uris.iter().filter_map(Value::as_str) {
             let mut arguments = Map::new();
             arguments.insert("uri".to_owned(), uri.into());
-            if let CallRuling::Run(_) = self.judge(session, &tool, arguments, Map::new()) {
+            if let CallRuling::Run(_) = self.judge(session, &tool, arguments, Map::new(), None) {
                 subscription.uris.insert(uri.to_owned());
             }
         }

@@ -9,6 +9,7 @@ mod label_floors;
 mod listing;
 mod random_messages;
 mod subscriptions;
+mod watching;
 
 use std::sync::Arc;
 

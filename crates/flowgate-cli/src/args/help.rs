@@ -67,6 +67,21 @@ Exit codes:
   2    the command line, the policy or the trace cannot be used, or there is no call with that id
   130  interrupted by Ctrl-C; the results so far are printed";
 
+pub(super) const SUGGEST: &str = "\
+Examples:
+  flowgate suggest policy.flow week.jsonl.gz               changes that would have let the week's calls pass
+  flowgate suggest policy.flow week.jsonl.gz --against attacks.jsonl.gz
+                                                           only those that let no recorded attack do more
+  flowgate report watch.jsonl                              what a guard that only watched would have stopped
+
+Traces are recorded runs, as `flowgate replay` reads them. A watch log has no content, so it cannot be judged again.
+
+Exit codes:
+  0    every call of the useful runs is permitted already
+  1    a call is not: changes are printed, or the reason why there is none
+  2    the command line, the policy or a trace cannot be used, or a run could not be read
+  130  interrupted by Ctrl-C";
+
 pub(super) const BENCH: &str = "\
 Examples:
   flowgate bench detectors      detectors and a flow rule on one attack in many disguises
@@ -101,6 +116,16 @@ Exit codes:
   0    no objection
   1    there is an objection; see the help of the operation
   2    the command line, the log or a key cannot be used";
+
+#[cfg(feature = "gateway")]
+pub(super) const TRACE: &str = "\
+Examples:
+  flowgate trace export --config gateway.toml --client assistant --conversation c1 > c1.jsonl
+
+Exit codes:
+  0    the operation is done
+  1    there is an objection; see the help of the operation
+  2    the command line, the configuration or the database cannot be used";
 
 pub(super) const METHODS: &str = "\
 Examples:

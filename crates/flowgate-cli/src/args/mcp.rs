@@ -21,6 +21,11 @@ The first list of tools counts as approved until the server ends. To keep the ap
   flowgate mcp --policy files.flow --name files --pins pins.json -- ...
                                       hide new and changed tools
 
+To see what a policy would stop before it stops anything:
+  flowgate mcp --policy files.flow --name files --watch watch.jsonl -- ...
+                                      record what would be asked about, denied and hidden; stop nothing
+  flowgate report watch.jsonl         what that was, most frequent first
+
 Exit codes:
   0    the client closed the connection
   1    the server ended, or the client or the server did not read its messages
@@ -52,6 +57,9 @@ pub(crate) struct McpArgs {
     /// is no.
     #[arg(long)]
     pub(crate) interactive: bool,
+    /// Watch only: append each verdict to this file, and stop, ask about and hide nothing. `flowgate report FILE` sums it up.
+    #[arg(long, value_name = "FILE", conflicts_with = "interactive")]
+    pub(crate) watch: Option<PathBuf>,
     /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,

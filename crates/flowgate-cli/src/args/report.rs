@@ -7,8 +7,13 @@ use super::TableFormat;
 pub(super) const REPORT_HELP: &str = "\
 Examples:
   flowgate hook --policy agent.flow --watch watch.jsonl   record what a hook would decide, and stop nothing
+  flowgate mcp --policy files.flow --watch watch.jsonl -- COMMAND
+                                                          the same for an MCP server; a gateway has `mode = \"watch\"`
   flowgate report watch.jsonl                             what would have been asked and denied, most frequent first
   flowgate report --format json watch.jsonl               the same, for programs
+
+A watch log has no content, so it cannot be judged again. `flowgate suggest` finds the
+least changes of a policy over recorded traces.
 
 Exit codes:
   0    nothing would have been asked about or denied
@@ -18,7 +23,7 @@ Exit codes:
 /// The options of `report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// The files that `flowgate hook --watch` has written.
+    /// The files that a guard has written in watch mode: `flowgate hook --watch`, `flowgate mcp --watch`, a gateway with `[watch]`.
     #[arg(required = true, value_name = "FILES")]
     pub(crate) files: Vec<PathBuf>,
     /// The format of the result.

@@ -202,10 +202,12 @@ impl ConfiguredServer {
         }
     }
 
-    /// Returns whether it runs behind `flowgate mcp`.
+    /// Returns whether it runs behind `flowgate mcp`, which enforces a policy.
     pub(crate) fn is_guarded(&self) -> bool {
         match &self.transport {
-            ConfiguredTransport::Command(command) => wrapping::guarded_command(command).is_some(),
+            ConfiguredTransport::Command(command) => {
+                wrapping::guarded_command(command).is_some() && !wrapping::is_watching(command)
+            }
             _ => false,
         }
     }

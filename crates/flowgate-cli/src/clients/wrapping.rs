@@ -54,6 +54,12 @@ pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
     after.next().map(String::as_str)
 }
 
+/// Returns whether a command line that runs a server behind `flowgate mcp` only watches.
+pub(crate) fn is_watching(command: &[String]) -> bool {
+    let mut options = command.iter().take_while(|argument| *argument != "--");
+    options.any(|argument| argument == "--watch" || argument.starts_with("--watch="))
+}
+
 /// Returns whether `flowgate mcp` accepts this name of a server, and a policy can spell it.
 pub(crate) fn is_usable_name(name: &str) -> bool {
     name.len() <= 64
@@ -89,5 +95,17 @@ mod tests {
             "f mcp --policy p.flow -- x --policy q".split(' ').map(str::to_owned).collect();
         assert_eq!(option(&wrapped, "--policy"), Some("p.flow"));
         assert_eq!(option(&wrapped, "--name"), None);
+    }
+
+    #[test]
+    fn watching_servers_are_recognized() {
+        for (command, expected) in [
+            ("flowgate mcp --policy p.flow --watch w.jsonl -- npx x", true),
+            ("flowgate mcp --policy p.flow --watch=w.jsonl -- npx x", true),
+            ("flowgate mcp --policy p.flow -- npx x --watch", false),
+        ] {
+            let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(is_watching(&words), expected, "{command}");
+        }
     }
 }

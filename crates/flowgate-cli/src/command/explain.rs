@@ -6,12 +6,12 @@
 //! harmful one comes first, and a suggestion that lets a recorded attack pass is marked and comes last.
 
 mod against;
-mod candidates;
-mod harm;
+pub(in crate::command) mod candidates;
+pub(in crate::command) mod harm;
 mod origin;
 mod suggestions;
 mod tree;
-mod trial;
+pub(in crate::command) mod trial;
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};

@@ -21,11 +21,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use flowgate::json::{self, Numbers};
 use flowgate::monitor::{Attribution, Monitor, Outcome};
 use flowgate::trace::{Call, Output as ToolOutput, TraceEntry};
+use flowgate_audit::watch::{WatchLog, WatchedSubject, WatchedVerdict};
 use serde_json::{Map, Value};
 
 use crate::args::{Harness, HookArgs};
@@ -33,7 +34,6 @@ use crate::display_mode::{Color, ProgressMode};
 use crate::input::InputError;
 use crate::output::Console;
 use crate::policy_file::load_policy;
-use crate::watch_log::{WatchedDecision, WatchedSubject};
 use answer::HookAnswer;
 use harness::EventError;
 use logged::LogSettings;
@@ -138,9 +138,8 @@ fn give(
     };
     let Some((kind, tool)) = event else { return 0 };
     let (outcome, reason) = answer.outcome();
-    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let decision = WatchedDecision { time, subject: kind.subject(), tool, outcome, reason };
-    match decision.append(path) {
+    let verdict = WatchedVerdict { subject: kind.subject(), tool, outcome, reason };
+    match WatchLog::new(path).append(&[verdict]) {
         Ok(()) => 0,
         Err(why) => {
             output.error(&why);

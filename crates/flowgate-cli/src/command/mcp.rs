@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowgate::monitor::{self, Monitor};
+use flowgate::monitor::{self, Monitor, Outcome};
+use flowgate_audit::watch::{WatchLog, WatchedVerdict};
 use flowgate_mcp::{Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use tokio::sync::mpsc::Receiver;
 
@@ -46,6 +47,13 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     let predicates = options.answering.predicates(&policy, &name)?;
     let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?;
     let client_labels = options.session.as_deref().map(ClientLabelFile::open).transpose()?;
+    let watch = options.watch.as_deref().map(open_watch_log).transpose()?;
+    if let Some(log) = &watch {
+        output.warning(&format!(
+            "watch mode: nothing is stopped, asked about or hidden; each verdict is appended to {}",
+            log.path().display()
+        ));
+    }
     let mut monitor =
         Monitor::with_limits(policy, monitor::Limits { events: EVENTS, ..monitor::Limits::default() });
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
@@ -60,6 +68,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     };
     let settings = ProxySettings {
         is_interactive: options.interactive,
+        is_watching: watch.is_some(),
         pins: options.pins.as_deref().map(|path| read_pins(path, options)).transpose()?,
         accept_new: options.accept_new,
         limits,
@@ -75,6 +84,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         stores_version,
         client_labels,
         pins: options.pins.clone(),
+        watch,
         name: options.name.clone(),
         remarks: 0,
         noise: 0,
@@ -82,6 +92,11 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     let ended = runtime.block_on(stdio_proxy.run_session(options, limits.message, output));
     runtime.shutdown_background();
     ended
+}
+
+fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
+    WatchLog::open(path)
+        .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))
 }
 
 /// Reads the stored pins (approved tools) of the server. A file that does not exist is an error, unless `--accept-new`
@@ -113,6 +128,17 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     private_files::replace(path, &text).map_err(|error| wrong(describe_io_error(&error)))
 }
 
+/// Describes for the operator what enforcement would have stopped.
+fn describe_watched(verdict: &WatchedVerdict) -> String {
+    let decision = if verdict.outcome == Outcome::Confirm { "asked about" } else { "denied" };
+    let tool = verdict.tool.as_deref().unwrap_or("-");
+    format!(
+        "watch mode: the {} of `{tool}` passes; with enforcement it is {decision}: {}",
+        verdict.subject.name(),
+        verdict.reason
+    )
+}
+
 /// The proxy between client and server.
 struct StdioProxy {
     proxy: Proxy,
@@ -123,6 +149,8 @@ struct StdioProxy {
     /// The labels of everything that the client received from other servers.
     client_labels: Option<ClientLabelFile>,
     pins: Option<PathBuf>,
+    /// The log of verdicts that are not enforced, in watch mode.
+    watch: Option<WatchLog>,
     name: String,
     /// The number of notes so far, printed or not.
     remarks: usize,
@@ -273,6 +301,7 @@ impl StdioProxy {
             LineSender::Client => self.proxy.handle_client_message(&mut self.monitor, text),
             LineSender::Server => self.proxy.handle_server_message(&mut self.monitor, text),
         };
+        self.record_watched(output);
         if let Some(stores) = &mut self.stores {
             stores.save_labels(&mut self.monitor, &mut self.stores_version)?;
         }
@@ -286,6 +315,25 @@ impl StdioProxy {
             output.note(&format!("the tools of {} are stored in {}", self.name, path.display()));
         }
         Ok(actions)
+    }
+
+    /// Appends the verdicts that were not enforced to the watch log, and prints what would have been stopped. A log that cannot be
+    /// written stops nothing either.
+    fn record_watched(&mut self, output: &mut Console) {
+        let Some(log) = &self.watch else { return };
+        let watched = self.proxy.take_watched();
+        let written = log.append(&watched);
+        let objections = watched.iter().filter(|verdict| verdict.outcome != Outcome::Permit);
+        let notes: Vec<String> = objections.map(describe_watched).chain(written.err()).collect();
+        notes.iter().for_each(|note| self.print_note(note, output));
+    }
+
+    /// Prints a note, unless [`REMARKS`] of them were printed already.
+    fn print_note(&mut self, note: &str, output: &mut Console) {
+        self.remarks = self.remarks.saturating_add(1);
+        if self.remarks <= REMARKS {
+            output.note(&escaping::excerpt(note, 600));
+        }
     }
 
     /// Performs actions: queues lines for the client and the server, and prints notes, at most [`REMARKS`] of
@@ -302,10 +350,7 @@ impl StdioProxy {
             ProxyAction::Client(line) => client.send(line),
             ProxyAction::Server(line) => server.is_none_or(|server| server.send(line)),
             ProxyAction::Note(note) => {
-                self.remarks = self.remarks.saturating_add(1);
-                if self.remarks <= REMARKS {
-                    output.note(&escaping::excerpt(&note, 600));
-                }
+                self.print_note(&note, output);
                 true
             }
             ProxyAction::Pins(_) | ProxyAction::Ask(_) | ProxyAction::Unapproved { .. } => true,

@@ -5,13 +5,13 @@ use std::io::BufRead;
 use std::path::Path;
 
 use flowgate::monitor::Outcome;
+use flowgate_audit::watch::{WatchedSubject, WatchedVerdict};
 use serde_json::json;
 
 use crate::args::{ReportArgs, TableFormat};
 use crate::escaping;
 use crate::input::{self, InputError, describe_io_error};
 use crate::output::{Console, plural};
-use crate::watch_log::{WatchedDecision, WatchedSubject};
 
 /// The longest reason in a table, in characters.
 const MAX_REASON: usize = 100;
@@ -23,7 +23,7 @@ const MAX_ROWS: usize = 10_000;
 /// What would have been stopped in the same way: the outcome, what it is about, the tool and the reason.
 type Objection = (Outcome, WatchedSubject, Option<String>, String);
 
-/// The figures over all decisions.
+/// The figures over all verdicts.
 #[derive(Debug, Default, PartialEq)]
 struct WatchSummary {
     /// The numbers of permitted, asked and denied events.
@@ -37,8 +37,8 @@ struct WatchSummary {
 }
 
 impl WatchSummary {
-    fn add(&mut self, decision: WatchedDecision) {
-        let WatchedDecision { time, subject, tool, outcome, reason } = decision;
+    fn add(&mut self, (time, verdict): (u64, WatchedVerdict)) {
+        let WatchedVerdict { subject, tool, outcome, reason } = verdict;
         let (first, last) = self.times.unwrap_or((time, time));
         self.times = Some((first.min(time), last.max(time)));
         let [permitted, asked, denied] = &mut self.outcomes;
@@ -71,8 +71,8 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
     let mut summary = WatchSummary::default();
     let mut unreadable = 0;
     for path in &options.files {
-        for_each_line(path, &mut |number, line| match line.and_then(|line| WatchedDecision::parse(&line)) {
-            Ok(decision) => summary.add(decision),
+        for_each_line(path, &mut |number, line| match line.and_then(|line| WatchedVerdict::parse(&line)) {
+            Ok(verdict) => summary.add(verdict),
             Err(why) => {
                 output.error(&format!("{}:{number}: {why}", path.display()));
                 unreadable += 1;
@@ -131,6 +131,12 @@ fn print_text(summary: &WatchSummary, output: &mut Console) {
     if summary.unlisted > 0 {
         output.line(&format!("and {} of further kinds", plural(summary.unlisted, "objection")));
     }
+    if asked + denied > 0 {
+        output.line("");
+        output.line(
+            "`flowgate suggest POLICY TRACES` finds the least changes of the policy that let recorded traces of ordinary work pass.",
+        );
+    }
 }
 
 fn print_json(summary: &WatchSummary, output: &mut Console) {
@@ -160,24 +166,19 @@ fn print_json(summary: &WatchSummary, output: &mut Console) {
 mod tests {
     use super::*;
 
-    fn decision(time: u64, outcome: Outcome, tool: &str) -> WatchedDecision {
+    fn verdict(time: u64, outcome: Outcome, tool: &str) -> (u64, WatchedVerdict) {
         let reason = if outcome == Outcome::Permit { "" } else { "why" };
-        WatchedDecision {
-            time,
-            subject: WatchedSubject::Call,
-            tool: Some(tool.to_owned()),
-            outcome,
-            reason: reason.to_owned(),
-        }
+        let (subject, tool) = (WatchedSubject::Call, Some(tool.to_owned()));
+        (time, WatchedVerdict { subject, tool, outcome, reason: reason.to_owned() })
     }
 
     #[test]
     fn objections_are_counted_by_frequency() {
         let mut summary = WatchSummary::default();
-        summary.add(decision(20, Outcome::Deny, "pay"));
-        summary.add(decision(10, Outcome::Permit, "read"));
-        summary.add(decision(30, Outcome::Confirm, "send"));
-        summary.add(decision(40, Outcome::Confirm, "send"));
+        summary.add(verdict(20, Outcome::Deny, "pay"));
+        summary.add(verdict(10, Outcome::Permit, "read"));
+        summary.add(verdict(30, Outcome::Confirm, "send"));
+        summary.add(verdict(40, Outcome::Confirm, "send"));
         assert_eq!((summary.outcomes, summary.times), ([1, 2, 1], Some((10, 40))));
         let rows: Vec<_> =
             summary.by_frequency().iter().map(|((_, _, tool, _), n)| (tool.clone(), *n)).collect();
@@ -188,9 +189,9 @@ mod tests {
     fn the_number_of_rows_is_bounded() {
         let mut summary = WatchSummary::default();
         for number in 0..MAX_ROWS + 5 {
-            summary.add(decision(1, Outcome::Deny, &number.to_string()));
+            summary.add(verdict(1, Outcome::Deny, &number.to_string()));
         }
-        summary.add(decision(1, Outcome::Deny, "0"));
+        summary.add(verdict(1, Outcome::Deny, "0"));
         assert_eq!((summary.objections.len(), summary.unlisted), (MAX_ROWS, 5));
     }
 }

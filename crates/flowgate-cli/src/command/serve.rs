@@ -9,7 +9,7 @@ use flowgate_gateway::http::access::{AccessControl, BearerToken};
 use flowgate_gateway::http::server::{ServeConfig, ShutdownOutcome, serve};
 use flowgate_gateway::limits::ServerLimits;
 use flowgate_gateway::log::OperatorLog;
-use flowgate_gateway::visibility;
+use flowgate_gateway::{visibility, watching};
 
 use crate::args::ServeArgs;
 use crate::input::{InputError, policy_source};
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     Ok(0)
 }
 
-/// Prints the warnings about policies, and returns the number of all warnings of the configuration. Those about the TLS key
+/// Prints the warnings about policies and about clients in watch mode, and returns the number of all warnings of the configuration. Those about the TLS key
 /// and about what is hidden from models for lack of a statement are printed only with `prints`, that is for `--check`: a
 /// gateway that starts writes them to its log.
 fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
@@ -78,7 +78,11 @@ fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Con
         count += 1;
     }
     for client in &models.clients {
-        let policy = &client.policy;
+        let policy = client.own_policy();
+        if client.watch.is_some() {
+            output.warning(&format!("clients.{}: {}", client.name, watching::WARNING));
+            count += 1;
+        }
         for warning in policy.warnings() {
             let place = policy.locate(&warning.span);
             let file = policy_file_name(&client.policy_file, place.file);

@@ -81,6 +81,14 @@ fn servers_of_a_client() {
         ],
     );
     let program = env!("CARGO_BIN_EXE_flowgate");
+    let watching =
+        ["mcp", "--policy", name(&policy), "--name", "bank", "--watch", "w.jsonl", "--", "python3", "x.py"];
+    list(program, &watching);
+    check_parts(
+        &arguments,
+        1,
+        &["a only watches: nothing is stopped; remove `--watch` to enforce the policy"],
+    );
     list(program, &["mcp", "--policy", name(&policy), "--name", "bank", "--", "python3", "x.py"]);
     check_parts(&arguments, 1, &["✓ ", "a is guarded by "]);
     std::fs::write(

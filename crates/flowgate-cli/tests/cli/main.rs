@@ -28,7 +28,10 @@ mod quickstart;
 mod replay;
 #[cfg(feature = "gateway")]
 mod serve;
+mod suggest;
 mod tool_files;
+#[cfg(feature = "gateway")]
+mod trace;
 mod untrusted_text;
 
 use std::io::Write;

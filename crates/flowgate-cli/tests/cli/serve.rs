@@ -123,9 +123,21 @@ fn a_configuration_is_checked_before_it_serves() {
     let start: &[&str] = &["--deny-warnings"];
     // The configuration, the policy, the options, the exit code, and parts of the output.
     type ServeCase<'r> = (&'r str, &'r str, &'r [&'r str], i32, &'r [&'r str]);
-    let rows: [ServeCase<'_>; 14] = [
+    let watching = whole.replace(
+        "[clients.assistant]\n",
+        "[watch]\nfile = \"w.jsonl\"\n[clients.assistant]\nmode = \"watch\"\n",
+    );
+    let rows: [ServeCase<'_>; 16] = [
         (&whole, &labelled, quiet, 0, &["1 client, no warnings"]),
         (&whole, &labelled, strict, 0, &["no warnings"]),
+        (
+            &watching,
+            &labelled,
+            quiet,
+            0,
+            &["clients.assistant: watch mode: nothing of this client is stopped", "1 warning"],
+        ),
+        (&watching, &labelled, strict, 1, &["1 warning"]),
         (
             &whole,
             policy,

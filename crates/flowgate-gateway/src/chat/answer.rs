@@ -12,7 +12,7 @@ use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 use tokio::sync::mpsc::Sender;
 
 use super::ModelRoutes;
-use super::conversations::{ConversationHandle, LockedConversation};
+use super::conversations::{ConversationHandle, ConversationState, LockedConversation};
 use super::error_reply::error_reply;
 use super::headers::{CONVERSATION, with_conversation_header};
 use super::model_request::ModelRouteRequest;
@@ -137,12 +137,18 @@ impl ModelRoutes {
             self.run_guarded(received, handle.name(), &mut locked, (settings, chat), presence, reply).await;
         // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = locked.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
+        let watched = locked.get().map(ConversationState::take_watched).unwrap_or_default();
         let persisted = match self.recorder.record_redacting(&events, received.key.as_deref()) {
             Ok(()) => self.sessions.persist(client, handle, &mut locked).await,
             Err(error) => Err(self.sessions.evict_unpersisted(handle, &mut locked, error).await),
         };
-        if persisted.is_err() {
-            self.record_taken_back(&events);
+        match persisted {
+            Ok(()) if client.spec.watch.is_some() => {
+                self.record_watched(&client.spec, &watched);
+                report.set_watched(&watched);
+            }
+            Ok(()) => {}
+            Err(_) => self.record_taken_back(&events),
         }
         drop(locked);
         let outcome = outcome.and_then(|completion| persisted.map(|()| completion));
@@ -209,6 +215,7 @@ impl ModelRoutes {
                 RequestError::new(StatusCode::BAD_REQUEST, message).with_cause(RequestErrorCause::Full)
             );
         }
+        session.begin_watching(&received.client.spec);
         turn::check(&received.client, asked)?;
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;

@@ -14,6 +14,7 @@ mod cache;
 mod load;
 mod persist;
 mod stored_turn;
+mod watched_turn;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,7 +27,7 @@ use flowgate_lm::wire;
 use serde_json::Value;
 
 use cache::ConversationCache;
-pub(super) use load::replay;
+pub(super) use load::{replay, replay_with};
 use load::{replay_missing, turn_count};
 use stored_turn::StoredInput;
 
@@ -43,6 +44,7 @@ use crate::predicates::journal::PredicateJournal;
 use crate::random;
 use crate::recorder::AuditEntry;
 use crate::visibility::ReportedItems;
+use crate::watching::watcher::Watcher;
 
 /// The time for which a request waits while another gateway holds the lease on its conversation.
 const HELD_ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -96,6 +98,8 @@ pub(crate) struct ConversationState {
     pub(crate) is_abandoned: bool,
     /// The explanations that were logged already and are not repeated.
     pub(crate) explained: ReportedItems,
+    /// The monitor with the client's own policy, in watch mode, once a request has used the conversation.
+    watcher: Option<Watcher>,
 }
 
 /// Holds a conversation while it is in memory. Requests of the conversation lock it one after the other.

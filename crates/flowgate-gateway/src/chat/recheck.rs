@@ -141,7 +141,9 @@ pub fn recheck(
 }
 
 /// Runs a future on a separate runtime, on this thread.
-fn run_blocking<T>(work: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
+pub(super) fn run_blocking<T>(
+    work: impl Future<Output = Result<T, DatabaseError>>,
+) -> Result<T, DatabaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(DatabaseError::Runtime)?.block_on(work)
 }

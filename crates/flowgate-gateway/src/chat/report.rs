@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Outcome, ReasonKind};
+use flowgate_audit::watch::{WatchedSubject, WatchedVerdict};
 use flowgate_guard::conversation::{CallVerdict, Turn, TurnEnd};
 use flowgate_lm::Error;
 use flowgate_lm::remote::UNTRUSTED;
@@ -42,6 +43,8 @@ pub(crate) struct RequestReport {
     pub(crate) explained: Option<String>,
     /// The question that the turn waits for, if any.
     pub(crate) waits: Option<WaitingStatus>,
+    /// Whether the client is in watch mode: the verdicts were not enforced.
+    is_watching: bool,
 }
 
 /// The numbers of judged calls by verdict.
@@ -66,6 +69,17 @@ impl VerdictTotals {
             *count += 1;
             let is_unfinished = call.reasons.iter().any(|reason| reason.kind == ReasonKind::Limit);
             self.unfinished += usize::from(is_unfinished);
+        }
+    }
+
+    /// Adds the verdicts on calls that were not enforced.
+    pub(crate) fn count_watched(&mut self, watched: &[WatchedVerdict]) {
+        for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
+            *match verdict.outcome {
+                Outcome::Permit => &mut self.permitted,
+                Outcome::Confirm => &mut self.asked,
+                Outcome::Deny => &mut self.denied,
+            } += 1;
         }
     }
 
@@ -110,6 +124,7 @@ impl RequestReport {
             detail: None,
             explained: None,
             waits: None,
+            is_watching: false,
         }
     }
 
@@ -131,6 +146,17 @@ impl RequestReport {
 
     pub(crate) fn add_judged(&mut self, judged: &[CallVerdict]) {
         self.verdicts.count(judged);
+    }
+
+    /// Replaces the verdicts by those of the policy of a client in watch mode, which were not enforced.
+    pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict]) {
+        self.is_watching = true;
+        self.verdicts = VerdictTotals::default();
+        self.verdicts.count_watched(watched);
+        let is_withheld = |verdict: &&WatchedVerdict| {
+            verdict.subject == WatchedSubject::Reply && verdict.outcome != Outcome::Permit
+        };
+        self.withheld = watched.iter().filter(is_withheld).count();
     }
 
     /// Adds the time for which the request waited for models.
@@ -176,6 +202,7 @@ impl RequestReport {
                 }
             }
         };
+        fields.extend(self.is_watching.then(|| ("mode", "watch".into())));
         fields.push(("calls", self.calls.into()));
         fields.extend(self.verdicts.fields());
         fields.push(("questions", self.questions.into()));

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowgate::policy::{Dialect, Policy};
+use flowgate_audit::watch::WatchLog;
 use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::Method;
 use sha2::{Digest as _, Sha256};
 
-use super::file::ClientSpec;
+use super::file::{ClientSpec, ModeSpec};
 use super::{
     ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, MIN_KEY, McpServer, UpstreamConfig,
     UserMessageTrust, find_named,
@@ -19,19 +20,21 @@ use crate::predicates::PredicateSources;
 use crate::random;
 use crate::secret::Secret;
 use crate::tls::client_certificate::CertificateName;
+use crate::watching::{ClientWatch, permissive_policy};
 
 /// The version of the stored form of conversations.
 const FORMAT: u32 = 6;
 
 impl ConfigReader<'_> {
     /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams` and `servers`
-    /// are the configured ones, to which the section refers by name.
+    /// are the configured ones, to which the section refers by name; `watch_log` is that of [watch].
     pub(super) fn client(
         &self,
         name: &str,
         spec: ClientSpec,
         upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
         servers: &BTreeMap<String, Arc<McpServer>>,
+        watch_log: Option<&WatchLog>,
     ) -> Result<ClientSettings, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
@@ -85,6 +88,22 @@ impl ConfigReader<'_> {
             None => Method::LowestFirst,
             Some(name) => self.methods.resolve(name).map_err(|error| error.to_string())?,
         };
+        let own_policy = Arc::new(policy);
+        let (policy, watch, method) = match (spec.mode, watch_log) {
+            (ModeSpec::Enforce, _) => (own_policy, None, method),
+            (ModeSpec::Watch, None) => {
+                return Err(
+                    "mode: watch mode needs a file for the verdicts: write file = \"watch.jsonl\" in [watch]"
+                        .to_owned(),
+                );
+            }
+            (ModeSpec::Watch, Some(log)) => {
+                let permissive = permissive_policy::load(&own_policy, &source, read)
+                    .map_err(|why| format!("mode: {}: {why}", path.display()))?;
+                // Everything is shown to every step, so no method has to choose.
+                (permissive, Some(ClientWatch { policy: own_policy, log: log.clone() }), Method::Everything)
+            }
+        };
         // The basis covers every setting whose change makes a replay diverge.
         let server_names: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
         // Trust in text that strangers may have written must be set explicitly, by the option that names it.
@@ -110,7 +129,8 @@ impl ConfigReader<'_> {
             key: key.map(Secret::new),
             certificate,
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
-            policy: Arc::new(policy),
+            policy,
+            watch,
             policy_file: spec.policy.display().to_string(),
             predicates: PredicateSources::default(),
             upstream,

@@ -26,6 +26,7 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     pub(super) approvals: ApprovalsTable,
     pub(super) audit: Option<AuditTable>,
+    pub(super) watch: Option<WatchTable>,
     #[serde(default, rename = "policy-api")]
     pub(super) policy_api: PolicyApiTable,
     #[serde(default)]
@@ -41,6 +42,13 @@ pub(super) struct TlsTable {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
     pub(super) client_ca: Option<PathBuf>,
+}
+
+/// The section of watch mode.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WatchTable {
+    pub(super) file: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -189,9 +197,20 @@ impl From<StepLabelSpec> for StepLabelling {
     }
 }
 
+/// Whether a policy is in force.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ModeSpec {
+    #[default]
+    Enforce,
+    Watch,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ClientSpec {
+    #[serde(default)]
+    pub(super) mode: ModeSpec,
     pub(super) key_from: Option<String>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) certificate: Option<String>,

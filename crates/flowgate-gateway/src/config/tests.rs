@@ -77,7 +77,21 @@ fn problems_are_named_with_their_place() {
     );
     check(
         format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-        "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
+        "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
+    );
+    let watching = |more: &str| format!("{UPSTREAM}{CLIENT}mode = \"watch\"\n{more}");
+    check(watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
+    check(
+        watching(""),
+        "clients.a: mode: watch mode needs a file for the verdicts: write file = \"watch.jsonl\" in [watch]",
+    );
+    check(
+        format!("{UPSTREAM}{CLIENT}[watch]\nfile = \"watch.jsonl\"\n"),
+        "watch: no client watches: write mode = \"watch\" in [clients.NAME], or remove the section",
+    );
+    check(
+        format!("{UPSTREAM}{CLIENT}mode = \"off\"\n"),
+        "line 7: unknown variant `off`, expected `enforce` or `watch`",
     );
     check(CLIENT.to_owned(), "clients.a: the configuration has no upstream `local`; known ones are: ");
     check(

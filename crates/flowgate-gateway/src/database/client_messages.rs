@@ -41,6 +41,7 @@ impl DatabaseError {
             | Self::DatabaseSwapped(_)
             | Self::Lock(..)
             | Self::Runtime(_)
+            | Self::WatchLog(_)
             | Self::Damaged(_)
             | Self::Bug(_) => STORE,
         }

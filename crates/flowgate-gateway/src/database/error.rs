@@ -42,6 +42,8 @@ pub enum DatabaseError {
     Runtime(std::io::Error),
     /// The audit log cannot be written.
     Audit(String),
+    /// The watch log cannot be opened.
+    WatchLog(String),
     /// A required witness of the audit log is too far behind.
     Unwitnessed,
     /// The operating system returned no random bytes for a new key or name.
@@ -106,6 +108,9 @@ impl fmt::Display for DatabaseError {
             Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
             Self::Audit(error) => {
                 write!(f, "the audit log cannot be written, so nothing is done that it must record: {error}")
+            }
+            Self::WatchLog(error) => {
+                write!(f, "the watch log cannot be opened: {error}; correct `file` in [watch]")
             }
             Self::Unwitnessed => f.write_str(
                 "no turn begins while the witness of the audit log is too far behind: check [audit.witness]",

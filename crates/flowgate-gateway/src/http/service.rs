@@ -134,12 +134,14 @@ pub(crate) struct Health {
     failing: Vec<&'static str>,
     /// The failing parts without which the gateway still works: an optional witness of the audit log.
     late: Vec<&'static str>,
+    /// The number of clients in watch mode, whose policies stop nothing.
+    watching: usize,
 }
 
 impl Health {
-    pub(crate) fn new(failing: Vec<&'static str>, late: Vec<&'static str>) -> Self {
+    pub(crate) fn new(failing: Vec<&'static str>, late: Vec<&'static str>, watching: usize) -> Self {
         let status = if failing.is_empty() { "ok" } else { "failing" };
-        Self { status, version: env!("CARGO_PKG_VERSION"), failing, late }
+        Self { status, version: env!("CARGO_PKG_VERSION"), failing, late, watching }
     }
 
     fn reply(&self) -> HttpReply {
@@ -378,7 +380,8 @@ impl GatewayService {
             None => Vec::new(),
         };
         let late = self.models.as_ref().map(|models| models.degraded_parts()).unwrap_or_default();
-        Health::new(failing, late)
+        let watching = self.models.as_ref().map(|models| models.watching_count()).unwrap_or_default();
+        Health::new(failing, late, watching)
     }
 
     /// Serves an order or a decision of a person, which has a body. Runs it as a task that the end of the request

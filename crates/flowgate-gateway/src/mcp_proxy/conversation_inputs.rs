@@ -53,13 +53,18 @@ impl McpExchange<'_> {
             )),
         };
         let events = outcome.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
+        let watched = locked.get().map(ConversationState::take_watched).unwrap_or_default();
         let recorded = match routes.recorder.record(events) {
             Ok(()) => routes.sessions.persist(client, &handle, &mut locked).await,
             Err(error) => Err(routes.sessions.evict_unpersisted(&handle, &mut locked, error).await),
         };
-        if recorded.is_err() {
+        match &recorded {
+            Ok(()) => {
+                routes.record_watched(&client.spec, &watched);
+                self.verdicts.count_watched(&watched);
+            }
             // The log may have recorded approved calls as run, which do not run now.
-            routes.record_taken_back(events);
+            Err(_) => routes.record_taken_back(events),
         }
         drop(locked);
         outcome.and_then(|(actions, _)| recorded.map(|()| actions))
@@ -79,6 +84,7 @@ impl McpExchange<'_> {
             let why = "the conversation has reached the size limit of this gateway: begin a new one";
             return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
         }
+        session.begin_watching(&client.spec);
         // A failed call is noted even where a freeze stops everything else.
         if !matches!(event, ProxyEvent::Failed { .. }) {
             routes.approvals.check_frozen(&client.spec, conversation).await?;
@@ -148,7 +154,9 @@ impl McpExchange<'_> {
         let spec = &self.request.client.spec;
         let server_event = ServerProxyEvent { server: self.request.server.name.clone(), what: event };
         let (actions, judged) = session.handle_proxy_event(spec, server_event);
-        self.verdicts.count(&judged);
+        if spec.watch.is_none() {
+            self.verdicts.count(&judged);
+        }
         let events =
             judged.into_iter().map(|call| recorder::judged_entry(spec, &self.request.conversation, call));
         session.events.extend(events);

@@ -118,10 +118,12 @@ impl<'e> McpExchange<'e> {
     /// limit, such as that of fuel.
     fn log(&self, took: Duration, is_request: bool, failure: Option<&RequestError>) {
         let McpRequest { client, server, conversation, .. } = self.request;
+        let is_watching = client.spec.watch.is_some();
         let (client, log) = (&client.spec.name, &self.routes.log);
         if is_request || failure.is_some() {
             let mut fields =
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
+            fields.extend(is_watching.then(|| ("mode", "watch".into())));
             fields.extend(self.verdicts.fields());
             fields.push(("heard", self.received.into()));
             fields.push(("ms", millis(took)));

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use flowgate::monitor::Question;
+use flowgate::monitor::{Outcome, Question};
+use flowgate_audit::watch::WatchedVerdict;
 use flowgate_guard::conversation::{CallVerdict, Conversation};
 use flowgate_mcp::{PersonAnswer, Pins, Proxy, ProxyAction, ProxyLimits, ProxySettings};
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,13 @@ impl ConversationProxies {
         self.proxies.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
     }
 
+    /// Returns and removes what the proxies would have stopped on their own, in watch mode. The conversation's policy permits
+    /// everything, so their permissions say nothing.
+    pub(crate) fn take_watched(&mut self) -> Vec<WatchedVerdict> {
+        let watched = self.proxies.values_mut().flat_map(Proxy::take_watched);
+        watched.filter(|verdict| verdict.outcome != Outcome::Permit).collect()
+    }
+
     /// Returns the number of JSON values in the messages of clients and servers.
     pub(crate) fn value_count(&self) -> usize {
         self.values
@@ -114,6 +122,7 @@ impl ConversationProxies {
 fn proxy_settings(client: &ClientSettings, server: &McpServer, conversation: &Conversation) -> ProxySettings {
     ProxySettings {
         is_interactive: client.asks_in_front,
+        is_watching: client.watch.is_some(),
         // Several connections of the client may use the proxy, so it replaces their request ids by ids of the
         // conversation.
         names: Some(conversation.text_digest(&server.name)),

@@ -205,7 +205,7 @@ mod tests {
             ("Batched", value(BatchResponse { result: vec![judged()] })),
             ("Judged", value(judged())),
             ("Detail", value(crate::http::reply::RejectionBody { detail: "m" })),
-            ("Health", value(crate::http::service::Health::new(vec!["store"], vec!["witness file"]))),
+            ("Health", value(crate::http::service::Health::new(vec!["store"], vec!["witness file"], 1))),
         ]
     }
 

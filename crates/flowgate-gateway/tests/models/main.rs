@@ -45,6 +45,7 @@ mod servers_polled;
 mod slow_connections;
 mod stale_approvals;
 mod stopped_answers;
+mod stored_trace;
 mod stores;
 mod streaming;
 mod tls;
@@ -53,6 +54,7 @@ mod upstream;
 mod upstream_failing;
 mod visibility;
 mod waiting_turns;
+mod watching;
 mod write_failing;
 
 use flowgate_lm::chat::{Completion, Message, Request};

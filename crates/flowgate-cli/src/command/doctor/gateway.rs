@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flowgate_gateway::config::{self, ClientSettings};
-use flowgate_gateway::visibility;
+use flowgate_gateway::{visibility, watching};
 use serde_json::Value;
 
 use super::sample::SampleRequest;
@@ -106,7 +106,11 @@ fn examine_client(
     findings: &mut Findings,
 ) {
     let path = folder.join(&client.policy_file);
-    report_policy(&client.policy, &path.display().to_string(), &path, findings);
+    report_policy(client.own_policy(), &path.display().to_string(), &path, findings);
+    if client.watch.is_some() {
+        findings.wrong(format!("clients.{}: {}", client.name, watching::WARNING));
+        return;
+    }
     let advice = visibility::client_advice(client);
     let before = findings.0.len();
     // What the policy hides on purpose needs no advice.

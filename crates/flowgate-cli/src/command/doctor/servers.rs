@@ -7,7 +7,7 @@ use flowgate::policy::{Dialect, Policy};
 use super::{Findings, report_policy};
 use crate::clients::config_file::{ConfigText, ConfiguredServer, ConfiguredTransport, MAX_CONFIG};
 use crate::clients::places::{CLIENTS, find_client, home_folder};
-use crate::clients::wrapping::option;
+use crate::clients::wrapping::{guarded_command, is_watching, option};
 use crate::escaping;
 use crate::input::{InputError, bounded_text, policy_source};
 
@@ -79,6 +79,12 @@ fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Finding
                 escaping::excerpt(program, 60)
             ));
         }
+    }
+    if guarded_command(command).is_some() && is_watching(command) {
+        findings.wrong(format!(
+            "{name} only watches: nothing is stopped; remove `--watch` to enforce the policy"
+        ));
+        return;
     }
     if !server.is_guarded() {
         findings.wrong(format!("{name} is not guarded; `flowgate wrap` puts it behind `flowgate mcp`"));

@@ -25,15 +25,15 @@ const ROLES: [&str; 3] = ["developer", "system", "user"];
 
 /// A statement that could permit a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Candidate {
-    pub(super) statement: String,
-    pub(super) form: &'static str,
-    pub(super) harm: Harm,
+pub(in crate::command) struct Candidate {
+    pub(in crate::command) statement: String,
+    pub(in crate::command) form: &'static str,
+    pub(in crate::command) harm: Harm,
     /// The parts of the call that it concerns.
-    pub(super) parts: Vec<String>,
+    pub(in crate::command) parts: Vec<String>,
     /// The reason why it is suggested only with evidence (recorded attacks on the tool, of which none passes); `None`
     /// if it needs none.
-    pub(super) needs_evidence: Option<String>,
+    pub(in crate::command) needs_evidence: Option<String>,
 }
 
 /// The dimensions in which a label exceeds the requirement of one reason, by their kind: pairs of the element that is
@@ -61,10 +61,10 @@ fn allowed(pairs: &[(String, String)]) -> String {
 }
 
 /// The candidates for a call, and the fields for which a label was refused.
-pub(super) struct Candidates {
-    pub(super) all: Vec<Candidate>,
+pub(in crate::command) struct Candidates {
+    pub(in crate::command) all: Vec<Candidate>,
     /// Fields that a label would have to trust although they hold prose.
-    pub(super) refused: Vec<String>,
+    pub(in crate::command) refused: Vec<String>,
 }
 
 impl Candidates {
@@ -97,7 +97,7 @@ impl Candidates {
 /// Collects the statements that, added to the policy, could permit a call. For each reason against the call, they concern
 /// the argument, each region that the reason names, or the tool. `all` is sorted by harm, the least first; `refused` has
 /// the fields whose label is not proposed, because they hold prose.
-pub(super) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
+pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
     let mut candidates = Candidates { all: Vec::new(), refused: Vec::new() };
     for reason in &call.judgement.reasons {
         // The statements below concern parts of a call, so none answers a reason without a part, such as a

@@ -7,7 +7,7 @@ use flowgate::policy::name_words;
 ///
 /// The order is that of the text that an attacker must be able to write, and of what they can then do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum HarmRank {
+pub(in crate::command) enum HarmRank {
     /// The choice of a date or a time in one argument.
     Time,
     /// The choice of yes or no, or of a number that names no object and no sum of money.
@@ -30,14 +30,14 @@ pub(super) enum HarmRank {
 
 /// The harm of one statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Harm {
-    pub(super) rank: HarmRank,
+pub(in crate::command) struct Harm {
+    pub(in crate::command) rank: HarmRank,
     /// What an attacker gains, in one line.
-    pub(super) gain: String,
+    pub(in crate::command) gain: String,
 }
 
 impl Harm {
-    pub(super) fn new(rank: HarmRank, gain: impl Into<String>) -> Self {
+    pub(in crate::command) fn new(rank: HarmRank, gain: impl Into<String>) -> Self {
         Self { rank, gain: gain.into() }
     }
 }
@@ -57,19 +57,19 @@ const READERS: &[&str] =
 const MAX_PLAIN_WORDS: usize = 6;
 
 /// Returns whether the argument selects an object by its number or key, or is a sum of money.
-pub(super) fn is_decisive(argument: &str) -> bool {
+pub(in crate::command) fn is_decisive(argument: &str) -> bool {
     let words = name_words(argument);
     words.iter().any(|word| MONEY.contains(&word.as_str()))
         || words.last().is_some_and(|last| SELECTORS.contains(&last.as_str()))
 }
 
 /// Returns whether the tool only reads, by its name.
-pub(super) fn is_reader(tool: &str) -> bool {
+pub(in crate::command) fn is_reader(tool: &str) -> bool {
     name_words(tool).first().is_some_and(|first| READERS.contains(&first.as_str()))
 }
 
 /// Returns whether a text may hold an instruction to the model.
-pub(super) fn is_prose(text: &str) -> bool {
+pub(in crate::command) fn is_prose(text: &str) -> bool {
     let text = text.trim();
     text.lines().nth(1).is_some() || text.split_whitespace().count() > MAX_PLAIN_WORDS
 }

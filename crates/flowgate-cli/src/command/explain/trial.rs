@@ -22,14 +22,14 @@ const MAX_SUGGESTIONS: usize = 5;
 const MAX_SETS: usize = 100_000;
 
 /// The call for which statements are tried, and what each trial replays.
-pub(super) struct Trial<'a> {
-    pub(super) policy: &'a Policy,
-    pub(super) predicates: &'a Predicates,
-    pub(super) method: &'a dyn InfluenceMethod,
+pub(in crate::command) struct Trial<'a> {
+    pub(in crate::command) policy: &'a Policy,
+    pub(in crate::command) predicates: &'a Predicates,
+    pub(in crate::command) method: &'a dyn InfluenceMethod,
     /// The run up to the call.
-    pub(super) run_up_to_call: &'a RecordedRun,
+    pub(in crate::command) run_up_to_call: &'a RecordedRun,
     /// The index of the call, among the calls of the run.
-    pub(super) index: usize,
+    pub(in crate::command) index: usize,
 }
 
 impl Trial<'_> {
@@ -49,7 +49,7 @@ impl Trial<'_> {
 
     /// Returns the smallest sets of statements that permit the call, the least harmful first, and false if a limit on work
     /// ended the search early. `parts` are the parts of the call against which there is a reason.
-    pub(super) fn smallest_sets<'c>(
+    pub(in crate::command) fn smallest_sets<'c>(
         &self,
         candidates: &'c [Candidate],
         parts: &[String],
@@ -152,7 +152,7 @@ impl SetSearch<'_, '_> {
 }
 
 /// Returns the policy with statements added; `None` if they do not compile there.
-pub(super) fn with_statements<'s>(
+pub(in crate::command) fn with_statements<'s>(
     policy: &Policy,
     statements: impl Iterator<Item = &'s str>,
 ) -> Option<Policy> {

@@ -1,7 +1,8 @@
 //! Defines the answers of `flowgate hook`, and formats them for Claude Code: JSON on the standard output, or nothing if
 //! Claude Code's own permissions decide. [`super::harness`] formats them for other agents.
 
-use flowgate::monitor::{Judgement, Outcome, Reason};
+use flowgate::monitor::{Judgement, Outcome};
+use flowgate_audit::watch::describe_reasons;
 use serde_json::{Map, Value, json};
 
 use super::{HookEvent, decision};
@@ -116,13 +117,6 @@ impl HookAnswer {
 /// Returns a reason as the agent receives it: one line of bounded length that names its author.
 pub(super) fn reason_text(why: &str) -> String {
     format!("flowgate: {}", escaping::excerpt(why, REASON))
-}
-
-/// Joins the messages of reasons into one line.
-pub(super) fn describe_reasons(reasons: &[Reason]) -> String {
-    let mut messages: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
-    messages.dedup();
-    messages.join("; ")
 }
 
 /// Converts an output to the form in which rules examine it: a text, or blocks of text. Of another value, each key,

@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use flowgate::monitor::{Attribution, Monitor, ReasonKind};
 use flowgate::policy::Action;
 use flowgate::trace::{EventBody, Message, TraceEntry};
+use flowgate_audit::watch::describe_reasons;
 use serde_json::Value;
 
 use super::HookEvent;
-use super::answer::describe_reasons;
 use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 
 /// Replays a transcript in a monitor, without the pending call or output, which the caller adds, and without refused

@@ -96,6 +96,8 @@ pub(super) fn replay_missing(
         session.prefixes = session.history.prefixes();
         (session.recalled, session.settled) = (None, None);
         session.offered.clear();
+        // Another gateway has recorded the verdicts on these turns.
+        session.watcher = None;
     }
     (session.turns, session.bytes, session.touched) = (opened.turns, opened.bytes, Instant::now());
     true
@@ -111,6 +113,19 @@ pub(in crate::chat) fn replay(
     digest_key: &str,
     turns: &[String],
 ) -> Result<Vec<CallVerdict>, RequestError> {
+    replay_with(client, digest_key, turns, &mut |_| {})
+}
+
+/// Replays a conversation as [`replay`] does, and passes its monitor to `each` at the end.
+///
+/// # Errors
+/// As [`replay`].
+pub(in crate::chat) fn replay_with(
+    client: &ClientState,
+    digest_key: &str,
+    turns: &[String],
+    each: &mut dyn FnMut(&Monitor),
+) -> Result<Vec<CallVerdict>, RequestError> {
     let mut session = empty_state(client, 0, digest_key)?;
     let mut judged = Vec::new();
     for (number, row) in turns.iter().enumerate() {
@@ -120,6 +135,7 @@ pub(in crate::chat) fn replay(
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         })?);
     }
+    each(session.conversation.monitor());
     Ok(judged)
 }
 
@@ -182,5 +198,6 @@ fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationS
         void_approvals: Vec::new(),
         is_abandoned: false,
         explained: ReportedItems::default(),
+        watcher: None,
     })
 }

@@ -1,0 +1,37 @@
+//! Declares the arguments and the help of `flowgate trace`, which exports traces. `clap` parses them.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// The operations on traces.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Print the trace of a conversation of a gateway as JSON lines, which `replay`, `explain` and `suggest` read.
+    ///
+    /// The conversation is replayed from the database that the configuration names; the gateway may be running. The trace has the text
+    /// of the conversation.
+    #[command(after_help = TRACE_EXPORT_HELP)]
+    Export {
+        /// The gateway's configuration.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// The client.
+        #[arg(long, value_name = "NAME")]
+        client: String,
+        /// The name of the conversation, as in the log and in the header `x-flowgate-conversation`.
+        #[arg(long, value_name = "NAME")]
+        conversation: String,
+    },
+}
+
+const TRACE_EXPORT_HELP: &str = "\
+Examples:
+  flowgate trace export --config gateway.toml --client assistant --conversation c1 > c1.jsonl
+  flowgate explain mail.flow c1.jsonl              why each of its calls got its verdict
+  flowgate suggest mail.flow c1.jsonl              the least changes that would have let them pass
+
+Exit codes:
+  0    the trace is printed
+  1    the conversation is stored, but cannot be replayed
+  2    the command line, the configuration or the database cannot be used, or there is no such client or conversation";

@@ -1,0 +1,131 @@
+//! Runs `flowgate suggest`: finds the least changes of a policy that would have let the useful part of recorded runs pass.
+//!
+//! The questions of the useful runs are answered one kind after the other, the most frequent one first, by the changes that
+//! `flowgate explain` would suggest for them, under the policy with the changes so far. A change counts only if it was tried: the runs
+//! are replayed under it, its question is gone, and no recorded attack does more than before. At the end, changes without which as many
+//! calls pass are left out again.
+//!
+//! * `recorded`: the runs, and their replays under a policy.
+//! * `search`: the search for changes.
+
+mod recorded;
+mod search;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowgate_guard::influence::everything::EverythingMethod;
+use flowgate_guard::method::MethodRegistry;
+
+use crate::escaping;
+use crate::input::{self, InputError};
+use crate::output::{Console, plural};
+use crate::policy_file::load_policy;
+use crate::predicate_args::PredicateArgs;
+use crate::progress::{INTERRUPTED, Progress};
+use recorded::RecordedRuns;
+use search::{Change, Judge, SuggestedChanges, Unanswered};
+
+/// The options of `flowgate suggest`.
+pub(crate) struct SuggestOptions<'a> {
+    pub(crate) policy: &'a Path,
+    pub(crate) traces: &'a [PathBuf],
+    pub(crate) influence: &'a str,
+    /// Corpora with attacks that must not do more than before.
+    pub(crate) against: &'a [PathBuf],
+    pub(crate) answering: PredicateArgs,
+}
+
+/// Runs `flowgate suggest`. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a run could not
+/// be read, and [`INTERRUPTED`] after an interrupt.
+pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
+    let files = input::files_of(options.traces)?;
+    let corpora = input::files_of(options.against)?;
+    files.iter().try_for_each(|path| recorded::refuse_watch_log(path))?;
+    corpora.iter().try_for_each(|corpus| input::open(corpus).map(|_| ()))?;
+    let policy = Arc::new(load_policy(options.policy, output)?);
+    let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
+    let predicates = options.answering.predicates(&policy, &options.policy.display().to_string())?;
+    let all: Vec<PathBuf> = files.iter().chain(&corpora).cloned().collect();
+    let progress = Progress::over_files(&all, "run", true, output);
+    let mut runs = RecordedRuns::default();
+    let mut errors = Vec::new();
+    for path in &files {
+        runs.read(path, true, &progress, &mut errors)?;
+    }
+    for path in &corpora {
+        runs.read(path, false, &progress, &mut errors)?;
+    }
+    let is_interrupted = progress.finish(output);
+    errors.iter().for_each(|error| output.error(&error.0));
+    if is_interrupted {
+        return Ok(INTERRUPTED);
+    }
+    if runs.useful.is_empty() {
+        return Err(InputError(
+            "the files have no useful run: each run is marked as an attack, or there is none; give the traces of ordinary work"
+                .to_owned(),
+        ));
+    }
+    let judge = Judge { predicates: &predicates, method, runs: &runs };
+    let changes = judge.suggest(&policy);
+    print(&changes, &runs, output);
+    match errors.is_empty() {
+        true => Ok(u8::from(changes.calls_before > 0)),
+        false => Ok(2),
+    }
+}
+
+fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) {
+    let SuggestedChanges { runs_before, runs_after, calls_before, calls_after, .. } = *changes;
+    output.line(&format!(
+        "{}: {runs_before} need a question or have a denied call ({}); with the changes below, {runs_after} do ({})",
+        plural(runs.useful.len(), "useful run"),
+        plural(calls_before, "call"),
+        plural(calls_after, "call"),
+    ));
+    for (index, change) in changes.accepted.iter().enumerate() {
+        output.line("");
+        print_change(&format!("{}.", index + 1), change, output);
+    }
+    if changes.accepted.is_empty() && calls_before > 0 {
+        output.line("No change is suggested.");
+    }
+    if !changes.accepted.is_empty() {
+        output.line("");
+        output.line(&match runs.attacks.len() {
+            0 => "No recorded attack was given, so none was tried: give runs with attacks by `--against`."
+                .to_owned(),
+            count => format!(
+                "None of {} does more with these changes than without.",
+                plural(count, "recorded attack")
+            ),
+        });
+    }
+    if !changes.left.is_empty() {
+        output.line("");
+        output.line("Left as they are:");
+        changes.left.iter().for_each(|left| print_left(left, output));
+    }
+}
+
+/// Prints a change: what an attacker gains by each statement, the statement, and the calls that it lets pass. `mark` precedes the
+/// first line.
+fn print_change(mark: &str, change: &Change, output: &mut Console) {
+    for (index, statement) in change.statements.iter().enumerate() {
+        let mark = if index == 0 { mark } else { "  " };
+        let gain = format!("{}; what an attacker gains: {}", statement.form, statement.harm.gain);
+        output.line(&format!("{mark} {}", escaping::line(&gain)));
+        for line in statement.statement.lines() {
+            let line = output.paint("36", &escaping::line(line));
+            output.line(&format!("  {line}"));
+        }
+    }
+    output.line(&format!("   lets {} pass", plural(change.calls, "further call")));
+}
+
+fn print_left(left: &Unanswered, output: &mut Console) {
+    let parts = if left.parts.is_empty() { String::new() } else { format!(" ({})", left.parts.join(", ")) };
+    let line = format!("  {}{parts}, {}: {}", left.tool, plural(left.calls, "call"), left.why);
+    output.line(&escaping::line(&line));
+}

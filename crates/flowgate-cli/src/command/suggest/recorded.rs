@@ -1,0 +1,71 @@
+//! Reads the runs that changes of a policy are tried over: useful ones, and recorded attacks.
+
+use std::io::BufRead as _;
+use std::path::Path;
+
+use flowgate::trace::read::RecordedRun;
+use flowgate_audit::watch::WatchedVerdict;
+
+use crate::corpus::RunMarks;
+use crate::input::{self, InputError};
+use crate::progress::Progress;
+
+/// The runs in memory: each change is tried over all of them.
+#[derive(Debug, Default)]
+pub(super) struct RecordedRuns {
+    /// Runs without an attack, whose calls should pass.
+    pub(super) useful: Vec<RecordedRun>,
+    /// Runs with an attack.
+    pub(super) attacks: Vec<RecordedRun>,
+}
+
+impl RecordedRuns {
+    /// Reads the runs of a file. Its useful runs count only with `counts_useful`: those of a corpus of attacks are left out. Runs of
+    /// an injection alone, in which the user asks for what attacks ask for elsewhere, are left out as well. Runs that cannot be
+    /// read are added to `errors`.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(super) fn read(
+        &mut self,
+        path: &Path,
+        counts_useful: bool,
+        progress: &Progress,
+        errors: &mut Vec<InputError>,
+    ) -> Result<(), InputError> {
+        input::for_each_run(path, progress, &mut |item| {
+            match item {
+                Ok((_, run)) if RunMarks::of(&run).attack.is_some() => self.attacks.push(run),
+                Ok((_, run)) if counts_useful && !RunMarks::of(&run).is_injection_alone() => {
+                    self.useful.push(run)
+                }
+                Ok(_) => {}
+                Err(error) => errors.push(error),
+            }
+            progress.step();
+            true
+        })
+    }
+}
+
+/// Refuses a watch log in place of traces: it has no content, so that its calls cannot be judged again.
+///
+/// # Errors
+/// If the file is a watch log, or cannot be read; the message says what to give instead.
+pub(super) fn refuse_watch_log(path: &Path) -> Result<(), InputError> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let mut line = Vec::new();
+    let read = std::io::Read::take(input::open(path)?, 1 << 20).read_until(b'\n', &mut line);
+    let is_watch_log =
+        read.is_ok() && std::str::from_utf8(&line).is_ok_and(|line| WatchedVerdict::parse(line).is_ok());
+    match is_watch_log {
+        false => Ok(()),
+        true => Err(InputError(format!(
+            "{}: the file is a watch log, which has no content, so its calls cannot be judged again: give recorded traces of the \
+            same work, as `flowgate replay` reads them; `flowgate report` sums up the watch log",
+            path.display()
+        ))),
+    }
+}

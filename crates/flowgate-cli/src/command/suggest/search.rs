@@ -1,0 +1,273 @@
+//! Searches for the least changes of a policy that let the calls of useful runs pass.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowgate::monitor::{Outcome, ReasonKind};
+use flowgate::policy::Policy;
+use flowgate::predicates::Predicates;
+use flowgate::trace::Tool;
+use flowgate_guard::influence::InfluenceMethod;
+use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay_with};
+
+use super::recorded::RecordedRuns;
+use crate::command::explain::candidates::{Candidate, candidates};
+use crate::command::explain::trial::{Trial, with_statements};
+use crate::corpus::{AttackCalls, is_question_free};
+use crate::output::plural;
+
+/// The most changes that are suggested.
+const MAX_CHANGES: usize = 20;
+/// The most calls of one kind that are examined without a result.
+const MAX_ATTEMPTS: usize = 3;
+
+/// What is replayed, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    pub(super) predicates: &'a Predicates,
+    pub(super) method: &'a dyn InfluenceMethod,
+    pub(super) runs: &'a RecordedRuns,
+}
+
+/// One change: statements that answer one kind of question.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) statements: Vec<Candidate>,
+    /// The number of further calls of useful runs that pass with it.
+    pub(super) calls: usize,
+}
+
+/// A kind of question for which no change is suggested.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unanswered {
+    pub(super) tool: String,
+    pub(super) parts: Vec<String>,
+    pub(super) calls: usize,
+    pub(super) why: String,
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+pub(super) struct SuggestedChanges {
+    /// The changes, the least harmful first.
+    pub(super) accepted: Vec<Change>,
+    pub(super) left: Vec<Unanswered>,
+    /// The useful runs with a call that is not permitted, under the present policy and with the changes.
+    pub(super) runs_before: usize,
+    pub(super) runs_after: usize,
+    /// The calls of useful runs that are not permitted, likewise.
+    pub(super) calls_before: usize,
+    pub(super) calls_after: usize,
+}
+
+/// A kind of question: the tool, and the parts of the call against which there is a reason.
+type QuestionKind = (String, Vec<String>);
+/// A call: the index of its run, and its own among the calls of the run.
+type CallPlace = (usize, usize);
+
+impl Judge<'_> {
+    /// Searches for changes of the policy.
+    pub(super) fn suggest(self, policy: &Arc<Policy>) -> SuggestedChanges {
+        let mut found = SuggestedChanges::default();
+        let attacks_before: Vec<ReplayedRun> =
+            self.runs.attacks.iter().map(|run| self.replay(policy, run)).collect();
+        let mut changed = Arc::clone(policy);
+        let mut replayed = self.replay_useful(&changed);
+        (found.runs_before, found.calls_before) = count(&replayed);
+        let (mut attempts, mut reasons) = (BTreeMap::<QuestionKind, usize>::new(), BTreeMap::new());
+        while found.accepted.len() < MAX_CHANGES {
+            let is_open = |kind: &QuestionKind| attempts.get(kind).is_none_or(|count| *count < MAX_ATTEMPTS);
+            let Some((kind, places)) = most_frequent(&replayed, is_open) else { break };
+            let attempt = attempts.entry(kind.clone()).or_default();
+            let place = places.get(*attempt).copied();
+            let Some(place) = place else {
+                *attempt = MAX_ATTEMPTS;
+                continue;
+            };
+            match self.answer(&changed, &replayed, place, &attacks_before) {
+                Ok((statements, policy)) => {
+                    let before = count(&replayed).1;
+                    (changed, replayed) = (Arc::clone(&policy), self.replay_useful(&policy));
+                    let calls = before.saturating_sub(count(&replayed).1);
+                    found.accepted.push(Change { statements, calls });
+                    // Calls of this kind that are left may need another change.
+                    *attempt = 0;
+                }
+                Err(why) => {
+                    *attempt += 1;
+                    reasons.entry(kind).or_insert(why);
+                }
+            }
+        }
+        self.leave_out_unneeded(policy, &mut found.accepted, count(&replayed).1);
+        found.accepted.sort_by_key(|change| {
+            (change.statements.iter().map(|one| one.harm.rank).max(), usize::MAX - change.calls)
+        });
+        (found.runs_after, found.calls_after) = count(&replayed);
+        found.left = questions(&replayed)
+            .into_iter()
+            .map(|((tool, parts), places)| {
+                let why = reasons.remove(&(tool.clone(), parts.clone()));
+                let why = why.unwrap_or_else(|| {
+                    format!("not tried: the search ends after {}", plural(MAX_CHANGES, "change"))
+                });
+                Unanswered { tool, parts, calls: places.len(), why }
+            })
+            .collect();
+        found
+    }
+
+    fn replay(self, policy: &Arc<Policy>, run: &flowgate::trace::read::RecordedRun) -> ReplayedRun {
+        replay_with(policy, self.predicates, self.method, run)
+    }
+
+    fn replay_useful(self, policy: &Arc<Policy>) -> Vec<ReplayedRun> {
+        self.runs.useful.iter().map(|run| self.replay(policy, run)).collect()
+    }
+
+    /// Finds the least harmful statements that permit the call at `place`, and returns them with the changed policy.
+    ///
+    /// # Errors
+    /// The reason why there are none.
+    fn answer(
+        self,
+        policy: &Arc<Policy>,
+        replayed: &[ReplayedRun],
+        (run, index): CallPlace,
+        attacks_before: &[ReplayedRun],
+    ) -> Result<(Vec<Candidate>, Arc<Policy>), String> {
+        let gone = || "the call is not in the run any more".to_owned();
+        let (replayed, recorded) =
+            (replayed.get(run).ok_or_else(gone)?, self.runs.useful.get(run).ok_or_else(gone)?);
+        let call = replayed.calls.get(index).ok_or_else(gone)?;
+        let can_be_lifted =
+            |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
+        if let Some(reason) = call.judgement.reasons.iter().find(|reason| !can_be_lifted(reason.kind)) {
+            return Err(match reason.kind {
+                ReasonKind::Rule => "a rule stops it: only a change of the rule would let it pass",
+                ReasonKind::AmbiguousTool => "its pattern names no server: write `tool:SERVER/NAME`",
+                _ => "no statement of a policy can permit it",
+            }
+            .to_owned());
+        }
+        let mut of_call = candidates(call, replayed);
+        let (has_evidence, mut held_back) = (self.has_attack_on(&call.tool, attacks_before), None);
+        of_call.all.retain(|candidate| match &candidate.needs_evidence {
+            Some(why) if !has_evidence => {
+                held_back.get_or_insert_with(|| why.clone());
+                false
+            }
+            _ => true,
+        });
+        let mut run_up_to_call = recorded.clone();
+        run_up_to_call.entries.truncate(call.entry + 1);
+        let trial = Trial {
+            policy,
+            predicates: self.predicates,
+            method: self.method,
+            run_up_to_call: &run_up_to_call,
+            index,
+        };
+        let (sets, _) = trial.smallest_sets(&of_call.all, &parts_of(call));
+        let mut is_harmful = false;
+        for set in sets {
+            let Some(changed) = with_statements(policy, set.iter().map(|one| one.statement.as_str())) else {
+                continue;
+            };
+            let changed = Arc::new(changed);
+            if self.lets_attack_pass(&changed, attacks_before) {
+                is_harmful = true;
+                continue;
+            }
+            return Ok((set.into_iter().cloned().collect(), changed));
+        }
+        Err(match (is_harmful, held_back, of_call.refused.first()) {
+            (true, ..) => "each change that would let it pass lets a recorded attack do more".to_owned(),
+            (false, Some(why), _) => {
+                format!("only with recorded attacks on the tool (`--against`) that do not pass: {why}")
+            }
+            (false, None, Some(refused)) => format!("no form fits; not tried: `label` of {refused}"),
+            (false, None, None) => "no form that is tried would let it pass".to_owned(),
+        })
+    }
+
+    /// Returns whether a recorded attack asked for a call of this tool.
+    fn has_attack_on(self, tool: &Tool, attacks: &[ReplayedRun]) -> bool {
+        attacks.iter().any(|run| {
+            AttackCalls::of(run)
+                .indices
+                .iter()
+                .filter_map(|index| run.calls.get(*index))
+                .any(|call| call.tool == *tool)
+        })
+    }
+
+    /// Returns whether a call that a recorded attack asked for is permitted under the changed policy and was not before.
+    fn lets_attack_pass(self, changed: &Arc<Policy>, before: &[ReplayedRun]) -> bool {
+        self.runs.attacks.iter().zip(before).any(|(run, before)| {
+            let then = self.replay(changed, run);
+            let is_permitted = |run: &ReplayedRun, index: usize| {
+                run.calls.get(index).is_some_and(|call| call.outcome == Outcome::Permit)
+            };
+            let indices = AttackCalls::of(before).indices;
+            indices.into_iter().any(|index| !is_permitted(before, index) && is_permitted(&then, index))
+        })
+    }
+
+    /// Leaves out changes without which no further call is stopped, the most harmful first: a later change may have made an earlier
+    /// one unnecessary. `left` is the number of calls that are stopped with all changes.
+    fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
+        let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
+        accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));
+        let mut at = 0;
+        while at < accepted.len() && accepted.len() > 1 {
+            let others = accepted.iter().enumerate().filter(|(index, _)| *index != at);
+            let statements =
+                others.flat_map(|(_, change)| &change.statements).map(|one| one.statement.as_str());
+            let is_unneeded = with_statements(policy, statements)
+                .is_some_and(|policy| count(&self.replay_useful(&Arc::new(policy))).1 == left);
+            match is_unneeded {
+                true => drop(accepted.remove(at)),
+                false => at += 1,
+            }
+        }
+    }
+}
+
+/// Returns the numbers of runs and calls that are not permitted without a question.
+fn count(replayed: &[ReplayedRun]) -> (usize, usize) {
+    let runs = replayed.iter().filter(|run| !is_question_free(run)).count();
+    (runs, questions(replayed).values().map(Vec::len).sum())
+}
+
+/// Returns the calls that are not permitted, by their kind.
+fn questions(replayed: &[ReplayedRun]) -> BTreeMap<QuestionKind, Vec<CallPlace>> {
+    let mut found = BTreeMap::<QuestionKind, Vec<CallPlace>>::new();
+    for (run, replayed) in replayed.iter().enumerate() {
+        for (index, call) in replayed.calls.iter().enumerate() {
+            if call.outcome != Outcome::Permit {
+                found.entry((call.tool.to_string(), parts_of(call))).or_default().push((run, index));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the most frequent kind of question that is open, with its calls.
+fn most_frequent(
+    replayed: &[ReplayedRun],
+    is_open: impl Fn(&QuestionKind) -> bool,
+) -> Option<(QuestionKind, Vec<CallPlace>)> {
+    let open = questions(replayed).into_iter().filter(|(kind, _)| is_open(kind));
+    // Of equally frequent kinds the first one, so that the result does not depend on chance.
+    open.min_by_key(|(kind, places)| (std::cmp::Reverse(places.len()), kind.clone()))
+}
+
+/// Returns the parts of a call against which there is a reason.
+fn parts_of(call: &JudgedCall) -> Vec<String> {
+    let mut parts: Vec<String> =
+        call.judgement.reasons.iter().filter_map(|reason| reason.part.clone()).collect();
+    parts.sort();
+    parts.dedup();
+    parts
+}

@@ -1,0 +1,210 @@
+//! Derives the policy under which a client in watch mode runs: the labels of its policy, without anything that stops, asks or limits
+//! what a step is shown.
+//!
+//! Statements are left out as text, by Python's rules for lines: a statement begins at the outermost indentation, outside brackets and
+//! quotes. [`load`] verifies the result, so that a policy which would still stop something is an error of the configuration.
+
+use std::sync::Arc;
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::policy::{Dialect, Policy};
+use flowgate::trace::Tool;
+
+/// The first words of the statements that are left out: they require, ask, stop or report something, or loosen what another one
+/// requires.
+const LEFT_OUT: [&str; 9] =
+    ["require", "payload", "consent", "endorse", "unsafe", "role", "raise", "ask", "log"];
+
+/// The requirement of every call: none.
+const PERMITS_EVERYTHING: &str = "\nrequire top if:\n    (call: ToolCall)\n";
+
+/// Returns the policy under which a client whose policy is `policy` runs in watch mode. `source` is the text of the policy's own file,
+/// and `read` returns the text of the files that it imports.
+///
+/// # Errors
+/// If the result does not compile, or would still stop something.
+pub(crate) fn load(
+    policy: &Policy,
+    source: &str,
+    mut read: impl FnMut(&str) -> Result<String, String>,
+) -> Result<Arc<Policy>, String> {
+    let mut text = without_enforcement(source);
+    // Without a lattice, nothing is required of a call.
+    let has_labels = policy.space().top() != Label::BOTTOM;
+    if has_labels {
+        text.push_str(PERMITS_EVERYTHING);
+    }
+    let read = |path: &str| read(path).map(|text| without_enforcement(&text));
+    let permissive = Policy::load(&text, Dialect::Flowgate, read).map_err(|invalid| {
+        let first = invalid.diagnostics.first();
+        let what = first.map_or_else(String::new, |error| {
+            let place = invalid.source.locate(error.span.start);
+            format!(": {} ({place} of the policy without its requirements and rules)", error.message)
+        });
+        format!(
+            "the policy cannot be watched{what}; write each statement on lines of its own, or set mode = \"enforce\""
+        )
+    })?;
+    let permissive = Arc::new(permissive);
+    match stops_something(&permissive, policy) {
+        false => Ok(permissive),
+        true => Err("the policy cannot be watched: a requirement or a rule is written in a form that watch mode does not \
+            recognise; begin each statement at the start of a line, or set mode = \"enforce\""
+            .to_owned()),
+    }
+}
+
+/// Returns whether the policy requires something of a call, or can stop a message. `policy` names the tools.
+fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
+    let monitor = Monitor::new(Arc::clone(permissive));
+    let mut tools = policy.named_tools();
+    tools.push(Tool::local("flowgate-unnamed-tool"));
+    monitor.strictest_requirement(&tools) != permissive.space().top()
+        || monitor.clearance("model").is_some()
+        || monitor.may_stop_replies()
+}
+
+/// Returns the text of a policy without the statements that stop, ask or require something.
+fn without_enforcement(source: &str) -> String {
+    let base = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
+    let (mut kept, mut is_kept, mut scanner) = (String::new(), true, Scanner::default());
+    for line in source.split_inclusive('\n') {
+        let words = line.trim_start();
+        let is_blank = words.is_empty() || words.starts_with('#');
+        if !is_blank && !scanner.is_open() && indentation(line) == base {
+            is_kept = !is_left_out(words);
+        }
+        if is_kept || is_blank && !scanner.is_open() {
+            kept.push_str(line);
+        }
+        scanner.read(line);
+    }
+    kept
+}
+
+/// Returns whether the statement that begins with this line is left out. A constant or a predicate may be called like a statement.
+fn is_left_out(line: &str) -> bool {
+    let end = line.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(line.len());
+    let (word, rest) = line.split_at(end);
+    let rest = rest.trim_start();
+    let is_definition = rest.starts_with(":=") || rest.starts_with('(') && rest.contains(":=");
+    LEFT_OUT.contains(&word) && !is_definition
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start_matches([' ', '\t']).len()
+}
+
+/// Follows brackets and quotes from line to line.
+#[derive(Debug, Default)]
+struct Scanner {
+    /// The number of open brackets.
+    depth: usize,
+    /// The quote of the open text of several lines.
+    quote: Option<&'static str>,
+}
+
+impl Scanner {
+    /// Returns whether the next line continues a bracket or a text.
+    fn is_open(&self) -> bool {
+        self.depth > 0 || self.quote.is_some()
+    }
+
+    /// Reads one line, with its line break.
+    fn read(&mut self, line: &str) {
+        let mut rest = line;
+        while let Some(first) = rest.chars().next() {
+            if let Some(quote) = self.quote {
+                if let Some(after) = rest.strip_prefix(quote) {
+                    (self.quote, rest) = (None, after);
+                    continue;
+                }
+                // What follows a backslash does not end the text.
+                let skipped = if first == '\\' {
+                    rest.chars().take(2).map(char::len_utf8).sum()
+                } else {
+                    first.len_utf8()
+                };
+                rest = rest.get(skipped..).unwrap_or_default();
+                continue;
+            }
+            let opened = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| rest.starts_with(quote));
+            if let Some(quote) = opened {
+                (self.quote, rest) = (Some(quote), rest.get(quote.len()..).unwrap_or_default());
+                continue;
+            }
+            match first {
+                '#' => break,
+                '(' | '[' | '{' => self.depth += 1,
+                ')' | ']' | '}' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            rest = rest.get(first.len_utf8()..).unwrap_or_default();
+        }
+        // A text in simple quotes ends with its line.
+        self.quote = self.quote.filter(|quote| quote.len() == 3);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_stop_something_are_left_out() {
+        let check =
+            |source: &str, expected: &str| assert_eq!(without_enforcement(source), expected, "{source}");
+        let label = "label message as trusted if:\n    (m: Message)\n";
+        check(label, label);
+        check(
+            &format!("{label}require trusted if:\n    (call: ToolCall)\n\n{label}"),
+            &format!("{label}\n{label}"),
+        );
+        check(&format!("raise \"no\" if:\n    (m: Message)\n    \"x\" in m.content\n{label}"), label);
+        check(
+            &format!(
+                "require readers(\n    call.arguments.to\n) for\\\n    call.arguments.body if:\n    (call: ToolCall)\n{label}"
+            ),
+            label,
+        );
+        // Brackets and quotes of several lines do not begin a statement, and neither do comments.
+        check("x := [\n\"a\",\nrequire,\n]\n", "x := [\n\"a\",\nrequire,\n]\n");
+        check("x := \"\"\"\nrequire trusted\n\"\"\"\n", "x := \"\"\"\nrequire trusted\n\"\"\"\n");
+        check("# require trusted\n", "# require trusted\n");
+        check("x := \"it's\" # don't\nask \"a\" if:\n    (m: Message)\n", "x := \"it's\" # don't\n");
+        // Constants and predicates called like statements.
+        check("log := [\"a\"]\nask(x: str) := x == \"a\"\n", "log := [\"a\"]\nask(x: str) := x == \"a\"\n");
+        // A policy that is indented as a whole.
+        check("  require top if:\n    (c: ToolCall)\n  x := 1\n", "  x := 1\n");
+    }
+
+    #[test]
+    fn the_result_stops_nothing() {
+        let check = |source: &str, expected: Result<(), &str>| {
+            let policy = Policy::parse(source).unwrap();
+            let found = load(&policy, source, |path| Err(path.to_owned()));
+            match (found, expected) {
+                (Ok(_), Ok(())) => {}
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
+                (found, expected) => panic!("{source}: {found:?} instead of {expected:?}"),
+            }
+        };
+        let lattice = "lattice integrity: trusted < untrusted\n";
+        check(lattice, Ok(()));
+        check("raise \"no\" if:\n    (m: Message)\n    \"x\" in m.content\n", Ok(()));
+        check(
+            &format!(
+                "{lattice}require trusted else deny if:\n    (call: ToolCall) is tool:send\nrequire trusted if:\n    (call: ToolCall) is tool:flowgate/model\n"
+            ),
+            Ok(()),
+        );
+        for stops in [
+            &format!("{lattice}require trusted if:\n    (call: ToolCall)\n"),
+            "raise \"no\" if:\n    (m: Message)\n    m.role == \"assistant\"\n",
+        ] {
+            let policy = Arc::new(Policy::parse(stops).unwrap());
+            assert!(stops_something(&policy, &policy), "{stops}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Watch mode: what the proxy would stop, ask about or hide is reported to the caller, and nothing is stopped.
+//!
+//! Calls are judged and labelled as ever, but run whatever the verdict is. Answers, descriptions of tools, lists and the server's
+//! instructions reach the client as the server sent them. What enforcement would hide before any call (descriptions, lists,
+//! instructions) does not become an event: with the guard in force, the client would not have seen it, so that the later verdicts are
+//! those that the client is to expect.
+//!
+//! What cannot be read in exactly one way, and methods that the proxy does not know, are not forwarded in watch mode either.
+
+use flowgate::monitor::{Attribution, Outcome};
+use flowgate::trace::{Call, Tool, TraceEntry};
+use flowgate_audit::watch::{WatchedSubject, WatchedVerdict};
+use flowgate_guard::conversation::CallVerdict;
+use serde_json::{Map, Value};
+
+use super::session::MonitoredSession;
+use super::{PermittedRequest, Proxy};
+
+impl Proxy {
+    /// Returns and removes the verdicts that were not enforced since the last call; none unless the proxy
+    /// [only watches](super::ProxySettings::is_watching).
+    pub fn take_watched(&mut self) -> Vec<WatchedVerdict> {
+        std::mem::take(&mut self.watched)
+    }
+
+    /// Judges a call as influenced by everything that this client was shown, reports the verdict, and records the call as
+    /// one that runs. `objection` is the reason why the call would have been refused before it was judged.
+    pub(super) fn judge_without_effect(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        call: Call,
+        rest: Map<String, Value>,
+        objection: Option<&str>,
+    ) -> PermittedRequest {
+        let digest = session.digest_of(&call);
+        let (tool, call_id) = (call.tool.clone(), call.id.clone());
+        let arguments = call.arguments.clone().unwrap_or_default();
+        let monitor = session.monitor();
+        let event = monitor.trace().len();
+        let entry = TraceEntry { extra: rest, ..TraceEntry::from(call) };
+        let judgement = monitor.record(entry, &Attribution::everything()).judgement;
+        let verdict = WatchedVerdict::of_call(&tool.to_string(), &judgement);
+        self.watched.push(match objection {
+            Some(why) => WatchedVerdict { outcome: Outcome::Deny, reason: why.to_owned(), ..verdict },
+            None => verdict,
+        });
+        self.judged.push(CallVerdict {
+            tool,
+            arguments: arguments.clone(),
+            outcome: judgement.outcome(),
+            reasons: judgement.reasons,
+            label: judgement.label,
+            digest,
+            event,
+        });
+        PermittedRequest { call_id, arguments }
+    }
+
+    /// Reports that a text of a tool would have been withheld for this reason, or shown if there is none. Does nothing unless
+    /// the proxy only watches.
+    pub(super) fn watch_text(&mut self, subject: WatchedSubject, tool: &Tool, objection: Option<&str>) {
+        if self.settings.is_watching {
+            self.watched.push(WatchedVerdict::of_text(subject, Some(&tool.to_string()), objection));
+        }
+    }
+}
