@@ -100,6 +100,7 @@ impl<'f> UnopenedLog<'f> {
         }
     }
 
+    /// Returns a reader of all lines, from the beginning of the file.
     fn lines(&mut self) -> Result<BoundedLines<std::io::BufReader<&mut File>>, AuditErrorKind> {
         std::io::Seek::rewind(self.file).map_err(AuditErrorKind::Read)?;
         Ok(BoundedLines::new(std::io::BufReader::new(&mut *self.file), MAX_LINE))

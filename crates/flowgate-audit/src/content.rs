@@ -21,7 +21,7 @@ use super::log_files::{append_extension, restrict_to_owner, sync_folder};
 use super::record::{AuditRecord, RecordFields, Timestamp, escaped_text, truncate_escaped};
 use super::tail;
 
-/// The maximum size of a kept content, in bytes, after escaping.
+/// The maximum size of a stored content, in bytes, after escaping.
 const MAX_CONTENT: usize = 1 << 20;
 /// The maximum size of a line in the file of contents, in bytes.
 pub(super) const MAX_ENTRY: usize = MAX_CONTENT + (4 << 10);
@@ -42,6 +42,7 @@ pub struct ContentSelector {
 }
 
 impl ContentSelector {
+    /// Returns whether no field is set.
     fn is_unrestricted(&self) -> bool {
         *self == Self::default()
     }
@@ -86,6 +87,7 @@ pub(super) fn content_path(log: &Path) -> PathBuf {
 /// A new entry, as it is written.
 #[derive(Debug)]
 pub(super) struct NewContentEntry {
+    /// The line of the file of contents, with its line feed.
     pub(super) line: String,
     /// The reference to the entry in the line of the log: the salted hash, and whether the content was truncated.
     pub(super) mark: Value,
@@ -123,12 +125,14 @@ impl NewContentEntry {
 /// An entry that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ContentEntry {
+    /// The number of the entry's line in the log.
     pub(super) seq: u64,
     time: Timestamp,
     tenant: Option<String>,
     client: Option<String>,
     conversation: Option<String>,
     pub(super) content: String,
+    /// The hash of the salt and the content, which the line contains.
     hash: LineHash,
 }
 
@@ -178,6 +182,7 @@ pub(super) fn remove_draft(path: &Path) -> io::Result<()> {
     remove(&draft_path(path))
 }
 
+/// Returns the path of the file to which a deletion copies the entries that stay.
 fn draft_path(path: &Path) -> PathBuf {
     append_extension(path, "new")
 }
@@ -313,6 +318,7 @@ pub(super) fn oldest_entry_time(path: &Path) -> io::Result<Option<Timestamp>> {
     })
 }
 
+/// Removes a file, if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -101,8 +101,11 @@ impl<R: BufRead> ContentReader<R> {
         }
     }
 
-    /// Returns the counts of all contents, after the last line. The remaining entries belong to events that were never
-    /// recorded. `forgotten` is the number of deleted contents according to the log.
+    /// Returns the counts of all contents, after the last line of the log. The remaining entries belong to events that
+    /// were never recorded, and count as `stray`. `forgotten` is the number of deleted contents according to the log.
+    ///
+    /// # Errors
+    /// Fails if a remaining entry cannot be read.
     pub(super) fn finish(mut self, forgotten: u64) -> Result<ContentCounts, VerifyError> {
         while self.next.is_some() {
             self.counts.stray += 1;

@@ -13,7 +13,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// process of a restarted gateway, or by a child process, which inherits the lock until it runs its own program.
 ///
 /// # Errors
-/// If another process keeps the lock, or the file system has none.
+/// If another process still holds the lock after two seconds, or the file system has no locks.
 pub fn acquire(file: &File) -> Result<(), TryLockError> {
     let mut waited = Duration::ZERO;
     loop {

@@ -32,6 +32,7 @@ impl AuditKey {
         AuditPublicKey(self.0.verifying_key())
     }
 
+    /// Returns the signature of a message.
     pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {
         self.0.sign(message).to_bytes()
     }
@@ -43,6 +44,7 @@ impl AuditPublicKey {
         VerifyingKey::from_bytes(&parse_hex(text.trim())?).ok().map(Self)
     }
 
+    /// Returns whether `signature` is a signature of the message by this key.
     pub(super) fn has_signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
     }

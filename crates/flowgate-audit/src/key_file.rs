@@ -56,19 +56,21 @@ impl AuditKey {
     }
 }
 
-/// Writes a file that does not exist yet, and waits until the disk has stored it.
+/// Writes a file, which `options` create, with one line of text, and waits until the disk has stored it.
 fn write_new_file(path: &Path, options: &OpenOptions, text: &str) -> io::Result<()> {
     let mut file = options.open(path)?;
     file.write_all(format!("{text}\n").as_bytes())?;
     file.sync_all()
 }
 
+/// Returns whether users other than the owner and the group of a file have any permission on it.
 #[cfg(unix)]
 fn is_readable_by_all(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::PermissionsExt as _;
     Ok(file.metadata()?.permissions().mode() & 0o007 != 0)
 }
 
+/// Returns false: other systems have no such permissions.
 #[cfg(not(unix))]
 fn is_readable_by_all(_: &File) -> io::Result<bool> {
     Ok(false)

@@ -125,8 +125,11 @@ pub enum ContentRetention {
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
+    /// The identity of the log: the hash of its first line.
     id: LineHash,
+    /// The public half of the signing key.
     key: AuditPublicKey,
+    /// The last line, shared with the handles of [`Self::last_line`].
     end: Arc<LastLineHandle>,
     inner: Mutex<AuditLogState>,
     /// Held while content is deleted: one deletion at a time.
@@ -167,20 +170,22 @@ struct AuditLogState {
     unsigned: u64,
     /// The time of the last line.
     latest: Timestamp,
+    /// The last line, for readers that do not wait for the lock.
     end: Arc<LastLineHandle>,
     /// The size of the complete lines, in bytes.
     length: u64,
+    /// The failure that was not repaired yet, if there is one.
     failed: Option<FailedOperation>,
     /// The lock file, held as long as the log is open.
     _lock: File,
 }
 
-/// The kind of the last failure since the log was opened.
+/// The kind of a failure that prevents further writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FailedOperation {
-    /// A write failed: the file may end in a partial line.
+    /// A write failed: the file may end in a partial line, which is removed before the next write.
     Write,
-    /// A sync failed: it is unknown what is on the disk.
+    /// A sync failed: it is unknown what is on the disk, so the log stays unwritable until it is opened again.
     Sync,
 }
 
@@ -201,9 +206,9 @@ impl AuditLog {
         Self::open_after(path, key, options, time, |_| Ok(None))
     }
 
-    /// Opens a log, or creates one, unless `check` finds a loss: then nothing is written. The remains of a killed
-    /// process (a partial line, entries of contents without a line) are removed first, as [`open`](Self::open)
-    /// describes; then the opening is recorded and signed.
+    /// Opens a log, or creates one, unless `check` finds a loss in the log as it is: then nothing is written. The
+    /// remains of a killed process (a partial line, entries of contents without a line) are removed first, as
+    /// [`open`](Self::open) describes; then the opening is recorded and signed.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and [`AuditErrorKind::Loss`].
@@ -331,6 +336,7 @@ impl AuditLog {
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
     /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
     pub fn forget(&self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
+        // Held until the end of this function, so that only one deletion runs at a time.
         let _only_deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = content::content_path(&self.path);
         let read = |error| AuditError::new(&contents, AuditErrorKind::Read(error));
@@ -509,8 +515,11 @@ impl AuditLogState {
         AuditError::new(path, AuditErrorKind::Write(error))
     }
 
-    /// Makes sure that the log can be written: removes the remains of a failed write. Fails if that is not possible, or
-    /// if a sync has failed since the log was opened, because it is then unknown which lines are on disk.
+    /// Makes sure that the log can be written: removes the remains of a failed write.
+    ///
+    /// # Errors
+    /// Fails if that is not possible, or if a sync has failed since the log was opened, because it is then unknown
+    /// which lines are on disk.
     fn ensure_writable(&mut self) -> Result<(), AuditError> {
         match self.failed {
             None => Ok(()),

@@ -63,17 +63,20 @@ impl fmt::Display for Timestamp {
 /// The fields of a record, each within its bound. A truncated text ends in `…`, and `cut` names its field.
 #[derive(Debug, Default)]
 pub(super) struct RecordFields {
+    /// The fields by name, in the order of the line.
     fields: Map<String, Value>,
     /// The names of the truncated fields.
     cut: Vec<&'static str>,
 }
 
 impl RecordFields {
+    /// Adds a text of at most `MAX_TEXT` bytes in JSON.
     pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
         let bounded = self.bounded_text(name, text);
         self.value(name, json!(bounded))
     }
 
+    /// Adds a text as [`text`](Self::text) does; nothing without a text.
     pub(super) fn optional_text(&mut self, name: &'static str, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.text(name, text),
@@ -81,6 +84,7 @@ impl RecordFields {
         }
     }
 
+    /// Adds a number, or the greatest one that every parser represents exactly if it is greater.
     pub(super) fn number(&mut self, name: &'static str, number: u64) -> &mut Self {
         self.value(name, json!(number.min(MAX_NUMBER)))
     }
@@ -103,11 +107,13 @@ impl RecordFields {
         self.value(name, Value::Array(list))
     }
 
+    /// Adds a value without a bound: its size is limited by the caller.
     pub(super) fn value(&mut self, name: &'static str, value: Value) -> &mut Self {
         self.fields.insert(name.to_owned(), value);
         self
     }
 
+    /// Returns a text truncated to `MAX_TEXT`. If it was longer, marks the field `name` as truncated.
     fn bounded_text(&mut self, name: &'static str, text: &str) -> String {
         let (bounded, is_cut) = truncate_escaped(text, MAX_TEXT);
         if is_cut {
@@ -116,6 +122,7 @@ impl RecordFields {
         bounded
     }
 
+    /// Records that the field `name` was truncated, once.
     fn mark_truncated(&mut self, name: &'static str) {
         if !self.cut.contains(&name) {
             self.cut.push(name);
@@ -175,7 +182,7 @@ pub(super) fn serialize_record(
     Value::Object(record).to_string()
 }
 
-/// A parsed record. Only [`verify`](super::verify()) checks its place in the log.
+/// A parsed record. Only [`verify`](super::verify()) checks its position in the log and its chain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditRecord {
     /// The number of the line, from 0.
@@ -243,7 +250,7 @@ impl AuditRecord {
         })
     }
 
-    /// Returns a field that is a text.
+    /// Returns a field that is a text; `None` if it is missing or not a text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.object.get(name).and_then(Value::as_str)
     }

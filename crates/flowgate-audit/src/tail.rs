@@ -67,7 +67,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
                 )));
             }
         }
-        // The line before the last head is read as well, to check the head's place in the chain.
+        // The line before the last head is read as well, to check that the head continues it.
         if has_passed_head {
             break;
         }
@@ -95,7 +95,10 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
     Ok(end)
 }
 
-/// Rejects a log whose first line is not an opening with this key.
+/// Checks that the first line of a log is an opening with this key.
+///
+/// # Errors
+/// If it is not, or the file cannot be read.
 fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind> {
     file.rewind().map_err(AuditErrorKind::Read)?;
     let mut line = Vec::new();
@@ -113,12 +116,15 @@ fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind
     }
 }
 
-/// Describes a line for an error, by its distance from the end of the log.
+/// Describes a line for an error, by its distance from the end of the log; 1 is the last line.
 fn position_from_end(back: u64) -> String {
     if back == 1 { "the last line".to_owned() } else { format!("line {back} from the end") }
 }
 
-/// Returns the line that ends at `at`, without its line feed; sets `at` to its beginning.
+/// Returns the line whose line feed ends at the offset `at`, without the line feed; sets `at` to its beginning.
+///
+/// # Errors
+/// If the line is too long, or the file cannot be read.
 pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, AuditErrorKind> {
     let end = at.saturating_sub(1);
     let start = after_last_line_feed(file, end).map_err(AuditErrorKind::Read)?;

@@ -79,6 +79,7 @@ pub struct VerifiedRecords<R> {
     end: Option<LogHead>,
     /// The last head that was read.
     head: Option<LogHead>,
+    /// Whether a problem was found, after which no line is read.
     has_failed: bool,
 }
 

@@ -159,6 +159,7 @@ impl WitnessLine {
     }
 }
 
+/// Returns the message that the key signs for the signed part of a line.
 fn signed_message(signed: &str) -> Vec<u8> {
     [DOMAIN, signed.as_bytes()].concat()
 }
@@ -259,7 +260,7 @@ impl WitnessRecord {
         self.partial_lines
     }
 
-    /// Returns the number of recorded lines of a log, and the last of them.
+    /// Returns the number of recorded lines of a log, and the last of them; `None` if no line of it is recorded.
     pub fn last_line_of(&self, log: LineHash) -> Option<(usize, LogHead)> {
         let witnessed = self.logs.iter().find(|witnessed| witnessed.log == log)?;
         Some((witnessed.heads.len(), witnessed.last()?))
@@ -304,6 +305,7 @@ impl WitnessRecord {
 }
 
 impl WitnessedLog {
+    /// Returns the recorded line with the greatest number; of several with this number, the one received last.
     fn last(&self) -> Option<LogHead> {
         let (seq, heads) = self.heads.last_key_value()?;
         Some(LogHead { seq: *seq, hash: *heads.last()? })

@@ -49,13 +49,13 @@ use people::People;
 use question_content::{TIMES, remove_variable_members, shown_content, stored_content};
 use webhook::Webhook;
 
-/// The maximum size of a tool's description about which people are asked, in bytes; a person could not review a longer
+/// The maximum size in bytes of a tool's description that people are asked about: a person could not review a longer
 /// one.
 const MAX_DESCRIPTION: usize = 64 << 10;
-/// The interval at which the store is polled for decisions made at other gateways.
+/// The interval at which the database is polled for decisions made at other gateways.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The longest time in milliseconds that the store adds to a date.
+/// The longest time in milliseconds that the database adds to a date, so that no sum overflows.
 const MAX_MILLIS: i64 = i64::MAX / 4;
 
 /// The service that asks people and enforces their decisions.
@@ -64,6 +64,7 @@ pub(crate) struct ApprovalService {
     pub(crate) store: Arc<Database>,
     pub(crate) people: People,
     recorder: Recorder,
+    /// The limits on questions, and how long requests and questions wait.
     asking: ApprovalSettings,
     webhook: Option<Webhook>,
     /// The names of what can be frozen.
@@ -99,6 +100,7 @@ pub(crate) struct ApprovalReference {
 }
 
 impl ApprovalReference {
+    /// Creates the reference to the question with this id, digest and stored content (JSON). Its `turn` is 0.
     pub(crate) fn new(id: String, digest: String, content: &str) -> Self {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -123,7 +125,8 @@ impl ApprovalReference {
 pub(crate) struct ApprovalContext<'t> {
     pub(crate) client: &'t ClientSettings,
     pub(crate) conversation: &'t str,
-    /// The number of turns of the conversation that were persisted before.
+    /// The number of turns of the conversation that were persisted before; a negative constant of the database for a
+    /// question outside the chat.
     pub(crate) turns: i64,
     /// The value of `turns` when the first question about the model's last message was asked.
     pub(crate) since: i64,
@@ -193,7 +196,8 @@ impl ApprovalService {
     }
 
     /// Stores a question, unless the same question is stored already. Answers it by a lasting grant if one covers it;
-    /// otherwise notifies people of a new question. The inner error says which limit on questions is reached.
+    /// otherwise notifies people of a new question. Returns the reference to the question. The inner error says which
+    /// limit on questions is reached; the question is then not stored.
     async fn store_question(
         &self,
         context: ApprovalContext<'_>,
@@ -202,13 +206,15 @@ impl ApprovalService {
     ) -> Result<Result<ApprovalReference, AskOutcome>, DatabaseError> {
         let ApprovalContext { client, conversation, turns, key, .. } = context;
         let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
-        // Only calls of the chat are compared with what was granted.
+        // Questions outside the chat have a negative number of turns. They cannot be granted, since only calls of the
+        // chat are compared with grants.
         let may_grant = ask.is_grantable() && turns >= 0;
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
         if turns < 0
             && let Some(content) = content.as_object_mut()
         {
-            // Such a question stays open while other answers arrive, and a repeated call must find it.
+            // Such a question stays open while other answers arrive, which change the evidence. A question is found
+            // by its content, so a repeated call would not find this one.
             content.remove("evidence");
         }
         let offer = GrantOffer::new(client, ask);
@@ -237,6 +243,7 @@ impl ApprovalService {
             used: &used,
             most: limits,
         };
+        // `void` are the approvals of the same call that the new question makes void, since external state has changed.
         let record = |void: &[String]| {
             let changed = void.iter().map(|_| {
                 let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
@@ -268,7 +275,8 @@ impl ApprovalService {
         Ok(Ok(ApprovalReference::new(id, ask.digest.clone(), &content)))
     }
 
-    /// Notifies the event streams of people and the webhook of a new question.
+    /// Notifies the event streams of people and the webhook of a new question. If the question cannot be read, the
+    /// webhook is not notified; people can still list the question.
     async fn notify_question(&self, id: &str) {
         self.wake_waiters();
         let Some(webhook) = &self.webhook else { return };
@@ -288,6 +296,9 @@ impl ApprovalService {
     }
 
     /// Records in the operator's log and the audit log that no question is asked, since the limit in `full` is reached.
+    ///
+    /// # Errors
+    /// If the audit log cannot be written.
     fn report_full(
         &self,
         client: &ClientSettings,
@@ -334,8 +345,11 @@ impl ApprovalService {
     }
 
     /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the tool
-    /// for all conversations of the tenant. Asks nothing if no person may decide, or the description is too long to
-    /// review.
+    /// for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer than
+    /// [`MAX_DESCRIPTION`], or if a limit on questions is reached, which is logged.
+    ///
+    /// # Errors
+    /// If the question cannot be stored or recorded.
     pub(crate) async fn ask_about_tool(
         &self,
         client: &ClientSettings,
@@ -352,12 +366,13 @@ impl ApprovalService {
         let content = json!({
             "tool": tool, "arguments": description, "label": [], "reasons": [reason], "excerpts": [], "offer": offer,
         });
-        // In place of the name of a conversation: limits of a conversation then apply to the offers of one server.
-        let place = format!("tools of {}", offer.server);
+        // The offers of one server share an invented conversation name, so that the limit on the questions of one
+        // conversation applies to them.
+        let conversation = format!("tools of {}", offer.server);
         let new = NewQuestion {
             id: &id,
             client: &client.name,
-            name: &place,
+            name: &conversation,
             tenant: &client.tenant,
             digest: &offer.digest,
             content: &content.to_string(),
@@ -368,7 +383,7 @@ impl ApprovalService {
             most: self.open_question_limits(),
         };
         let event = AuditEvent::Asked {
-            conversation: place.clone(),
+            conversation: conversation.clone(),
             client: client.name.clone(),
             tenant: client.tenant.clone(),
             tool,
@@ -387,7 +402,7 @@ impl ApprovalService {
                     advice: Some("decide the questions that are open"),
                     most: u64::try_from(MAX_OFFERED).unwrap_or(0),
                     client: &client.name,
-                    conversation: Some(&place),
+                    conversation: Some(&conversation),
                 })
             }
         }
@@ -422,7 +437,8 @@ impl ApprovalService {
         let mut is_failing = false;
         let mut bell = self.bell.subscribe();
         let decision = loop {
-            // While the database does not answer, the question counts as open.
+            // The state is `None` if the database has no such question. While the database does not answer, the
+            // question counts as open.
             let (state, is_granted) = match self.store.question(&asked.id).await {
                 Ok(question) => {
                     is_failing = false;
@@ -484,7 +500,7 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Records in the audit log that these questions were allowed and that their calls do not run, because of `cause`.
+    /// Records in the audit log that the calls of these questions, which were allowed, do not run because of `cause`.
     fn note_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
             let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
@@ -500,7 +516,8 @@ impl ApprovalService {
         self.recorder.record(&questions.iter().map(to_entry).collect::<Vec<AuditEntry>>())
     }
 
-    /// Returns the record of the labels of a tenant's external state in JSON, if it differs from `known`.
+    /// Returns the database's record of the labels of a tenant's external state, in JSON; `None` if there is no record
+    /// or it equals `known`.
     pub(crate) async fn changed_external_state(
         &self,
         tenant: &str,
@@ -530,7 +547,7 @@ impl ApprovalService {
     }
 }
 
-/// Returns a time in milliseconds, at most [`MAX_MILLIS`].
+/// Converts a time to milliseconds, at most [`MAX_MILLIS`].
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).map_or(MAX_MILLIS, |time| time.min(MAX_MILLIS))
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 /// The capacity of the queue. When it is full, the caller frees the value.
 const QUEUE_CAPACITY: usize = 256;
 
+/// The queue of the freeing thread; `None` if the thread could not be started.
 static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
     let (give, take) = sync_channel(QUEUE_CAPACITY);
     let thread = std::thread::Builder::new().name("freeing".to_owned());

@@ -77,9 +77,11 @@ use conversations::Conversations;
 #[derive(Debug)]
 pub(crate) struct ModelRoutes {
     pub(crate) clients: Clients,
+    /// The conversations of all clients.
     pub(crate) sessions: Conversations,
     pub(crate) approvals: Arc<ApprovalService>,
     pub(crate) recorder: Recorder,
+    /// The number of turns that this process has begun, which makes the ids of its responses unique.
     answers: AtomicU64,
     /// Requests to MCP servers that are in progress.
     pub(crate) pending: PendingRequests,
@@ -93,7 +95,8 @@ pub(crate) struct ModelRoutes {
 }
 
 impl ModelRoutes {
-    /// Opens the database and starts its maintenance tasks.
+    /// Opens the database, the audit log and the webhook, and starts the maintenance tasks. Logs advice about items
+    /// that a client's policy and settings hide from models.
     ///
     /// # Errors
     /// If the database, the audit log or the webhook cannot be opened.
@@ -158,8 +161,8 @@ impl ModelRoutes {
         Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, closing, watching })
     }
 
-    /// Signs the audit log, stores its head and closes the database before the process exits. After a killed process,
-    /// the next start signs the log and stores its head.
+    /// Signs the audit log, stores its head, delivers it to the witnesses and closes the database before the process
+    /// exits. Failures are ignored: as after a killed process, the next start signs the log and stores its head.
     pub(crate) async fn finish(&self) {
         if self.recorder.sign_head().is_ok() {
             let _ = self.sessions.store().persist_log_head().await;
@@ -209,7 +212,7 @@ impl ModelRoutes {
     }
 }
 
-/// Warns the operator if other users of the system can read the database file or the audit log.
+/// Warns the operator if other users of the system can read or write the database files or the files of the audit log.
 fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>, log: &OperatorLog) {
     let mut paths = match place {
         config::DatabaseAddress::File(path) => database::sqlite::file::database_files(path),

@@ -86,7 +86,7 @@ pub struct GatewayConfig {
     pub keys: Vec<Secret>,
 }
 
-/// The database, and how much of what it stores for how long.
+/// The database, and the limits on what it stores and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseSpec {
     /// The database.
@@ -95,7 +95,7 @@ pub struct DatabaseSpec {
     pub retention: Duration,
     /// The approximate memory for conversations, in bytes.
     pub memory: usize,
-    /// The bytes of input that one conversation may store.
+    /// The maximum number of bytes of input that one conversation may store.
     pub conversation: u64,
     /// The limit on remembered text that one client was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
@@ -169,11 +169,11 @@ pub struct ClientSettings {
     pub asks_in_front: bool,
     /// Message templates that the operator has pinned.
     pub pinned: Vec<MessageTemplate>,
-    /// Its requests per minute.
+    /// The most requests that it may send per minute.
     pub requests_per_minute: u32,
-    /// Its requests in parallel.
+    /// The most requests that it may send in parallel.
     pub parallel: usize,
-    /// The number of its stored conversations.
+    /// The most conversations of it that are stored.
     pub sessions: usize,
 }
 
@@ -451,9 +451,10 @@ impl ConfigReader<'_> {
         &self,
         predicates: &BTreeMap<String, String>,
     ) -> Result<PredicateSources, ConfigError> {
-        // `whom` is the address of a service or the file of a module.
-        let source = |(name, whom): (&String, &String)| {
-            let source: Result<PredicateSourceSpec, PredicateSourceError> = format!("{name}={whom}").parse();
+        // `target` is the address of a service or the file of a module.
+        let source = |(name, target): (&String, &String)| {
+            let source: Result<PredicateSourceSpec, PredicateSourceError> =
+                format!("{name}={target}").parse();
             source.map(|source| source.resolved_in(self.folder)).map_err(|why| match why {
                 PredicateSourceError::Form => ConfigError(format!(
                     "predicates.{name}: the source must be an address that begins with http://, or a FILE.wasm"
@@ -466,7 +467,10 @@ impl ConfigReader<'_> {
     }
 
     /// Reads the section `[store]`; a setting that it leaves out has the default value. A time or size of 0 is raised
-    /// to the smallest one that works.
+    /// to the smallest one that works, except `memory-mib`: with 0, only conversations in use are in memory.
+    ///
+    /// # Errors
+    /// If the address of the database is given twice or invalid, or the environment variable with it is not set.
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
         let defaults = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {
@@ -558,6 +562,7 @@ impl ConfigReader<'_> {
         Authorities::read(&pem).map_err(|error| failed(&error))
     }
 
+    /// Reads a text file; the error names its path.
     fn text(&self, path: &Path) -> Result<String, String> {
         std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {}", path.display(), read_error::reason(&error)))

@@ -168,6 +168,7 @@ impl Database {
         let new_identity = self.holder.clone();
         let identity = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                // Only a new database has an empty identity.
                 let sql = "UPDATE identity SET id = ?1 WHERE one = 1 AND id = ''";
                 tx.execute(sql, &[(&new_identity).into()]).await?;
                 let mut rows = tx.query("SELECT id FROM identity", &[]).await?;

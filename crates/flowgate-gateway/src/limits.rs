@@ -79,11 +79,11 @@ impl Default for ServerLimits {
     }
 }
 
-/// The memory for each byte of a body, which is parsed, compared, labelled and stored.
+/// The bytes of memory for each byte of a body, which is parsed, compared, labelled and stored.
 const FOR_A_BYTE: usize = 36;
-/// The memory for each byte of a character outside ASCII: such text is compared in more forms.
+/// The bytes of memory for each byte of a character outside ASCII: such text is compared in more forms.
 const FOR_A_BYTE_BEYOND_ASCII: usize = 64;
-/// The memory for each value and each key, however short: measured, with some margin.
+/// The bytes of memory for each value and each key, however short: measured, with some margin.
 const FOR_A_VALUE: usize = 420;
 
 /// Estimates the bytes of memory that a JSON body takes while it is evaluated. Many short values take much more than

@@ -27,7 +27,7 @@
 //! ```
 //!
 //! `ModelRoutes`, `Conversations`, `ApprovalService` and `GatewayService` have a field `log`. An `OperatorLog` is cheap
-//! to clone, and a default one writes nothing. Parts without a log (the guard, the store) return what happened, and
+//! to clone, and a default one writes nothing. Parts without a log (the guard, the database) return what happened, and
 //! their caller reports it.
 
 mod line;
@@ -94,6 +94,7 @@ impl LogEvent {
         }
     }
 
+    /// Returns the severity of lines of this event.
     fn level(self) -> LogLevel {
         match self {
             Self::Turn | Self::Exchange | Self::HiddenOnPurpose | Self::Certificate => LogLevel::Info,
@@ -142,10 +143,12 @@ pub struct Limit<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct OperatorLog(Option<Arc<OperatorLogState>>);
 
+/// What all clones of a log share.
 struct OperatorLogState {
     format: LogLineFormat,
     /// The queue of encoded lines to the thread that writes them.
     lines: SyncSender<Vec<u8>>,
+    /// The number of lines of each kind in the current window of time.
     rates: Arc<Mutex<RateWindows>>,
     /// The number of lines that were dropped, because the queue was full, and not reported yet.
     lost: Arc<AtomicU64>,
@@ -249,6 +252,7 @@ impl OperatorLog {
     }
 }
 
+/// Locks the windows of the rate limit, also after a panic.
 fn rates(rates: &Mutex<RateWindows>) -> MutexGuard<'_, RateWindows> {
     rates.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -277,23 +281,23 @@ impl<W: Write> OperatorLogWriter<W> {
                     self.report_lost();
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let over = rates(&self.rates).take_expired(Instant::now());
-                    self.report(over);
+                    let suppressed = rates(&self.rates).take_expired(Instant::now());
+                    self.report(suppressed);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             let _ = self.out.flush();
         }
         // At this time, all windows are over.
-        let over = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
-        self.report(over);
+        let suppressed = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
+        self.report(suppressed);
         self.report_lost();
         let _ = self.out.flush();
     }
 
-    /// Reports how many lines were suppressed in windows that are over.
-    fn report(&mut self, over: Vec<rate::SuppressedLines>) {
-        for rate::SuppressedLines { event, client, limit: (limit, setting), count } in over {
+    /// Writes a line for each kind of suppressed lines, with their number.
+    fn report(&mut self, suppressed: Vec<rate::SuppressedLines>) {
+        for rate::SuppressedLines { event, client, limit: (limit, setting), count } in suppressed {
             let mut fields =
                 vec![("client", client.into()), ("limit", limit.into()), ("setting", setting.into())];
             fields.retain(|(_, value): &(_, Value)| value.as_str() != Some(""));

@@ -27,7 +27,9 @@ const BOUNDS: [(u64, &str); 12] = [
 struct Histogram {
     /// The number of requests that took at most the bound with the same index.
     buckets: [u64; BOUNDS.len()],
+    /// The number of all requests.
     count: u64,
+    /// The time of all requests together, in microseconds.
     micros: u64,
 }
 
@@ -40,11 +42,14 @@ pub(crate) struct Metrics {
 /// The numbers and latencies of requests, by route.
 #[derive(Debug, Default)]
 struct RouteRequestCounts {
+    /// The number of requests by route and status.
     requests: BTreeMap<(&'static str, u16), u64>,
+    /// The latencies by route.
     latencies: BTreeMap<&'static str, Histogram>,
 }
 
-/// A figure that is measured on demand: name, help text, value, and whether it is a counter.
+/// A metric that is measured on demand: its name, its help text, its value, and whether it is a counter, whose value
+/// never decreases.
 pub(crate) type Metric = (&'static str, &'static str, u64, bool);
 
 impl Metrics {
@@ -95,9 +100,8 @@ impl Metrics {
         for (limit, count) in limits {
             let _ = writeln!(text, "{name}{{limit=\"{limit}\"}} {count}");
         }
-        // `grows` says that a figure is a counter.
-        for (name, help, value, grows) in figures {
-            write_metric_head(&mut text, name, help, if *grows { "counter" } else { "gauge" });
+        for (name, help, value, is_counter) in figures {
+            write_metric_head(&mut text, name, help, if *is_counter { "counter" } else { "gauge" });
             let _ = writeln!(text, "{name} {value}");
         }
         text

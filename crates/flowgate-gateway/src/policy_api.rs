@@ -38,19 +38,21 @@ pub(crate) struct PolicyApi {
     fuel: u64,
     /// The most policies of one batch.
     batch: usize,
+    /// The services and modules that answer extern predicates.
     predicate_sources: PredicateSources,
     /// The time for all queries of a request to the services that answer predicates.
     time: Duration,
     cache: PolicyCache,
 }
 
-/// The reason why a request has no answer; in a batch, it applies to one policy.
+/// The reason why a request has no answer, or why one policy of a batch has none.
 struct PolicyApiError {
     status: StatusCode,
     detail: String,
 }
 
 impl PolicyApiError {
+    /// Creates the error for a request that is wrong, with status 400.
     fn bad_request(detail: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, detail: detail.into() }
     }
@@ -123,12 +125,13 @@ impl PolicyApi {
         to_reply(batched)
     }
 
-    /// Returns the figures of the cache.
+    /// Returns the metrics of the cache.
     pub(crate) fn figures(&self) -> [Metric; 4] {
         self.cache.figures()
     }
 
-    /// Compiles a policy, or returns the report of its errors and the first feature in it that is not available.
+    /// Compiles a policy. The error is the report of all errors in it and, if it uses a feature that is not available,
+    /// the message about the first one.
     fn compile(&self, source: &str) -> Result<Arc<Policy>, (String, Option<String>)> {
         self.cache.get_or_insert(self.dialect, source).map_err(|diagnostics| {
             let unavailable = diagnostics.iter().find(|diagnostic| diagnostic.code == "unavailable");
@@ -136,8 +139,8 @@ impl PolicyApi {
         })
     }
 
-    /// Returns the options for evaluating each of the policies of a request, which share its fuel and its time for
-    /// predicates.
+    /// Returns the options for evaluating each of the policies of a request, whose number is `policies`: they share its
+    /// fuel and its time for predicates.
     fn options(&self, parameters: Map<String, Value>, policies: usize) -> AnalysisOptions {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
         let predicates = self.predicate_sources.predicates(self.time);
@@ -169,7 +172,8 @@ impl PolicyApi {
     }
 
     /// Converts an analysis of a trace of this number of messages into an answer. A rule that cannot be evaluated is
-    /// never skipped: it appears as a match that denies or, in the cases below, the whole request fails.
+    /// never skipped: it appears as a match that denies, or the whole request fails. The request fails in the dialect
+    /// of invariant-ai, and in any dialect if a parameter of the policy is missing.
     fn conclude(
         &self,
         analysis: Analysis,
@@ -199,6 +203,7 @@ impl PolicyApi {
     }
 }
 
+/// Returns the reply with a result in JSON, or the rejection.
 fn to_reply(result: Result<impl serde::Serialize, PolicyApiError>) -> HttpReply {
     result.map_or_else(HttpReply::from, |value| HttpReply::json(StatusCode::OK, &value))
 }
@@ -227,8 +232,8 @@ fn refusal(kind: EvaluationFailureKind, message: &str) -> PolicyApiError {
 /// Reads the messages of a trace; an error names the message.
 fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
     read::list(messages).map_err(|error| {
-        let place = error.message.map_or_else(|| "messages".to_owned(), |index| format!("messages[{index}]"));
-        PolicyApiError::bad_request(format!("Input Validation Error: {place}: {}", error.problem))
+        let path = error.message.map_or_else(|| "messages".to_owned(), |index| format!("messages[{index}]"));
+        PolicyApiError::bad_request(format!("Input Validation Error: {path}: {}", error.problem))
     })
 }
 

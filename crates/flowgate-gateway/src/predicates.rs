@@ -38,6 +38,7 @@ pub struct PredicateSourceSpec {
     kind: PredicateSourceKind,
 }
 
+/// The source of the answers to a predicate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PredicateSourceKind {
     /// The URL of a service.
@@ -104,7 +105,8 @@ impl std::str::FromStr for PredicateSourceSpec {
 }
 
 impl PredicateSourceSpec {
-    /// Returns the source with the path of its module resolved in `folder`, if it is relative; the address of a service stays as it is.
+    /// Returns the source with the path of its module resolved in `folder`, if the path is relative. The address of a
+    /// service is unchanged.
     pub(crate) fn resolved_in(self, folder: &Path) -> Self {
         let kind = match self.kind {
             PredicateSourceKind::Module(path) => PredicateSourceKind::Module(folder.join(path)),
@@ -129,6 +131,7 @@ impl std::error::Error for PredicateLoadError {}
 /// The sources of all predicates, loaded.
 #[derive(Debug, Clone, Default)]
 pub struct PredicateSources {
+    /// The sources, by the names of their predicates.
     answerers: BTreeMap<String, Arc<dyn PredicateSource>>,
 }
 

@@ -28,7 +28,7 @@ use flowgate_audit::{
 };
 use log_probe::{LogProbe, PROBE_TIMEOUT};
 
-/// An event and its content, which is not part of the log itself.
+/// An event and its content, which is stored in a file beside the log and not in the log itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AuditEntry {
     event: AuditEvent,
@@ -36,13 +36,15 @@ pub(crate) struct AuditEntry {
 }
 
 impl AuditEntry {
+    /// Creates an entry with content.
     pub(crate) fn new(event: AuditEvent, content: Value) -> Self {
         Self { event, content: Some(content) }
     }
 }
 
 impl AuditEntry {
-    /// Returns the correction of a record that an approved call ran, if this is one: the call did not run after all.
+    /// Returns the entry that corrects this one, if this one records that an approved call ran: the call did not run,
+    /// because of `cause`. `None` for every other entry.
     pub(crate) fn correction(&self, cause: &str) -> Option<Self> {
         let AuditEvent::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
         let (conversation, tool, digest) = (conversation.clone(), tool.clone(), digest.clone());
@@ -76,8 +78,12 @@ pub(crate) struct RecordingLog {
 
 impl Recorder {
     /// Opens the audit log of a configuration, starts to send its heads to the witnesses, and records the policies in
-    /// force; does nothing without a configured log. `keys` are removed from content. Rejects a log that lacks a line
-    /// whose hash the database or the file of a witness has recorded. From now on, both record newer heads.
+    /// force; does nothing without a configured log. `keys` are removed from content. From now on, the database and the
+    /// witnesses record newer heads.
+    ///
+    /// # Errors
+    /// If the log lacks a line whose hash the database or the file of a witness has recorded, or the log, its key or a
+    /// required witness cannot be used.
     pub(crate) async fn open(
         spec: Option<&AuditSpec>,
         clients: &[ClientSettings],
@@ -91,6 +97,7 @@ impl Recorder {
         let options = AuditOptions { content: retention, ..AuditOptions::default() };
         let anchors = store.anchors().await?;
         let witnessed = read_configured_witness(witness.as_ref())?;
+        // Returns what the log has lost of the lines that the database and the witness have recorded.
         let check = |past: &mut UnopenedLog<'_>| {
             // A database in memory has no record of earlier logs.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
@@ -119,7 +126,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Records events. If this fails, the caller must not take any action that depends on them.
+    /// Records events. If this fails, the caller must not take any action that depends on them. Does nothing without an
+    /// audit log.
     pub(crate) fn record(&self, notes: &[AuditEntry]) -> Result<(), DatabaseError> {
         self.record_redacting(notes, None)
     }
@@ -146,7 +154,7 @@ impl Recorder {
         let _ = self.record(&[AuditEvent::OrderUnconfirmed { what, who, cause }.into()]);
     }
 
-    /// Returns whether the log can be written, as of at most a second ago.
+    /// Returns whether the log can be written, as of at most a second ago; true without an audit log.
     pub(crate) async fn is_writable(&self) -> bool {
         let Some(recording) = self.0.as_deref() else { return true };
         let log = Arc::clone(&recording.log);
@@ -154,7 +162,7 @@ impl Recorder {
     }
 
     /// Deletes the content of records that `whose` selects, by order of the person `who`. Returns the number of deleted
-    /// entries.
+    /// entries; 0 without an audit log.
     pub(crate) fn forget(&self, whose: &ContentSelector, who: &str) -> Result<u64, DatabaseError> {
         let Some(RecordingLog { log, .. }) = self.0.as_deref() else { return Ok(0) };
         log.forget(Timestamp::now(), whose, who).map_err(to_database_error)
@@ -168,7 +176,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the witnesses of the log.
+    /// Returns the witnesses of the log; `None` if there is no audit log, or no witness is configured.
     pub(crate) fn witnesses(&self) -> Option<&HeadDestinations> {
         self.0.as_deref()?.witnesses.as_ref()
     }
@@ -201,7 +209,7 @@ impl RecordingLog {
         Ok(())
     }
 
-    /// Deletes expired content.
+    /// Deletes expired content, and returns the number of deleted entries.
     pub(crate) fn expire(&self) -> Result<u64, DatabaseError> {
         let Some(retention) = self.content else { return Ok(0) };
         let (now, retention) = (Timestamp::now(), u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
@@ -379,15 +387,16 @@ pub(crate) fn withheld_reply_entry(client: &ClientSettings, conversation: &str, 
     AuditEntry::new(event, Value::String(text))
 }
 
-/// Describes reasons without content: a rule by its place and the first line of its text, other reasons by their kind
-/// and the names of the labels.
+/// Describes reasons without content: a rule by its position and the first line of its text, other reasons by their
+/// kind and the names of the labels.
 fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
     let name_of_reason = |reason: &Reason| {
         let kind = reason.kind.name();
         match (&reason.statement, reason.kind) {
             (Some(span), ReasonKind::Rule | ReasonKind::RuleError) => {
-                let (place, text) = (client.policy.locate(span), client.policy.excerpt(span));
-                format!("{kind}: {}: {}", place.line_name(), text.lines().next().unwrap_or_default().trim())
+                let (position, text) = (client.policy.locate(span), client.policy.excerpt(span));
+                let first_line = text.lines().next().unwrap_or_default().trim();
+                format!("{kind}: {}: {first_line}", position.line_name())
             }
             _ if reason.label.is_empty() => kind.to_owned(),
             _ => format!(

@@ -25,13 +25,15 @@ use serde_json::{Map, Value, json};
 use crate::config::ClientSettings;
 use crate::log::{Limit, LogEvent, OperatorLog, to_ascii};
 
-/// The request header by which a client asks what is hidden from its model, and its value.
+/// The request header by which a client asks what is hidden from its model.
 pub(crate) const EXPLAIN_HEADER: &str = "x-flowgate-explain";
+/// The value of [`EXPLAIN_HEADER`].
 pub(crate) const EXPLAIN_VALUE: &str = "hidden";
-/// The header of the answer.
+/// The response header that says what is hidden.
 pub(crate) const HIDDEN_HEADER: &str = "x-flowgate-hidden";
-/// The maximum number of tool names in one header, and of their bytes together.
+/// The maximum number of tool names in one list of a header or an advice.
 const MAX_NAMED: usize = 20;
+/// The maximum number of bytes of all tool names in one list of a header.
 const MAX_TOOL_NAME_BYTES: usize = 1024;
 
 /// The advice about a hidden item.
@@ -53,6 +55,7 @@ pub(crate) const MAX_EXPLAINED: usize = 1000;
 pub(crate) struct ReportedItems {
     /// The number of items of the conversation when it was examined last.
     items: usize,
+    /// What was reported, and why it is hidden.
     reported: HashSet<(HiddenItemKind, HidingCause)>,
 }
 
@@ -100,7 +103,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     for item in &hidden_items {
         let is_tool = matches!((&item.what, item.cause), (HiddenItemKind::Tool(_), HidingCause::Unlabelled));
         let advice = advice(item, client);
-        // Advice about unlabelled tools is given once for all of them, below; equal advice is given once.
+        // Advice about unlabelled tools is given once for all of them, after this loop; equal advice is given once.
         if !is_tool && advice_list.iter().all(|other| other.text != advice.text) {
             advice_list.push(advice);
         }
@@ -261,6 +264,7 @@ fn kind_name(what: &HiddenItemKind) -> &'static str {
     }
 }
 
+/// Returns the tool that a hidden item is about; `None` for messages.
 fn tool_of(what: &HiddenItemKind) -> Option<&Tool> {
     match what {
         HiddenItemKind::Tool(tool) | HiddenItemKind::Answer(tool) => Some(tool),
@@ -277,6 +281,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         None => "the server of the model".to_owned(),
     };
     let advice = |id, is_intended, text| VisibilityAdvice { id, is_intended, text };
+    // A labelled message or tool that is hidden because a tool on offer has no requirement.
     if !item.is_required
         && let (Some(tool), HidingCause::Labelled) = (&item.because_of, item.cause)
         && !matches!(item.what, HiddenItemKind::Answer(_))

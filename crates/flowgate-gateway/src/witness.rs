@@ -83,6 +83,7 @@ pub(crate) fn read_witness_record(file: &Path) -> Result<WitnessRecord, Delivery
 #[derive(Debug)]
 pub(crate) struct HeadDestinations {
     destinations: Vec<Arc<HeadDestination>>,
+    /// The limits beyond which no turn begins; `None` if the witness is not required.
     required: Option<DeliveryRequirement>,
     /// Dropping these ends the threads.
     _running: Vec<Sender<()>>,
@@ -100,26 +101,32 @@ struct HeadDestination {
     every: u64,
     /// The time after which a head is sent if there are fewer lines.
     pause: Duration,
+    /// The operator's log.
     operator: log::OperatorLog,
-    /// Held during a delivery.
+    /// Locked during a delivery, so that one delivery follows the other.
     delivery: Mutex<()>,
     state: Mutex<DeliveryState>,
 }
 
+/// The kinds of destinations.
 #[derive(Debug)]
 enum HeadDestinationKind {
+    /// A file, to which lines are appended.
     File(PathBuf),
+    /// A server, to which each line is posted.
     Server { agent: ureq::Agent, address: WitnessAddress },
 }
 
+/// The outcomes of the deliveries to one destination.
 #[derive(Debug, Default)]
 struct DeliveryState {
     /// The last delivered head, and the time of its delivery.
     delivered: Option<(LogHead, Instant)>,
     /// The time since which deliveries fail.
     failing: Option<Instant>,
-    /// The pause after the next failure.
+    /// The pause before a failed delivery is retried, which each failure doubles.
     pause: Duration,
+    /// The number of failed deliveries.
     failures: u64,
 }
 
@@ -249,6 +256,7 @@ impl HeadDestination {
         let mut pause = Duration::ZERO;
         while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             pause = POLL_INTERVAL;
+            // A head is due if the last delivery was long ago or failed.
             let (behind, is_due) = (self.undelivered_lines(), {
                 let state = self.state();
                 let is_over = state.delivered.is_none_or(|(_, at)| at.elapsed() >= self.pause);
@@ -300,12 +308,14 @@ impl HeadDestination {
         }
     }
 
+    /// Writes a line with the name of the destination to the operator's log.
     fn report(&self, event: LogEvent, sentence: &str) {
         self.operator.write(event, "", vec![("witness", self.name().into())], sentence);
     }
 }
 
 impl HeadDestinationKind {
+    /// Sends a line to the destination.
     fn send(&self, line: &str) -> Result<(), DeliveryError> {
         match self {
             Self::File(path) => append(path, line).map_err(|error| DeliveryError::File(path.clone(), error)),
@@ -314,7 +324,8 @@ impl HeadDestinationKind {
     }
 }
 
-/// Appends an operator's acceptance of a loss to the witness's file, which the next start of the gateway reads.
+/// Appends to the witness's file that the operator accepts the loss `gives_up`. The next start of the gateway reads the
+/// file.
 pub(crate) fn give_up(file: &Path, log: &AuditLog, gives_up: AcceptedLoss) -> Result<(), DeliveryError> {
     let (_, line) = log.witness_line(Timestamp::now(), Some(gives_up)).map_err(DeliveryError::Log)?;
     append(file, &line).map_err(|error| DeliveryError::File(file.to_owned(), error))

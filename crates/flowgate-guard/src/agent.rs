@@ -86,7 +86,7 @@ impl<F: Fn(AuthorizedCall) -> ToolAnswer + Send + Sync> ToolHandler for F {
     }
 }
 
-/// The tools that can run, by identity.
+/// The tools that an agent can run in this process, by identity; or the statement that its caller runs all tools.
 #[derive(Default)]
 pub struct Toolbox {
     tools: HashMap<Identity, Box<dyn ToolHandler>>,
@@ -129,7 +129,7 @@ impl Toolbox {
 pub trait Observer: Send {
     /// Reports the state of the conversation before its next need is served.
     fn before_need(&mut self, _conversation: &Conversation) {}
-    /// The model is queried with this view.
+    /// The model is about to be queried with this view.
     fn before_completion(&mut self, _view: &View) {}
     /// The model streams this text. It may be shown at once: whatever the model writes next, it is part of the reply.
     fn on_text(&mut self, _text: &str) {}
@@ -310,6 +310,7 @@ impl Agent<'_> {
                     let in_time = (self.clock)().saturating_sub(asked_at) <= ask.expires;
                     match decision {
                         Decision::Later if in_time => return Ok(conversation.postpone()),
+                        // A decision that is late, or that the observer cannot prepare for, counts as none.
                         decision => {
                             // An approved call is judged again, by the current labels of the stores.
                             let has_current_state = !decision.allows()
@@ -381,6 +382,7 @@ impl Agent<'_> {
         ReplyListener { observer: &mut *self.observer, live: None }.complete(model, request).await
     }
 
+    /// Ends the turn in the conversation because of `error`, and returns the error.
     fn abort_turn(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
         conversation.stop();
         Err(TurnError::Model(error))
@@ -395,6 +397,7 @@ struct ReplyListener<'o> {
 }
 
 impl ReplyListener<'_> {
+    /// Queries a model with this listener, unless the observer has cancelled the turn already.
     async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
         if self.observer.is_cancelled() {
             return Err(Error::Cancelled);
@@ -412,6 +415,7 @@ impl Listener for ReplyListener<'_> {
             self.live = None;
         }
         match (delta, &mut self.live) {
+            // The cleaner may hold the end of the text back until it has seen more.
             (Delta::Text(piece), Some(live)) => match live.push(piece).as_str() {
                 "" => {}
                 text => self.observer.on_text(text),

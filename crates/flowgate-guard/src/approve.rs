@@ -72,10 +72,11 @@ impl ApprovalRequest {
         self.grant_scope >= GrantScope::Conversation
     }
 
-    /// Whether the other question is about an equal call, for equal reasons, in the same state. The places of the two calls in
-    /// the trace, and how often they are made, may differ.
+    /// Whether the other question is about an equal call, for equal reasons, in the same state. The positions of the
+    /// two calls in the trace, and how often they are made, may differ.
     #[must_use]
     pub fn is_same_question(&self, other: &Self) -> bool {
+        // Events and regions are positions in the trace, so the comparison ignores them.
         let reasons = |request: &Self| -> Vec<Reason> {
             let reasons = request.reasons.iter().cloned();
             reasons.map(|reason| Reason { events: Vec::new(), regions: Vec::new(), ..reason }).collect()
@@ -178,14 +179,16 @@ impl DigestKey {
         digest
     }
 
-    /// Returns a keyed digest of a text, which reveals nothing of it.
+    /// Returns a short keyed digest of a text, which reveals nothing of it without the key.
     pub(crate) fn text_digest(&self, text: &str) -> String {
         let mut digest = self.mac(format!("text {text}").as_bytes());
         digest.truncate(8);
         digest
     }
 
+    /// Returns the HMAC-SHA256 of bytes, in hexadecimal.
     fn mac(&self, bytes: &[u8]) -> String {
+        // HMAC accepts a key of any length, so it does not fail.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
         mac.update(bytes);
         mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -196,7 +199,8 @@ impl DigestKey {
         question.call().map(|call| self.digest_of(call)).unwrap_or_default()
     }
 
-    /// Returns the digest of a call: of its tool and the canonical JSON of its arguments.
+    /// Returns the digest of a call: of its tool and of its parsed arguments, in the order in which they were written.
+    /// Arguments that could not be parsed count as no arguments.
     pub(crate) fn digest_of(&self, call: &Call) -> String {
         let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
         let (server, name) = (call.tool.server.as_deref(), &*call.tool.name);

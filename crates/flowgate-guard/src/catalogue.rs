@@ -229,11 +229,11 @@ impl CatalogueEntry {
     }
 }
 
-/// Returns a name that providers accept and that is not in `taken`. A tool whose server and name cannot be read back
-/// from the name receives a digest of both at its end.
+/// Returns a name for the model that providers accept and that is not in `taken`: `server__tool`, or `tool` without a
+/// server. If server and tool cannot be read back from that, or it is too long, it ends in a digest of both.
 ///
-/// The name depends on the tool alone, unless two tools have the same name with their digests: a tool that is not on
-/// offer at some label must not influence the names of others.
+/// The name depends on the tool alone, since a tool that is not on offer at some label must not influence the names of
+/// others. Only if two tools have the same name nevertheless, the later one receives a number.
 fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()

@@ -50,7 +50,7 @@ pub struct History {
     pub(crate) preceding_items: Option<usize>,
     /// The end of the last text of each source: a page may arrive in pieces.
     pub(crate) pieces: Derived<Pieces>,
-    /// The end of the user's latest text: a quotation may continue from it into the next message.
+    /// The end of the latest texts of user and system messages: a quotation may continue from it into the next message.
     pub(crate) tail: String,
     /// The end of the latest text that is the user's own.
     pub(crate) own: String,
@@ -74,14 +74,15 @@ impl<T> fmt::Debug for Derived<T> {
 
 /// How much of the preceding text is joined with the next one, in bytes.
 const TAIL: usize = 512;
-/// How many adjacent characters that are not compared stay in it: escapes and markup have a few.
+/// How many adjacent characters that are not compared are copied into that end: escapes and markup have a few.
 const LONGEST_RUN: usize = 4;
 
 /// Appends a text to the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The next
 /// message is compared together with this end, because a quotation may begin in it.
 fn append(tail: &mut String, text: &str) {
     tail.push('\n');
-    // Padding must not push the text out: of a run of characters that are not compared, the first ones stay.
+    // Padding must not push the compared text out: of a run of characters that are not compared, only the first ones
+    // are copied.
     let mut run = 0;
     for c in text.chars() {
         let mut is_compared = false;
@@ -166,7 +167,7 @@ impl History {
         self.prefixes.all.clone()
     }
 
-    /// Appends a text of the user to the tail.
+    /// Appends a text of a user or system message to the tail.
     pub(crate) fn extend_tail(&mut self, text: &str) {
         append(&mut self.tail, text);
     }
@@ -256,6 +257,8 @@ impl History {
         let old_reversed: Vec<&MessageDigest> =
             self.messages.iter().skip(unchanged).rev().map(|message| &message.digest).collect();
         let sent_reversed: Vec<&MessageDigest> = sent.iter().skip(unchanged).rev().collect();
+        // Both are reversed: a prefix that begins at a position is then a suffix of the session that ends there. Of
+        // several longest ones, the last counts.
         let lengths = common_prefix_lengths(&old_reversed, &sent_reversed);
         let ends = lengths.iter().enumerate().map(|(from_end, length)| (*length, sent.len() - from_end));
         let (length, end) = ends.max().filter(|(length, _)| *length > 0).unwrap_or((0, sent.len()));
@@ -268,6 +271,7 @@ impl History {
     }
 }
 
+/// The digest of one message.
 pub(crate) type MessageDigest = [u8; 32];
 
 /// The maximum number of rounds of a comparison. Histories of agents take one or two.
@@ -276,6 +280,7 @@ const MAX_ROUNDS: usize = 32;
 /// Returns for each position in `text` the length of the longest prefix of `pattern` that begins there (Gusfield's
 /// Z-function).
 fn common_prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
+    // The item at an index of `pattern` followed by `text`.
     let at = |index: usize| {
         if index < pattern.len() { pattern.get(index) } else { text.get(index - pattern.len()) }
     };
@@ -293,8 +298,8 @@ fn common_prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> 
         while length < pattern.len() && index + length < total && at(length) == at(index + length) {
             length += 1;
         }
-        if let Some(place) = lengths.get_mut(index) {
-            *place = length;
+        if let Some(entry) = lengths.get_mut(index) {
+            *entry = length;
         }
         if index + length > right {
             (left, right) = (index, index + length);
@@ -306,6 +311,7 @@ fn common_prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> 
 /// The prefix digests of a chat, extended incrementally.
 #[derive(Debug, Clone, Default)]
 struct ChatPrefixDigests {
+    /// The digests of the prefixes so far, shortest first.
     all: Vec<ChatPrefixDigest>,
     /// The hash of all messages so far.
     before: Sha256,

@@ -141,7 +141,7 @@ pub enum RecordedNeed {
     Run {
         /// The tool.
         tool: String,
-        /// The canonical JSON of the arguments.
+        /// The arguments as JSON, printed from what was judged.
         arguments: String,
     },
     /// The user's next message.

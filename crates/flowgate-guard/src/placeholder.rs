@@ -43,9 +43,10 @@ pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
     let seen = decoded_chars(text);
     let mut found: Vec<Placeholder> = Vec::new();
     for (index, first) in seen.iter().enumerate() {
-        let is_open =
+        // A placeholder does not begin inside the previous one.
+        let may_read =
             may_begin(&seen, index, known) && found.last().is_none_or(|last| last.end <= first.start);
-        if is_open
+        if may_read
             && let PlaceholderMatch::Placeholders(placeholders) =
                 read_placeholder(&seen, index, text.len(), (true, known))
         {
@@ -84,6 +85,7 @@ fn decoded_chars(text: &str) -> Vec<RenderedChar> {
 /// `&#x41;`.
 fn decode_escape(seen: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
     let c = |offset: usize| seen.get(at + offset).map(|seen| seen.c);
+    // The number that digits from an offset on spell, and how many digits it has.
     let number = |from: usize, radix: u32, max_digits: usize| {
         let digits: String = (from..from + max_digits)
             .map_while(c)
@@ -310,12 +312,14 @@ fn is_separator(c: char) -> bool {
 
 /// Reads a placeholder from normalized characters.
 struct PlaceholderReader<'s> {
+    /// The characters of the text.
     seen: &'s [RenderedChar],
     /// The byte offset at which the longest possible placeholder ends.
     limit: usize,
 }
 
 impl PlaceholderReader<'_> {
+    /// Returns the character at an index; `None` at the end of the text and beyond the longest placeholder.
     fn char_at(&self, index: usize) -> Option<char> {
         self.seen.get(index).filter(|seen| seen.start < self.limit).map(|seen| seen.c)
     }
@@ -364,8 +368,10 @@ fn read_placeholder(
     let Some(first) = seen.get(open) else { return PlaceholderMatch::No };
     let (start, limit) = (first.start, first.start + MAX_LENGTH);
     let reader = PlaceholderReader { seen, limit };
+    // The result where the text ends within a form: more text could complete it, unless it is too long already.
     let undecided =
         || if is_whole || length > limit { PlaceholderMatch::No } else { PlaceholderMatch::Unknown };
+    // Whether the text ends at an index, and more text may follow.
     let is_cut = |index: usize| seen.get(index).is_none() && !is_whole && length <= limit;
     let is_bare = !is_opening(first.c);
     // Brackets may be doubled.

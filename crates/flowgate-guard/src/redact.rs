@@ -2,8 +2,9 @@
 //! builds views of such parts.
 //!
 //! A region is shown if its own label and the labels of everything that contains it flow to the label of the view:
-//! a reader of a row also learns that the list has this row. Any other region is replaced by a *placeholder*, which reveals nothing that
-//! depends on the hidden content, not even its length. An event whose existence is hidden is left out.
+//! a reader of a row also learns that the list has this row. Any other region is replaced by a *placeholder*, which
+//! reveals nothing that depends on the hidden content, not even its length. An event whose existence is hidden is left
+//! out.
 //!
 //! The structure is preserved: JSON and Python literals keep every byte that spells something visible. In YAML, the
 //! bytes between a key and its value depend on the value, so a YAML text with a hidden part is printed anew as JSON.

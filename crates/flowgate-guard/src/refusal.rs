@@ -42,11 +42,13 @@ pub(crate) fn judged_refusal(judgement: &Judgement, verdict: &str, slots: &[Stri
     refusal_json(verdict, &reasons, &advice)
 }
 
-/// Returns the refusal of a call that was not judged.
+/// Returns the refusal of a call or an answer for a reason that no judgement of the policy states: `message` says what
+/// is wrong, and `advice` what to try instead.
 pub(crate) fn malformed_refusal(message: &str, advice: &str) -> String {
     refusal_json("deny", &[json!({"kind": "malformed", "says": message})], &[advice.to_owned()])
 }
 
+/// Formats a refusal as the JSON text that the model receives. `verdict` is the word for the outcome.
 fn refusal_json(verdict: &str, reasons: &[Value], advice: &[String]) -> String {
     json!({"refused": verdict, "reasons": reasons, "try": advice}).to_string()
 }

@@ -164,8 +164,8 @@ impl ViewBuilder<'_> {
         (view, ViewSummary { calls, shown })
     }
 
-    /// Returns what an item contributes to the label of a view at `bound`: the join of the labels of what the view shows of it.
-    /// The flag of `event_label` says whether a client sent the message, which everybody sees to exist even if its text is hidden.
+    /// Returns what an item contributes to the label of a view at `bound`: the join of the labels of what the view
+    /// shows of it. That a message of the client exists contributes nothing, since the client knows it.
     fn item_label(&self, item: &ConversationItem, bound: &Label) -> Label {
         match item {
             ConversationItem::Message(event) => self.event_label(*event, false, bound),
@@ -307,6 +307,7 @@ impl ViewBuilder<'_> {
         }
     }
 
+    /// Returns the schema of the answers of a tool, if a view at `label` may show it.
     fn schema(&self, label: &Label, tool: &Tool) -> Option<&Value> {
         self.catalogue.output_schema(self.monitor, label, tool)
     }
@@ -374,6 +375,7 @@ pub(crate) fn to_parts(content: Value) -> Vec<Part> {
     }
 }
 
+/// Whether a value is a content block: an object that names its type.
 fn is_block(value: &Value) -> bool {
     value.get("type").is_some_and(Value::is_string)
 }

@@ -20,8 +20,8 @@ const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultTyp
 impl Proxy {
     /// Handles the server's answer to a call: adds the answer to the trace with its label, and forwards the part that
     /// may be forwarded. `line` is the message as it was received, which is forwarded unchanged if nothing has to be
-    /// removed. An answer that requests input, a list that would make tools uncallable, and a malformed answer are
-    /// handled apart.
+    /// removed. An answer that requests input begins a round. A list that would make tools uncallable, a malformed
+    /// answer and one that may not be shown are withheld, and a note reports the reason to the operator.
     pub(super) fn handle_call_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -156,8 +156,10 @@ enum ShownAnswer {
 
 /// Splits an answer by the kind of its call: returns the output to be added to the trace, and the part that is shown:
 /// the whole message, a result without the fields that are not forwarded, or only the fact that the call failed.
-/// Everything that is shown is in the output. Fails with the reason, for the operator's log, if the answer is
-/// malformed.
+/// Everything that is shown is in the output.
+///
+/// # Errors
+/// The reason, for the operator's log, if the answer is malformed.
 fn split_answer(
     running: &RunningCall,
     answer: Result<Value, Value>,

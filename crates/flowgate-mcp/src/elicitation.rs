@@ -85,6 +85,7 @@ impl Proxy {
 
     /// Asks in the answer to a call, as the revision without sessions requires, and remembers the call: the client
     /// sends it again with the person's answer. Of many remembered calls the oldest is dropped, which denies it.
+    /// `shown` are the arguments as the person is shown them.
     fn ask_in_answer(
         &mut self,
         monitor: &Monitor,

@@ -120,7 +120,7 @@ impl Proxy {
         // The label is raised by an event: everything that the client does later depends on it.
         let content = Value::from("the server says something while a call runs");
         let entry = TraceEntry::assistant(content);
-        let Some(context) = monitor.trace().position_of(&entry).ok().map(|place| place.context) else {
+        let Some(context) = monitor.trace().position_of(&entry).ok().map(|position| position.context) else {
             return false;
         };
         label.flows_to(&context) || monitor.push_generated(entry, context.join(&label)).is_ok()

@@ -168,12 +168,13 @@ fn protocol_versions(value: &Value) -> Option<Value> {
     Some(json!({field: known}))
 }
 
+/// Returns whether a value is a known revision of the protocol.
 fn is_revision(value: &Value) -> bool {
     value.as_str().is_some_and(|text| REVISIONS.contains(&text))
 }
 
-/// Returns whether the value has the form of a date, as versions of the protocol are written: digits, with a dash at the
-/// places 4 and 7. A client's version may be one that is not known here; the form leaves no room for text.
+/// Returns whether the value has the form of a date, as versions of the protocol are written, such as `2025-06-18`. A
+/// client's version may be one that is not known here; the form leaves no room for text.
 fn is_version(value: &Value) -> bool {
     value.as_str().is_some_and(|text| {
         text.len() == 10

@@ -27,20 +27,23 @@ use super::{CallRuling, JudgedRequest, Proxy, ProxyAction, RunningCall};
 pub(super) const STATE: &str = "requestState";
 /// The field with the client's responses to requested input. They are judged as an argument of this name.
 pub(super) const RESPONSES: &str = "inputResponses";
+/// The field with the inputs that a server requests.
 const REQUESTS: &str = "inputRequests";
 
 /// The requests that a server may answer by requesting input.
 const METHODS: [&str; 3] = ["tools/call", "resources/read", "prompts/get"];
-/// The maximum number of inputs that one answer may request, and the maximum length in bytes of a key.
+/// The maximum number of inputs that one answer may request.
 const MAX_INPUTS: usize = 16;
+/// The maximum length of the key of an input, in bytes.
 const MAX_KEY_BYTES: usize = 256;
-/// The maximum length in bytes of a server's state, and the maximum number of rounds that are kept. Older rounds are
-/// dropped; calls that continue them are refused.
+/// The maximum length of a server's state, in bytes.
 const MAX_STATE_BYTES: usize = 64 << 10;
+/// The maximum number of rounds that are remembered. Older rounds are dropped; calls that continue them are refused.
 const MAX_OPEN_ROUNDS: usize = 64;
 /// The maximum number of times that one call may be sent.
 const MAX_ROUNDS: usize = 16;
 
+/// The refusal of a call that continues no remembered round.
 const UNKNOWN_STATE: &str =
     "this `requestState` is unknown or has expired; call again without `requestState` and `inputResponses`";
 
@@ -48,12 +51,13 @@ const UNKNOWN_STATE: &str =
 #[derive(Debug, Clone)]
 pub(super) struct SentCall {
     method: String,
+    /// The judged arguments, without the client's responses.
     arguments: Map<String, Value>,
     /// The client's capabilities that the server may use.
     allowed_inputs: Vec<&'static str>,
     /// How often the call has been sent, this time included.
     rounds: usize,
-    /// The ID of the first round in the trace.
+    /// The ID in the trace under which the call was sent the first time.
     pub(super) first: String,
 }
 
@@ -63,9 +67,11 @@ pub(super) struct InputRound {
     /// The name by which the client refers to this round.
     name: String,
     tool: Tool,
+    /// The call that the client has to repeat.
     sent: SentCall,
     /// The server's `requestState`.
     state: Option<Value>,
+    /// The inputs that the server has requested.
     inputs: Vec<RequestedInput>,
     /// The client's responses, once the client has sent them; they cannot be changed then.
     responses: Option<Map<String, Value>>,
@@ -74,7 +80,9 @@ pub(super) struct InputRound {
 /// One input that the server requests from the client.
 #[derive(Debug)]
 struct RequestedInput {
+    /// The server's name for the input, under which the client responds.
     key: String,
+    /// The method of the request that the input is equivalent to, such as `elicitation/create`.
     method: &'static str,
     params: Map<String, Value>,
     /// The ID of the question in the trace.
@@ -83,7 +91,9 @@ struct RequestedInput {
 
 /// The reference and responses in a call that continues a round.
 pub(super) struct RoundContinuation {
+    /// The name of the round.
     name: String,
+    /// The client's responses, by the keys of the inputs.
     responses: Map<String, Value>,
 }
 
@@ -297,7 +307,7 @@ impl Proxy {
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
                     let (entry, monitor) = (TraceEntry::from(output), session.monitor());
                     // The responses may contain anything that the client was shown since the question.
-                    let seen = monitor.trace().position_of(&entry).map(|place| place.context);
+                    let seen = monitor.trace().position_of(&entry).map(|position| position.context);
                     let seen = seen.unwrap_or(monitor.policy().space().top());
                     match monitor.push_with_floors(entry, &seen.into()) {
                         Ok((_, findings)) if !has_objection(&findings) => {}

@@ -148,6 +148,7 @@ pub struct Proxy {
     retries: VecDeque<RetryableCall>,
     /// Calls whose answer asked for input, oldest first: the client sends them again with its responses.
     rounds: VecDeque<InputRound>,
+    /// The tools that the server has listed, and which of them the client is offered.
     listing: ToolListing,
     /// The resources that the client has subscribed to.
     subscribed: BTreeSet<String>,
@@ -231,6 +232,7 @@ enum ProxyCallKind {
 }
 
 impl ProxyCallKind {
+    /// Returns whether the answer is a list.
     fn is_list(self) -> bool {
         matches!(self, Self::List(_))
     }
@@ -242,6 +244,7 @@ enum OutgoingRequest {
     /// A request of the server, which is judged as a call.
     Server { running: RunningCall },
     /// A question whether a call may run, to the client's user or to a person elsewhere.
+    /// `id` is the ID of the call, and `pending` the call itself.
     Person { question: Box<Question>, id: RequestId, pending: Box<JudgedRequest> },
 }
 
@@ -253,6 +256,7 @@ struct JudgedRequest {
     kind: ProxyCallKind,
     /// The parameters without the judged arguments.
     params: Map<String, Value>,
+    /// The token of its progress notifications, if the client wants them.
     progress: Option<Value>,
     /// Whether the client can elicit input from its user when an answer asks for it, and then calls again.
     can_retry: bool,
@@ -298,7 +302,9 @@ enum CallRuling {
 
 /// The JSON-RPC error code of a refused request.
 const REFUSED: i64 = -32001;
+/// The JSON-RPC error code of a message that is no valid request.
 const INVALID_REQUEST: i64 = -32600;
+/// The JSON-RPC error code of a request with an unknown method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
 /// The maximum number of abandoned requests that are remembered.
@@ -366,7 +372,7 @@ impl Proxy {
         out
     }
 
-    /// Sets whether the current client receives the labels of answers, as `_meta.ifc`.
+    /// Sets whether the current client receives the labels of answers, as `_meta.ifc` of their results.
     pub fn set_tells_labels(&mut self, tells: bool) {
         self.tells_labels = tells;
     }
@@ -376,10 +382,12 @@ impl Proxy {
         std::mem::take(&mut self.judged)
     }
 
+    /// Returns the tool of this name of the proxy's server.
     fn tool(&self, name: &str) -> Tool {
         Tool::of(&self.settings.server, name)
     }
 
+    /// Returns a number that is different for each call and question.
     fn next_number(&mut self) -> u64 {
         self.count = self.count.saturating_add(1);
         self.count
@@ -435,7 +443,8 @@ impl Proxy {
         }
     }
 
-    /// Removes a request that no client waits for any more; its ID must not be used again.
+    /// Removes a request that no client waits for any more. Its ID is remembered and must not be used again, since the
+    /// server may still answer it.
     fn abandon(&mut self, id: RequestId) {
         self.asked.remove(&id);
         self.names.remove(&id);

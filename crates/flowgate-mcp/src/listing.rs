@@ -28,6 +28,7 @@ const MAX_TOOLS: usize = 1_000;
 /// The maximum length of a tool's name, in bytes.
 const MAX_NAME: usize = 256;
 
+/// Why a tool is hidden that a person can still approve.
 const UNAPPROVED: &str =
     "the name or the description of the tool is not approved: it is new, or the server has changed it";
 
@@ -36,6 +37,7 @@ const UNAPPROVED: &str =
 pub(super) struct ToolListing {
     /// The listed tools by name.
     tools: BTreeMap<String, ListedTool>,
+    /// The approved tools; without pins, the tools of the first list count as approved.
     pins: Option<Pins>,
     /// The number of lists requested so far.
     list: u64,
@@ -303,6 +305,7 @@ impl Proxy {
         out
     }
 
+    /// Returns the note to the operator that a tool is hidden. Truncates the name, which the server has chosen.
     fn hidden_tool_note(&self, name: &str, why: &str) -> ProxyAction {
         let name: String = name.chars().take(MAX_NAME).collect();
         ProxyAction::Note(format!(

@@ -41,11 +41,13 @@ impl RequestId {
         self.0.starts_with('"') && self.0.get(1..).is_some_and(|rest| rest.starts_with(GENERATED_PREFIX))
     }
 
+    /// Returns the ID as a JSON value.
     pub(super) fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 }
 
+/// The beginning of every generated ID.
 const GENERATED_PREFIX: &str = "flowgate-";
 
 /// A parsed message.

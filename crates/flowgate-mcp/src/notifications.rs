@@ -10,6 +10,7 @@ use super::message::{RequestId, notification};
 use super::session::MonitoredSession;
 use super::{OutgoingRequest, PendingClientRequest, Proxy, ProxyAction};
 
+/// The operator's note about a notification of the server that is dropped.
 const DROPPED: &str = "dropped a notification of the server whose method is not forwarded to clients";
 
 impl Proxy {

@@ -35,21 +35,23 @@ impl Proxy {
         let refusal = refusal(verdict, &reasons.collect::<Vec<_>>());
         let content = Value::String(refusal.to_string());
         let entry = TraceEntry::assistant(content);
-        if let Ok(place) = monitor.trace().position_of(&entry)
-            && !judgement.decided.flows_to(&place.context)
+        if let Ok(position) = monitor.trace().position_of(&entry)
+            && !judgement.decided.flows_to(&position.context)
         {
             // If the trace has no room for this event, it has none for another call either.
-            let _ = monitor.push_generated(entry, place.context.join(&judgement.decided));
+            let _ = monitor.push_generated(entry, position.context.join(&judgement.decided));
         }
         refusal
     }
 }
 
-/// Returns why a request was not judged, or an answer not shown.
+/// Returns why a request was refused without a judgement: `kind` is the machine-readable class of the reason, and
+/// `says` the reason itself.
 pub(super) fn unjudged_refusal(kind: &str, says: &str) -> Value {
     refusal("deny", &[json!({"kind": kind, "says": says})])
 }
 
+/// Returns a refusal with this outcome in words and these reasons.
 fn refusal(verdict: &str, reasons: &[Value]) -> Value {
     json!({"refused": verdict, "reasons": reasons})
 }

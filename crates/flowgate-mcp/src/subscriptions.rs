@@ -20,8 +20,11 @@ pub const LISTEN_METHOD: &str = "subscriptions/listen";
 /// The metadata key by which a notification names its subscription.
 pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The notification by which the server confirms a subscription.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+/// The notification that a resource has changed.
 const UPDATED: &str = "notifications/resources/updated";
+/// The field of a filter that lists the addresses of resources.
 const RESOURCES: &str = "resourceSubscriptions";
 /// The kinds of changes that can be subscribed to, and their notifications.
 const KINDS: [(&str, &str); 3] = [
@@ -35,7 +38,9 @@ const MAX_RESOURCES: usize = 64;
 /// The changes that a client subscribed to.
 #[derive(Debug)]
 pub(super) struct Subscription {
+    /// The kinds of changes, as [`KINDS`] names them.
     kinds: Vec<&'static str>,
+    /// The addresses of the permitted resources.
     uris: BTreeSet<String>,
 }
 
@@ -146,7 +151,8 @@ impl Proxy {
         })
     }
 
-    /// Ends a subscription, since the server has answered its request.
+    /// Returns the message to the client that a subscription has ended, since the server has answered its request: an
+    /// empty result, or an error if the answer is one.
     pub(super) fn end_subscription(&self, id: &RequestId, answer: &Result<Value, Value>) -> ProxyAction {
         ProxyAction::Client(match answer {
             Ok(_) => result(id, &json!({"resultType": "complete", "_meta": self.subscription_metadata(id)})),
@@ -154,6 +160,7 @@ impl Proxy {
         })
     }
 
+    /// Returns the metadata that name a subscription, by the client's own ID of its request.
     fn subscription_metadata(&self, id: &RequestId) -> Value {
         json!({SUBSCRIPTION_ID_KEY: self.names.get(id).unwrap_or(id).value()})
     }

@@ -42,6 +42,7 @@ impl PyAnalysis {
 #[derive(Debug, Clone)]
 pub(crate) struct PyViolation {
     violation: Violation,
+    /// The line of the rule in the policy.
     line: usize,
 }
 
@@ -69,7 +70,7 @@ impl PyViolation {
         }
     }
 
-    /// The places that it concerns, such as `messages.1.content:5-10`, in characters.
+    /// The parts of the trace that it concerns, such as `messages.1.content:5-10`, in characters.
     #[getter]
     fn ranges(&self) -> Vec<String> {
         self.violation.ranges.clone()
@@ -139,8 +140,11 @@ impl PyFailure {
 
 /// What an analysis needs beside the policy and the trace.
 struct AnalysisInputs {
+    /// The values of `input.NAME`.
     parameters: Map<String, Value>,
+    /// The functions that answer extern predicates.
     predicates: Predicates,
+    /// The evaluation steps that the analysis may spend; `None` for the default of the core.
     fuel: Option<u64>,
 }
 

@@ -42,9 +42,12 @@ pub(crate) fn lasting_name(name: &str) -> &'static str {
 #[pyclass(frozen, module = "flowgate", name = "Attribution")]
 #[derive(Debug, Clone)]
 pub(crate) struct PyAttribution {
+    /// The name of the influence method in verdicts.
     method: String,
     decision: Dependency,
+    /// What each named argument depends on.
     arguments: Vec<(String, Dependency)>,
+    /// The number of regions that were hidden from the decision.
     hidden: usize,
 }
 

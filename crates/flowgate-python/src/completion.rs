@@ -40,7 +40,7 @@ impl PyCompletion {
         let mut converted = Vec::new();
         for (index, call) in calls.unwrap_or_default().iter().enumerate() {
             let given = call.extract::<(String, Bound<'_, PyAny>, String)>();
-            // Ids only have to differ within one message, so the place of the call is enough.
+            // Ids only have to differ within one message, so the position of the call is enough.
             let (name, arguments, id) = match given {
                 Ok(given) => given,
                 Err(_) => {

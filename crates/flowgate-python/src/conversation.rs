@@ -382,7 +382,7 @@ fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
     tools.iter().enumerate().map(|(index, tool)| offered_tool(tool, index)).collect()
 }
 
-/// Reads one tool; `index` is its place in the list, for error messages. `None` as the value of a field means that it is absent. Without
+/// Reads one tool; `index` is its position in the list, for error messages. `None` as the value of a field means that it is absent. Without
 /// `described_by`, the operator, who is trusted, has described the tool.
 fn offered_tool(given: &Bound<'_, PyAny>, index: usize) -> PyResult<OfferedTool> {
     let given = given.cast::<PyDict>().map_err(|_| {

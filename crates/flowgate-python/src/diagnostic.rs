@@ -3,7 +3,7 @@
 use flowgate::policy::{Diagnostic, PolicySource, Severity};
 use pyo3::prelude::*;
 
-/// One finding about a policy, with its place.
+/// One finding about a policy, with its file, line and column.
 #[pyclass(frozen, get_all, eq, module = "flowgate", name = "Diagnostic")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PyDiagnostic {
@@ -19,10 +19,10 @@ pub(crate) struct PyDiagnostic {
 }
 
 impl PyDiagnostic {
-    /// Converts a diagnostic, with its place and the lines of `source` that it is about. `source` is the policy with the files that it imports; a
-    /// place in none of these is in the policy's own file, whose name is `path`.
+    /// Converts a diagnostic, with its position and the lines of `source` that it is about. `source` is the policy with the files that it imports; a
+    /// position in none of these is in the policy's own file, whose name is `path`.
     pub(crate) fn of(found: &Diagnostic, source: &PolicySource, path: Option<&str>) -> Self {
-        let place = source.locate(found.span.start);
+        let position = source.locate(found.span.start);
         let (_, text, span) = source.excerpt_file(&found.span);
         let excerpt = Diagnostic { span, ..found.clone() }.render(text);
         Self {
@@ -31,9 +31,9 @@ impl PyDiagnostic {
                 Severity::Warning => "warning",
                 Severity::Error => "error",
             },
-            file: place.file.or(path).map(str::to_owned),
-            line: place.line,
-            column: place.column,
+            file: position.file.or(path).map(str::to_owned),
+            line: position.line,
+            column: position.column,
             message: found.message.clone(),
             hint: found.help.clone(),
             excerpt,

@@ -18,8 +18,11 @@ use crate::values;
 /// The position of an event, if several agents share a session: the agent, the name of the event, and what the agent has seen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentPosition {
+    /// The name of the agent; `None` for the main one.
     pub(crate) agent: Option<String>,
+    /// The name by which other events refer to this one as a parent.
     pub(crate) name: Option<String>,
+    /// The names of further events that the agent has seen, in addition to its own earlier ones.
     pub(crate) parents: Vec<String>,
 }
 

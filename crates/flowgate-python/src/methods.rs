@@ -55,8 +55,10 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
         })?;
         Ok(lasting_name(&value))
     };
+    // An attribute that is missing counts as false.
     let flag =
         |name: &str| -> PyResult<bool> { Ok(method.hasattr(name)? && method.getattr(name)?.is_truthy()?) };
+    // An attribute that is missing or `None` counts as absent.
     let function = |name: &str| -> PyResult<Option<Py<PyAny>>> {
         let found = method.hasattr(name)?.then(|| method.getattr(name)).transpose()?;
         Ok(found.filter(|value| !value.is_none()).map(Bound::unbind))
@@ -96,6 +98,7 @@ struct PythonMethod {
     shows_everything: bool,
     has_look: bool,
     has_slots: bool,
+    /// The function that says whether a person must approve a permitted call, if the object has one.
     confirms: Option<Py<PyAny>>,
     screener: Option<PythonScreener>,
 }
@@ -144,7 +147,9 @@ impl StepMethod for PythonMethod {
 
 /// A screener that an object in Python defines: it asks a model which hidden regions the next step needs.
 struct PythonScreener {
+    /// The name of the method that the screener belongs to.
     name: &'static str,
+    /// The object with the functions `instructions` and `parse`.
     object: Py<PyAny>,
 }
 

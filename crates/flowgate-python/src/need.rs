@@ -38,7 +38,9 @@ pub(crate) struct NeedContext {
 #[pyclass(frozen, subclass, module = "flowgate", name = "Need")]
 pub(crate) struct PyNeed {
     kind: &'static str,
+    /// The number of the need among those of the conversation.
     number: u64,
+    /// Whether an answer was passed to the conversation.
     is_answered: AtomicBool,
     context: NeedContext,
 }
@@ -372,7 +374,7 @@ impl PyRun {
         values::from_object(py, &self.arguments)
     }
 
-    /// The arguments that were judged, as canonical JSON.
+    /// The arguments that were judged, as compact JSON.
     #[getter]
     fn arguments_json(&self) -> &str {
         &self.arguments_json

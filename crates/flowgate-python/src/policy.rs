@@ -18,6 +18,7 @@ use crate::values;
 #[pyclass(frozen, subclass, module = "flowgate", name = "Policy")]
 pub(crate) struct PyPolicy {
     pub(crate) inner: Arc<Policy>,
+    /// The file of the policy, if it has one, for messages.
     pub(crate) path: Option<String>,
 }
 

@@ -52,7 +52,7 @@ impl State {
 /// A session that several Python objects refer to.
 pub(crate) struct Session {
     policy: Arc<Policy>,
-    /// The file of the policy, for places in messages.
+    /// The file of the policy, for messages that name a line of it.
     path: Option<String>,
     state: Mutex<State>,
     /// The thread that uses the state at the moment.

@@ -1,6 +1,6 @@
 //! Converts values between Python and JSON.
 //!
-//! The conversion is strict: a value that JSON cannot express without loss is an error that names the place, since what was judged
+//! The conversion is strict: a value that JSON cannot express without loss is an error that names the part, since what was judged
 //! must be what runs. Objects with `model_dump`, such as those of pydantic and of the clients of model providers, are converted by it. Every class of the
 //! package uses these functions for its arguments and results.
 
@@ -93,8 +93,11 @@ pub(crate) fn display<'py, T>(object: &Bound<'py, T>) -> PyResult<Bound<'py, PyA
 /// The path to a part of a value, for error messages. A part refers to the one that contains it, so that paths take no
 /// memory unless there is an error.
 struct ValuePath<'p> {
+    /// The name of the whole value, such as that of an argument.
     name: &'p str,
+    /// The path to the list or dict that contains the part; `None` for the whole value.
     parent: Option<&'p Self>,
+    /// The step from there to the part.
     step: Step<'p>,
 }
 
@@ -123,7 +126,7 @@ impl<'p> ValuePath<'p> {
         };
     }
 
-    /// Returns an exception about this part. `problem` is a predicate for it.
+    /// Returns an exception about this part. `problem` completes the sentence that begins with the path.
     fn error(&self, problem: &str) -> PyErr {
         let mut path = String::new();
         self.write(&mut path);
@@ -137,23 +140,23 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
     name.map_or_else(|_| "another type".to_owned(), |name| format!("`{name}`"))
 }
 
-/// Converts a value and its parts to JSON. `place` is the path to it, and `depth` the number of lists and dicts around
-/// it.
+/// Converts a value and its parts to JSON. `path` is the path to the value, and `depth` the number of lists and dicts
+/// around it.
 ///
 /// A subclass of a dict may present other content than its entries, so only exact dicts are read directly; other
 /// mappings are read by their method `items`. Booleans are checked before integers, because they are integers in
 /// Python.
-fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyResult<Value> {
+fn convert(value: &Bound<'_, PyAny>, path: &ValuePath<'_>, depth: usize) -> PyResult<Value> {
     if depth > MAX_DEPTH {
-        return Err(place.error("is nested too deeply: pass a flatter value"));
+        return Err(path.error("is nested too deeply: pass a flatter value"));
     }
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Value::String(text_of(text, place)?));
+        return Ok(Value::String(text_of(text, path)?));
     }
     if let Ok(dict) = value.cast_exact::<PyDict>() {
         let mut map = Map::new();
         for (key, item) in dict {
-            insert(&mut map, &key, &item, place, depth)?;
+            insert(&mut map, &key, &item, path, depth)?;
         }
         return Ok(Value::Object(map));
     }
@@ -167,18 +170,18 @@ fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyR
         let number = value.extract::<i64>().map(Number::from);
         let number = number.or_else(|_| value.extract::<u64>().map(Number::from));
         let number =
-            number.map_err(|_| place.error("is an integer of more than 64 bits: pass it as a string"))?;
+            number.map_err(|_| path.error("is an integer of more than 64 bits: pass it as a string"))?;
         return Ok(Value::Number(number));
     }
     if let Ok(float) = value.cast::<PyFloat>() {
         let number = Number::from_f64(float.value());
-        return number.map(Value::Number).ok_or_else(|| place.error("is not a finite number"));
+        return number.map(Value::Number).ok_or_else(|| path.error("is not a finite number"));
     }
     if let Ok(list) = value.cast::<PyList>() {
-        return list_of(list.iter(), list.len(), place, depth);
+        return list_of(list.iter(), list.len(), path, depth);
     }
     if let Ok(tuple) = value.cast::<PyTuple>() {
-        return list_of(tuple.iter(), tuple.len(), place, depth);
+        return list_of(tuple.iter(), tuple.len(), path, depth);
     }
     // A class has the method as well, but only its instances have values. Fields that are `None` count as absent.
     if value.hasattr(intern!(value.py(), "model_dump"))? && !value.is_instance_of::<pyo3::types::PyType>() {
@@ -186,17 +189,17 @@ fn convert(value: &Bound<'_, PyAny>, place: &ValuePath<'_>, depth: usize) -> PyR
         options.set_item("mode", "json")?;
         options.set_item("exclude_none", true)?;
         let dumped = value.call_method("model_dump", (), Some(&options))?;
-        return convert(&dumped, place, depth + 1);
+        return convert(&dumped, path, depth + 1);
     }
     if let Ok(mapping) = value.cast::<PyMapping>() {
         let mut map = Map::new();
         for pair in mapping.items()?.iter() {
             let (key, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-            insert(&mut map, &key, &item, place, depth)?;
+            insert(&mut map, &key, &item, path, depth)?;
         }
         return Ok(Value::Object(map));
     }
-    Err(place.error(&format!(
+    Err(path.error(&format!(
         "is {}, which JSON has no value for: convert it to a string, a number, a list or a dict",
         type_name(value)
     )))
@@ -207,14 +210,14 @@ fn insert(
     map: &mut Map<String, Value>,
     key: &Bound<'_, PyAny>,
     item: &Bound<'_, PyAny>,
-    place: &ValuePath<'_>,
+    path: &ValuePath<'_>,
     depth: usize,
 ) -> PyResult<()> {
     let Ok(key) = key.cast::<PyString>() else {
-        return Err(place.error(&format!("has a key that is {}: keys are strings", type_name(key))));
+        return Err(path.error(&format!("has a key that is {}: keys are strings", type_name(key))));
     };
-    let key = text_of(key, place)?;
-    let value = convert(item, &place.child(Step::Key(&key)), depth + 1)?;
+    let key = text_of(key, path)?;
+    let value = convert(item, &path.child(Step::Key(&key)), depth + 1)?;
     map.insert(key, value);
     Ok(())
 }
@@ -223,19 +226,19 @@ fn insert(
 fn list_of<'py>(
     items: impl Iterator<Item = Bound<'py, PyAny>>,
     length: usize,
-    place: &ValuePath<'_>,
+    path: &ValuePath<'_>,
     depth: usize,
 ) -> PyResult<Value> {
     let mut list = Vec::with_capacity(length);
     for (index, item) in items.enumerate() {
-        list.push(convert(&item, &place.child(Step::Index(index)), depth + 1)?);
+        list.push(convert(&item, &path.child(Step::Index(index)), depth + 1)?);
     }
     Ok(Value::Array(list))
 }
 
 /// Returns the text of a Python string. Raises `ValueError` for a lone surrogate, which UTF-8 cannot express.
-fn text_of(text: &Bound<'_, PyString>, place: &ValuePath<'_>) -> PyResult<String> {
+fn text_of(text: &Bound<'_, PyString>, path: &ValuePath<'_>) -> PyResult<String> {
     let text = text.to_cow();
     text.map(std::borrow::Cow::into_owned)
-        .map_err(|_| place.error("has half of a surrogate pair, which is no character: remove it"))
+        .map_err(|_| path.error("has half of a surrogate pair, which is no character: remove it"))
 }

@@ -332,6 +332,7 @@ impl PyDeny {
 pub(crate) struct PyAuthorizedCall {
     session: Arc<Session>,
     call: AuthorizedCall,
+    /// Whether an output, an error or a failure was passed to the session.
     is_answered: Mutex<bool>,
 }
 
@@ -358,7 +359,7 @@ impl PyAuthorizedCall {
         }
     }
 
-    /// The arguments that were judged, as canonical JSON.
+    /// The arguments that were judged, as compact JSON.
     #[getter]
     fn arguments_json(&self) -> String {
         self.call.arguments_json()

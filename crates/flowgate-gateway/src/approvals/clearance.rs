@@ -16,13 +16,13 @@ use crate::database::HIDDEN_MEMBER;
 /// The replacement for what a person may not read: a constant, so that it reveals nothing.
 pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
 
-/// The elements that a person may read, at most; with none, everything.
+/// The names of the greatest elements that a person may read; `None` covers everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clearance(Option<Vec<String>>);
 
 impl Clearance {
-    /// Parses a clearance from the configuration: names of elements, separated by commas. Without a text, the clearance
-    /// covers everything.
+    /// Parses a clearance from the configuration: names of elements, separated by commas. If `text` is `None`, the
+    /// clearance covers everything. `policies` are those of the clients that the person can see.
     ///
     /// # Errors
     /// If none of `policies` declares one of the elements.
@@ -60,21 +60,22 @@ impl Clearance {
         if is_known { label } else { Label::BOTTOM }
     }
 
-    /// Returns whether the clearance covers the label `carries`, which is written as the names of its elements.
+    /// Returns whether the clearance covers the label `carries`, which is written as the names of its elements. A
+    /// clearance that names elements never covers a label if the label or the policy is unknown (`None`).
     fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
         if self.0.is_none() {
             return true;
         }
-        // A clearance never covers what has no known label.
         let (Some(policy), Some(carries)) = (policy, carries) else { return false };
         let space = policy.space();
         let mut name_table = NameTable::new(space);
         space.from_names(carries, &mut name_table).flows_to(&self.label_under(space))
     }
 
-    /// Returns the content of a stored question as a person with this clearance may read it, without the hidden member,
-    /// and true if nothing else was withheld. A person whose clearance does not cover the question sees the tool and
-    /// those reasons that the clearance covers; [`HIDDEN`] replaces the rest.
+    /// Returns the content of a stored question as a person with this clearance may read it. The boolean is true if the
+    /// clearance covers the whole question; only the member for the gateway ([`HIDDEN_MEMBER`]) is then removed.
+    /// Otherwise the person sees the tool and those reasons that the clearance covers; [`HIDDEN`] replaces the
+    /// arguments and follows the reasons. `policy` is that of the question's client.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let hidden_member =
@@ -101,7 +102,7 @@ impl Clearance {
     }
 }
 
-/// Returns the dimension that has this element.
+/// Returns the name of the first dimension that has this element; `None` if no dimension has it.
 fn dimension_of<'s>(space: &'s Space, element: &str) -> Option<&'s str> {
     let mut dimensions = space.dimensions().iter();
     dimensions

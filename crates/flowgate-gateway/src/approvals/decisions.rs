@@ -57,6 +57,7 @@ struct IdentifiedDecision {
     terms: Option<GrantTerms>,
 }
 
+/// A decision as a request names it.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum RequestedDecision {
@@ -90,7 +91,8 @@ impl ApprovalService {
     /// decision has no effect.
     ///
     /// # Errors
-    /// If a question occurs twice or there are more than [`MAX_DECISIONS`]; nothing is decided then.
+    /// The reply to send if the person is not authenticated or not an approver, the body is malformed, a question
+    /// occurs twice, or the number of decisions is 0 or above [`MAX_DECISIONS`]; nothing is decided then.
     pub(crate) async fn decide_several(
         &self,
         headers: &HeaderMap,
@@ -126,6 +128,9 @@ impl ApprovalService {
 
     /// Decides a question, if the person may: an approver of its tenant who does not own its client and, unless the
     /// answer is no, may read all of the question. Returns the decided question as the person sees it.
+    ///
+    /// # Errors
+    /// The reply that says why the decision has no effect.
     async fn decide_question(
         &self,
         person: &Person,
@@ -183,7 +188,11 @@ impl ApprovalService {
     }
 
     /// Checks that the person may give this answer to the question. Returns the lasting grant that the decision gives;
-    /// `None` for a decision that gives none.
+    /// `None` for a decision that gives none. `terms` are those of the grant, if the request has any.
+    ///
+    /// # Errors
+    /// If the person owns the client or may not decide for its tenant, the policy does not allow this kind of answer,
+    /// or the person may not read all of what the answer would allow.
     fn check_decision(
         &self,
         person: &Person,
@@ -238,7 +247,8 @@ impl ApprovalService {
     }
 }
 
-/// Checks that there are some decisions, not too many, and no two on one question, of which only one could take effect.
+/// Checks that the number of decisions is between 1 and [`MAX_DECISIONS`], and that no two are on the same question, of
+/// which only one could take effect.
 fn check_decisions(decisions: &[IdentifiedDecision]) -> Result<(), Rejection> {
     let refuse = |message: String| Err((StatusCode::BAD_REQUEST, message));
     if decisions.is_empty() || decisions.len() > MAX_DECISIONS {

@@ -19,7 +19,7 @@ const MAX_TOOL_NAME: usize = 256;
 /// The most names that a refusal lists.
 const MAX_LISTED: usize = 20;
 
-/// The requests of a server, and the methods beside calls of its tools, that can be frozen like tools.
+/// The requests that a server sends, and the methods of a server other than tool calls, that can be frozen like tools.
 const METHODS: [&str; 11] = [
     "sampling/createMessage",
     "elicitation/create",
@@ -40,6 +40,7 @@ pub(crate) struct FreezeTargets {
     /// The servers of each client.
     clients: BTreeMap<String, BTreeSet<String>>,
     servers: BTreeSet<String>,
+    /// The standing consents of all policies, each as `CLIENT:LINE-DIGEST`.
     consents: BTreeSet<String>,
     /// The server by the prefix under which agents call its tools.
     prefixes: BTreeMap<String, String>,
@@ -72,7 +73,7 @@ impl FreezeTargets {
                 .servers
                 .iter()
                 .filter_map(|server| Some((server.prefix.clone()?, server.name.clone())));
-            // Every name begins with an empty prefix, so it tells nothing.
+            // Every name begins with the empty prefix, so that prefix identifies no server.
             names.prefixes.extend(prefixes.filter(|(prefix, _)| !prefix.is_empty()));
         }
         names
@@ -146,15 +147,16 @@ impl FreezeTargets {
     }
 
     /// Finds the tool named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tools of a server with a
-    /// prefix, which the gateway does not use: such a name, unless an agent offers a tool of its own by it, is rejected
-    /// with the right name.
+    /// prefix, which the gateway does not use. A name with such a prefix is rejected with the name that the gateway
+    /// uses, unless an agent offers a tool of its own under the prefixed name.
     async fn tool(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         if what.is_empty() {
             return Ok(FreezeTargetMatch::Impossible(
                 "`what` is empty; write the name of the tool, or SERVER/NAME".to_owned(),
             ));
         }
-        let alias = self.prefixes.iter().find_map(|(prefix, server)| {
+        // If `what` begins with the prefix of a server: the message with the name that the gateway uses.
+        let advice = self.prefixes.iter().find_map(|(prefix, server)| {
             let rest = what.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?;
             Some(format!("the gateway calls this tool `{server}/{rest}`; use that name"))
         });
@@ -175,13 +177,13 @@ impl FreezeTargets {
             Some(server) => METHODS.contains(&name) || store.was_tool_approved(server, name).await?,
             None => false,
         };
-        Ok(match (is_offered || is_listed, alias) {
+        Ok(match (is_offered || is_listed, advice) {
             (true, _) => {
                 let clients = server
                     .map_or_else(|| self.clients.keys().cloned().collect(), |server| self.clients_of(server));
                 FreezeTargetMatch::Known(json!({"tools": [what], "clients": clients}))
             }
-            (false, Some(alias)) => FreezeTargetMatch::Impossible(alias),
+            (false, Some(advice)) => FreezeTargetMatch::Impossible(advice),
             (false, None) => FreezeTargetMatch::Unseen(
                 "no agent has offered a tool of this name since the gateway started, and no server has \
                 listed one"
@@ -190,6 +192,7 @@ impl FreezeTargets {
         })
     }
 
+    /// Returns the names of the clients that use a server.
     fn clients_of(&self, server: &str) -> Vec<String> {
         self.clients
             .iter()
@@ -199,6 +202,7 @@ impl FreezeTargets {
     }
 }
 
+/// Returns the message that the configuration has no target of this name, with the names that it has.
 fn no_such<'n>(kind: &str, known: impl IntoIterator<Item = &'n String>) -> String {
     format!("the configuration has no {kind} of this name; known ones are: {}", listed(known))
 }

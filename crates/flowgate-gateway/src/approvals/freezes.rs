@@ -36,13 +36,15 @@ impl ApprovalService {
         }
     }
 
-    /// Returns the lines of the standing consents that are frozen in a client's policy. A freeze names a consent as
-    /// `CLIENT:LINE-DIGEST`. The consent is matched by its digest, so edits elsewhere in the policy do not thaw it.
+    /// Returns the line numbers of the standing consents that are frozen in a client's policy. A freeze names a consent
+    /// as `CLIENT:LINE-DIGEST`. The consent is matched by its digest, not by its line, so edits elsewhere in the policy
+    /// do not thaw it.
     pub(crate) async fn frozen_consents(
         &self,
         client: &ClientSettings,
     ) -> Result<BTreeSet<usize>, DatabaseError> {
         let freezes = self.store.freezes().await?;
+        // The digest at the end of `CLIENT:LINE-DIGEST`.
         let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
         let is_consent_of_client = |freeze: &&Freeze| {
             freeze.kind == FreezeKind::Consent.name()
@@ -72,7 +74,7 @@ impl ApprovalService {
     }
 
     /// Withdraws from a conversation the standing consents that an admin has frozen and, if its grants are frozen, its
-    /// grants. Returns whether this changed the conversation.
+    /// grants. `name` is the name of the conversation. Returns whether this changed the conversation.
     pub(crate) async fn withdraw_frozen(
         &self,
         client: &ClientSettings,
@@ -116,8 +118,8 @@ impl ApprovalService {
     }
 }
 
-/// Returns the standing consents of a client's policy as `CLIENT:LINE-DIGEST`, with their lines. The digest is that
-/// of the statement's text.
+/// Returns the name (`CLIENT:LINE-DIGEST`) and the line number of each standing consent of a client's policy. The
+/// digest is that of the statement's text, cut to eight characters.
 pub(crate) fn consents_of(client: &ClientSettings) -> impl Iterator<Item = (String, usize)> + '_ {
     client.policy.consents().map(|(line, text)| {
         let digest = random::hex(&Sha256::digest(text));

@@ -1,6 +1,6 @@
 //! Answers questions by lasting grants. A person gives one as the answer to a question; it then answers the questions
 //! about equal calls in all conversations of the client, for some days, and up to a number of calls or a sum a day.
-//! `routes` has the decision that gives a grant, and this file the routes that list and withdraw grants.
+//! `decisions` serves the decision that gives a grant, and this file the routes that list and withdraw grants.
 //!
 //! A grant covers a question that has the same tool, arguments, label and reasons, under the same policy and settings
 //! of the client. Only the values of payload arguments may differ, as under a grant for the conversation, and an amount
@@ -26,9 +26,9 @@ use crate::random;
 
 /// The member of the hidden part of a question's content that holds its [`GrantOffer`].
 pub(super) const OFFER: &str = "lasting";
-/// The days of a grant for which the person names none, if the policy allows as many.
+/// The days for which a grant holds if the person names no number, unless the policy allows fewer.
 const DEFAULT_DAYS: u32 = 30;
-/// The factor of stored amounts: millionths.
+/// The factor by which an amount is multiplied to be stored as an integer.
 const MILLIONTHS: i64 = 1_000_000;
 
 /// The lasting grants that the policy lets a person give in answer to a question.
@@ -38,7 +38,8 @@ pub(super) struct GrantOffer {
     days: Option<u32>,
     /// The digest of what a covered question has in common with this one.
     matching: String,
-    /// For each amount among the arguments: its name, the digest without its value, and the value in millionths.
+    /// For each argument that is an amount: its name, the digest of the question without its value, and its value in
+    /// millionths. A grant with this digest covers every value of the argument, up to a total.
     amounts: Vec<(String, String, i64)>,
     /// How many equal calls the question is about.
     calls: i64,
@@ -59,9 +60,11 @@ pub(crate) struct GrantTerms {
 /// The terms of a decision that names none.
 pub(super) const NO_TERMS: GrantTerms = GrantTerms { days: None, calls_a_day: None, sum_a_day: None };
 
+/// The limit on the sum of one argument in a day.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SumLimit {
+    /// The name of the argument.
     argument: String,
     most: Number,
 }
@@ -78,8 +81,6 @@ impl GrantOffer {
         let digest_without =
             |amount: Option<&str>| matching_digest((&client.name, &client.basis), ask, amount);
         let amounts = amounts(&client.policy, ask);
-        // For each numeric argument, the digest of the question without the value of this argument: a grant with this digest
-        // covers every value of the argument, up to a total.
         let amounts =
             amounts.map(|(name, value)| (name.clone(), digest_without(Some(&name)), value)).collect();
         // One question may be about several equal calls.
@@ -100,13 +101,13 @@ impl GrantOffer {
         std::iter::once(exact).chain(self.amounts.iter().map(of_amount)).collect()
     }
 
-    /// Parses the offer of a stored question; `None` if it has none.
+    /// Parses the offer that a stored question has in the hidden part of its content; `None` if it has none.
     pub(super) fn of_question(question: &StoredQuestion) -> Option<Self> {
         let content: Value = serde_json::from_str(&question.content).ok()?;
         serde_json::from_value(content.get(HIDDEN_MEMBER)?.get(OFFER)?.clone()).ok()
     }
 
-    /// Returns the longest time in the words of the policy.
+    /// Returns the longest time for which a grant may hold, in the words of the policy.
     pub(super) fn longest(&self) -> String {
         self.days.map_or(GrantScope::Always, GrantScope::Days).to_string()
     }
@@ -136,7 +137,8 @@ impl GrantOffer {
                 self.calls
             ));
         }
-        let (matching, sum, used) = match &terms.sum_a_day {
+        // The digest that covered questions must have, the limit on the sum, and the sum of the answered question.
+        let (matching, sum, first_sum) = match &terms.sum_a_day {
             None => (self.matching, None, 0),
             Some(SumLimit { argument, most }) => {
                 let found = self.amounts.iter().find(|(name, ..)| name == argument);
@@ -150,13 +152,13 @@ impl GrantOffer {
                 let limit = millionths(&Value::Number(most.clone())).ok_or(
                     "`most` is not a number between 0 and 9,000,000,000,000 with at most six decimals",
                 )?;
-                let used = amount.saturating_mul(self.calls);
-                if used > limit {
+                let total = amount.saturating_mul(self.calls);
+                if total > limit {
                     return Err(format!(
                         "`most` is {most}, which is less than the amount of this question alone"
                     ));
                 }
-                (matching.clone(), Some((name.clone(), limit)), used)
+                (matching.clone(), Some((name.clone(), limit)), total)
             }
         };
         let id = random::unguessable_name()
@@ -167,7 +169,7 @@ impl GrantOffer {
             matching,
             days,
             limits: GrantLimits { calls, sum },
-            used: (self.calls, used),
+            used: (self.calls, first_sum),
         })
     }
 }
@@ -177,8 +179,8 @@ fn no_grant_reply() -> HttpReply {
     HttpReply::detail(StatusCode::NOT_FOUND, message)
 }
 
-/// Returns the arguments that are amounts by their role and have a number as their value: names, and values in
-/// millionths.
+/// Returns the name of each argument that is an amount by its role in the policy and has a number as its value, and the
+/// value in millionths.
 fn amounts(policy: &Policy, ask: &ApprovalRequest) -> impl Iterator<Item = (String, i64)> {
     let arguments = ask.arguments.as_object().into_iter().flatten();
     arguments.filter_map(|(name, value)| {
@@ -219,8 +221,8 @@ fn matching_digest((client, basis): (&str, &str), ask: &ApprovalRequest, amount:
         .reasons
         .iter()
         .map(|reason| {
-            let place = reason.statement.as_ref().map(|span| [span.start, span.end]);
-            json!([reason.kind.name(), place, reason.part, reason.label, reason.required, reason.message])
+            let statement = reason.statement.as_ref().map(|span| [span.start, span.end]);
+            json!([reason.kind.name(), statement, reason.part, reason.label, reason.required, reason.message])
         })
         .collect();
     let common = json!({
@@ -276,8 +278,8 @@ impl ApprovalService {
         Ok(used.is_some())
     }
 
-    /// Serves the list of lasting grants of the person's tenants; a person without tenants sees those of all. Shows of
-    /// each call what the person may read.
+    /// Serves the list of lasting grants of the person's tenants; a person without tenants sees the grants of all
+    /// tenants. Of the call of each grant, shows what the person may read.
     pub(crate) async fn lasting_grants(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let mut grants = Vec::new();
@@ -303,7 +305,12 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
     }
 
-    /// Withdraws a lasting grant. The audit log records the order first, so that no withdrawal is without a record.
+    /// Withdraws the lasting grant with this id. The audit log records the order first, so that no withdrawal is
+    /// without a record.
+    ///
+    /// # Errors
+    /// The reply to send if the person is no approver, the grant does not exist or belongs to a tenant that the person
+    /// may not see, or the withdrawal cannot be recorded or stored.
     pub(crate) async fn withdraw_grant(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
         let grant =

@@ -15,7 +15,7 @@ use crate::config::{ClientSettings, Person};
 #[derive(Debug, Default)]
 pub(crate) struct People {
     people: Vec<Person>,
-    /// Pairs of a client's name and the person for whom it asks.
+    /// Pairs of a client's name and the name of its owner, the person for whom it asks.
     owners: Vec<(String, String)>,
     /// The policy of each client.
     policies: BTreeMap<String, Arc<Policy>>,
@@ -43,8 +43,8 @@ impl People {
         }
     }
 
-    /// Returns whether a person may see a freeze. Freezes of tools and servers are visible to all people, those of a
-    /// client's resources to its tenant.
+    /// Returns whether a person may see the freeze of the target `what` of this kind. Freezes of tools and servers are
+    /// visible to all people; other freezes concern one client and are visible to the people of its tenant.
     pub(crate) fn sees_freeze(&self, person: &Person, kind: &str, what: &str) -> bool {
         let tenant = match FreezeKind::ALL.into_iter().find(|known| known.name() == kind) {
             Some(FreezeKind::Tool | FreezeKind::Server) => return true,
@@ -78,7 +78,7 @@ impl People {
         self.people.iter().any(|person| person.decides_for(&client.tenant, client.owner.as_deref()))
     }
 
-    /// Returns the person for whom a client asks.
+    /// Returns the name of the person for whom a client asks; `None` if the client has no owner.
     pub(crate) fn owner(&self, client: &str) -> Option<&str> {
         self.owners.iter().find(|(name, _)| name == client).map(|(_, owner)| owner.as_str())
     }

@@ -9,7 +9,7 @@ use crate::database::HIDDEN_MEMBER;
 
 /// The member of a question's content with the number of equal calls that the question is about, if there are several.
 pub(super) const TIMES: &str = "times";
-/// The members in which questions about one call and about several equal ones differ.
+/// The members in which a question about several equal calls differs from a question about one such call.
 const WITH_TIMES: [&str; 2] = [TIMES, "summary"];
 
 /// Removes the members in which questions about equal calls may differ, so that their contents compare as equal: the
@@ -24,8 +24,9 @@ pub(super) fn remove_variable_members(content: &mut Value) {
 }
 
 /// Returns a question in the form in which the database stores it: [`shown_content`], which a person sees, and under
-/// [`HIDDEN_MEMBER`] what only the gateway reads: the digest of the state that is approved, the labels by which parts of the
-/// question are withheld from people with a lower clearance, and which decisions are permitted.
+/// [`HIDDEN_MEMBER`] what only the gateway reads: the digest of the state that is approved, the labels by which parts
+/// of the question are withheld from people with a lower clearance, and which decisions are permitted. `may_grant` says
+/// whether a person may answer for the rest of the conversation.
 pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {
     let mut stored = shown_content(ask);
     if let Some(stored) = stored.as_object_mut() {

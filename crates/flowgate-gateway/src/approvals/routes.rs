@@ -24,11 +24,11 @@ use flowgate_audit::{AuditEvent, ContentSelector, FreezeSwitch};
 
 /// The most questions in one answer, for each tenant of the person.
 const MAX_LISTED: i64 = 200;
-/// The most questions that an event stream reads at once.
+/// The most changed questions that an event stream reads from the database at once.
 const BATCH: usize = 200;
-/// The interval at which the store is polled for changes made at other gateways.
+/// The interval at which the database is polled for changes made at other gateways.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// The number of idle polls between keep-alives.
+/// The number of polls without a change between two keep-alives of an event stream.
 const KEEP_ALIVE_TICKS: u32 = 30;
 
 /// A request to freeze or thaw a target.
@@ -45,7 +45,7 @@ pub(crate) struct FreezeRequest {
     in_advance: bool,
 }
 
-/// The content to delete from beside the audit log; all given fields have to match.
+/// A request to delete content from the file beside the audit log. Content is deleted if it matches all given fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForgetRequest {
@@ -55,7 +55,8 @@ pub(crate) struct ForgetRequest {
 }
 
 impl ApprovalService {
-    /// Authenticates the person who sends a request, and requires a role of at least `least`.
+    /// Authenticates the person who sends a request, and requires a role of at least `least`. The error is the reply to
+    /// send.
     pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, HttpReply> {
         let person = self.people.find(headers).ok_or_else(|| {
             let message = "the request has no valid key of a person: send `Authorization: Bearer KEY`";
@@ -112,7 +113,7 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"questions": list, "left_out": left_out})))
     }
 
-    /// Returns one question.
+    /// Serves the question with this id, if it belongs to a tenant that the person may see.
     pub(crate) async fn get(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let question = self.store.question(id).await.map_err(database_error_reply)?;
@@ -127,8 +128,8 @@ impl ApprovalService {
     /// gateway may have changed one.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?.name.clone();
-        let received = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
-        let mut last_change = match received {
+        let requested = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
+        let mut last_change = match requested {
             Some(change) => change,
             None => self.store.last_change().await.map_err(database_error_reply)?,
         };
@@ -180,7 +181,12 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
     }
 
-    /// Freezes or thaws a target. The order is recorded in the audit log first, so that no freeze is without a record.
+    /// Freezes or thaws a target, as the body of the request says. The order is recorded in the audit log first, so
+    /// that no freeze is without a record.
+    ///
+    /// # Errors
+    /// The reply to send if the person is no admin of all tenants, the body is malformed, the name to freeze is
+    /// unknown, there is nothing to thaw, or the order cannot be recorded or stored.
     pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
@@ -200,7 +206,7 @@ impl ApprovalService {
         {
             FreezeTargetMatch::Known(matched) => matched,
             FreezeTargetMatch::Unseen(_) if switch.in_advance => json!({}),
-            // What was frozen may not exist any more.
+            // A frozen target may not exist any more, and can still be thawed.
             _ if !switch.frozen => json!({}),
             FreezeTargetMatch::Unseen(why) => {
                 return refuse(&format!(
@@ -215,6 +221,7 @@ impl ApprovalService {
             state: if switch.frozen { FreezeSwitch::Set } else { FreezeSwitch::Unset },
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
+        // The result is false if there was nothing to thaw.
         let outcome = async {
             // The database learns of the record before the order takes effect, so that truncating the log would be
             // noticed.
@@ -252,8 +259,12 @@ impl ApprovalService {
                 &format!("the body of the request does not have the form {form}"),
             ));
         }
-        if !selector.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees_tenant(tenant))
-        {
+        let may_forget = match selector.tenant.as_deref() {
+            Some(tenant) => person.sees_tenant(tenant),
+            // The selector may match content of every tenant.
+            None => person.tenants.is_empty(),
+        };
+        if !may_forget {
             let message = "your role is limited to some tenants: set `tenant` to one of them";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
@@ -326,11 +337,13 @@ pub(super) fn may_grant(question: &StoredQuestion) -> bool {
     content.get(HIDDEN_MEMBER).and_then(|hidden| hidden.get("may_grant")) == Some(&Value::Bool(true))
 }
 
-/// Returns whether a stream sends a keep-alive after this number of polls without a change.
+/// Returns whether a stream sends a keep-alive after this number of polls in a row without a change: after the first
+/// one, and after every further [`KEEP_ALIVE_TICKS`].
 fn is_due(idle_polls: u32) -> bool {
     idle_polls % KEEP_ALIVE_TICKS == 1
 }
 
+/// Parses the JSON body of a request. The error is the reply to send, which describes the expected body by `form`.
 pub(super) fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, HttpReply> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("the body of the request does not have the form {form}: {error}");

@@ -13,7 +13,7 @@ use crate::database::StoredQuestion;
 use crate::log::{LogEvent, OperatorLog};
 use crate::random;
 
-/// The header with the time and the signature.
+/// The header with the time of a notification and its signature.
 pub(crate) const SIGNATURE: &str = "x-flowgate-signature";
 /// The capacity of the queue; further messages are dropped, and the questions are still listed.
 const QUEUE_CAPACITY: usize = 1024;
@@ -98,8 +98,10 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog
     }
 }
 
-/// Returns the time and the signature of time and message: `t=SECONDS,v1=HEX`.
+/// Returns the value of the header [`SIGNATURE`], `t=SECONDS,v1=HEX`: the time in seconds, and the HMAC of the time and
+/// the message. With the time signed, a recipient can reject a notification that is sent again later.
 pub(crate) fn signature(secret: &[u8], time: u64, message: &str) -> String {
+    // HMAC accepts keys of any length, so this does not fail.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return String::new() };
     mac.update(format!("{time}.{message}").as_bytes());
     format!("t={time},v1={}", random::hex(&mac.finalize().into_bytes()))

@@ -68,6 +68,7 @@ impl ModelRoutes {
             Ok(request) => request,
             Err(why) => return Some(bad(&why)),
         };
+        // Notes a failure in the report, and returns the reply for the client.
         let failed = |report: &mut RequestReport, failure: RequestError| {
             report.set_failure(&failure);
             error_reply(api, failure.status, &failure.message)
@@ -92,6 +93,10 @@ impl ModelRoutes {
     /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `body` is the text of the
     /// request, `request` its decoded form and `chat` its messages, of which those in the prefix cache are known by
     /// their digests only. A streamed answer is sent to `parts`, and the result is then `None`.
+    ///
+    /// # Errors
+    /// Why the turn failed or could not be stored, unless a part of a streamed answer has been sent: the failure is
+    /// then sent in the stream.
     async fn stream_turn(
         &self,
         received: &ModelRouteRequest,

@@ -41,7 +41,7 @@ impl QuotaRefusal {
 }
 
 impl ModelRoutes {
-    /// Logs that a client has reached a limit on its requests.
+    /// Logs that a client has reached the limit `bound` on its requests.
     pub(crate) fn client_limit(&self, client: &ClientState, conversation: Option<&str>, bound: ClientLimit) {
         // A limit that the operator can set names its setting; a fixed one has advice instead.
         let (what, setting, advice, most) = match bound {

@@ -15,7 +15,7 @@ use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
 use crate::tls::client_certificate::ClientCertificate;
 
-/// The header with the client's key, if `Authorization` contains the key for the upstream.
+/// The header with the client's key for the gateway, if `Authorization` contains the key for the upstream.
 const KEY: &str = "x-flowgate-key";
 
 /// A client and its state.
@@ -33,8 +33,8 @@ pub(crate) struct ClientState {
     begun: AtomicUsize,
     /// The number of the client's listening streams.
     pub(crate) listening: Arc<AtomicUsize>,
-    /// The maximum number of bits of the shown texts that may leak through the choice of the user's words that are
-    /// hidden.
+    /// An upper bound, in bits, on what may have leaked of the shown texts through the choice of which words of users
+    /// are hidden.
     bits: AtomicU64,
     /// The number of text windows that were forgotten because the memory of quotations was full: about one per byte of
     /// normalised text.
@@ -85,6 +85,7 @@ impl ClientState {
         self.bits.load(Ordering::Relaxed)
     }
 
+    /// Adds the number of bytes of text that were forgotten because the memory of quotations was full.
     pub(crate) fn add_forgotten(&self, bytes: u64) {
         self.forgotten.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -121,6 +122,7 @@ impl ClientRequestPlace {
     /// Takes a place for a request; `None` if the client has reached its limit.
     pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
+        // At the limit, the drop of `place` takes the count back.
         (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
     }
 }
@@ -178,8 +180,8 @@ impl Clients {
         self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
     }
 
-    /// Finds the client of a request by its key and by the certificate of its connection, and returns the key for the
-    /// upstream if the client brings one.
+    /// Finds the client of a request by its key and by the certificate of its connection. The second part of the result
+    /// is the key for the upstream, if the client sends one.
     ///
     /// A client that is configured with a key and a certificate must present both. A certificate of one client together
     /// with a key of another client is rejected.
@@ -209,6 +211,8 @@ impl Clients {
             let (scheme, key) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         };
+        // The key in a header of the providers' APIs: the provider's key if the request also has the gateway's own
+        // header or needs no key for the gateway, otherwise the key for the gateway.
         let standard_key = match (single_value("authorization")?, single_value("x-api-key")?) {
             (Some(_), Some(_)) => {
                 return Err("`Authorization` and `x-api-key` are both present: send one of them");
@@ -255,6 +259,7 @@ impl Clients {
                 let provider_key = if gateway_key.is_some() { standard_key } else { None };
                 return Ok((Arc::clone(client), provider_key));
             }
+            // The certificate alone authenticates this client.
             (None, Some(client)) if client.spec.key.is_none() && gateway_key.is_none() => client,
             (None, _) if key.is_some() => {
                 return Err(

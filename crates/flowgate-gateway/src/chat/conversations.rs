@@ -75,8 +75,9 @@ pub(crate) struct ConversationState {
     id: i64,
     /// When the time of last use was last written to the database.
     touched: Instant,
-    /// The number of stored turns; `bytes` is their size.
+    /// The number of stored turns.
     turns: i64,
+    /// The size of the stored turns in bytes.
     bytes: i64,
     /// The number of JSON values in the stored turns.
     values: usize,
@@ -84,7 +85,8 @@ pub(crate) struct ConversationState {
     prefixes: Vec<ChatPrefixDigest>,
     /// The proxies between the client and its MCP servers.
     pub(super) proxies: ConversationProxies,
-    /// The inputs that are not stored yet, if one of them belongs to the proxy of an MCP server.
+    /// The inputs that are not stored yet, up to the last one of an MCP proxy. Inputs of the chat after it are in the
+    /// journal of `conversation`.
     unpersisted: Vec<StoredInput>,
     /// The recorded answers of extern predicates.
     pub(super) answers: PredicateJournal,
@@ -158,6 +160,8 @@ impl ConversationHandle {
 }
 
 impl LockedConversation<'_> {
+    /// Returns the conversation for use; `None` if it is not loaded. From this call until it is persisted, the
+    /// conversation in memory may differ from the stored one.
     pub(crate) fn get(&mut self) -> Option<&mut ConversationState> {
         self.is_unsettled = true;
         self.session.as_mut()
@@ -256,6 +260,10 @@ impl Conversations {
     /// 3. Replays the turns that other gateways have stored since; if that is not possible, the whole conversation.
     ///
     /// The memory that the conversation takes is reserved in `_share` until the lock is dropped.
+    ///
+    /// # Errors
+    /// If the client disconnects, another gateway holds the lease for [`HELD_ELSEWHERE_TIMEOUT`], the memory budget has
+    /// no room, or the conversation cannot be loaded.
     pub(crate) async fn lock<'f>(
         &'f self,
         client: &ClientState,
@@ -297,7 +305,8 @@ impl Conversations {
                 opened => break opened?,
             }
         };
-        // Another gateway may have recreated the conversation under the same name.
+        // Another gateway may have recreated the conversation under the same name. The turns in memory and those in
+        // `opened` must together be all stored turns.
         let is_same_conversation = locked.session.as_ref().is_some_and(|session| {
             session.id == opened.id && session.turns + turn_count(&opened) == opened.turns
         });
@@ -437,8 +446,8 @@ impl Conversations {
         self.recall_external_state(client, session).await
     }
 
-    /// Reads the labels that other conversations of the tenant have written to stores, and joins them into the
-    /// session.
+    /// Reads the labels that other conversations of the tenant have written to external state, and joins them into the
+    /// session. Does nothing if the tenant has no record of such labels.
     ///
     /// # Errors
     /// If the database fails, or the record of the labels cannot be read: without it, a label could be too low.
@@ -458,8 +467,8 @@ impl Conversations {
         })
     }
 
-    /// Logs each source of which texts were forgotten because its share of the memory of quotations was full, with the
-    /// number of bytes.
+    /// Logs each source whose oldest texts were forgotten because its share of the memory of quotations was full, and
+    /// adds their size to the client's counter. `forgotten_bytes` has the size for each source.
     fn report_full(&self, client: &ClientState, conversation: &str, forgotten_bytes: &BTreeMap<String, u64>) {
         for (source, bytes) in forgotten_bytes {
             client.add_forgotten(*bytes);
@@ -531,6 +540,7 @@ fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
     }
 }
 
+/// Generates the name of a new conversation, which nobody can guess.
 fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
         RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, "the operating system returned no random bytes")

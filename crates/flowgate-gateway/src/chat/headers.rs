@@ -62,7 +62,8 @@ pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Sour
 const PASSED_BETAS: [&str; 3] =
     ["context-1m-2025-08-07", "effort-2025-11-24", "interleaved-thinking-2025-05-14"];
 
-/// Returns the features of the Messages API that a request asks for, as far as they are passed on.
+/// Returns the features of the Messages API that a request asks for, as far as they are passed on. Only the first 64
+/// requested features count, which bounds the work on a long header.
 pub(crate) fn passed_betas(headers: &HeaderMap) -> Vec<&'static str> {
     let asked = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
     let asked: Vec<&str> = asked.flat_map(|value| value.split(',')).map(str::trim).take(64).collect();

@@ -31,6 +31,7 @@ pub(crate) struct ModelRouteRequest {
     pub(crate) unmarked: Option<Source>,
     /// The features of the Messages API that the client asks for, as far as they are passed on.
     pub(crate) betas: Vec<&'static str>,
+    /// Counts the request among the client's parallel requests until it is answered.
     _at_work: ClientRequestPlace,
 }
 
@@ -48,8 +49,7 @@ impl ModelRoutes {
             .find(headers, certificate)
             .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
         let named = conversation_of(headers);
-        // Already known here, so that refusals for other reasons can repeat the name; an invalid name is refused
-        // below.
+        // Refusals for other reasons repeat the name. An invalid name is refused only after the limits are checked.
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
             |status, message: &str| with_conversation_header(error_reply(api, status, message), name);

@@ -26,8 +26,10 @@ pub(crate) struct PrefixCache {
     dropped: DroppedParts,
 }
 
+/// The cached prefixes, in two generations, and the cached settings.
 #[derive(Debug, Default)]
 struct PrefixCacheState {
+    /// The younger generation: the digests of the messages of a prefix, by the digest of its bytes.
     by_digest: HashMap<PrefixDigest, Arc<MessageDigests>>,
     /// The total number of messages in the prefixes of `by_digest`.
     messages: usize,
@@ -60,6 +62,7 @@ pub(crate) struct PartlyCachedRequest {
     messages: Vec<Message>,
     /// The provenance of the parts of `messages`, where the client declares a provenance.
     sources: Sources,
+    /// The cached prefix with the digest of its bytes; `None` if all messages were decoded.
     prefix: Option<(PrefixDigest, Arc<MessageDigests>)>,
     /// The number of messages of the whole request, and the digest of their bytes; `None` if they cannot be cached.
     whole: Option<(usize, PrefixDigest)>,
@@ -107,13 +110,14 @@ impl PrefixCache {
         Self { state: Mutex::default(), dropped }
     }
 
-    /// Decodes the whole body of a request.
+    /// Decodes the whole body of a request. The error is a message for the client.
     pub(crate) fn decode_whole(&self, api: Api, text: &str) -> Result<ReceivedRequest, String> {
         let body = parse(text)?;
         api.decode_request_dropping(&body, &self.dropped).map_err(|error| unsupported(api, &error))
     }
 
-    /// Decodes the body of a request to the Messages API that asks for the number of its tokens.
+    /// Decodes the body of a request to the Messages API that asks for the number of its tokens. The error is a message
+    /// for the client.
     pub(crate) fn decode_count_request(&self, text: &str) -> Result<Request, String> {
         let body = parse(text)?;
         messages::decode_count_request(&body, &self.dropped)

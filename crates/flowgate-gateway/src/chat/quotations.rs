@@ -100,8 +100,8 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
-    /// Returns the metrics of the texts that clients were shown, and of the witnesses that keep heads of the audit
-    /// log. The last part of a metric says whether it only grows.
+    /// Returns the metrics of the texts that clients were shown, and of the witnesses that store heads of the audit
+    /// log. The last part of a metric says whether it is a counter.
     pub(crate) fn figures(&self) -> [Metric; 4] {
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();

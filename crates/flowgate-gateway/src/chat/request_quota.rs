@@ -13,10 +13,12 @@ pub(super) struct RequestQuota {
     state: Mutex<QuotaState>,
 }
 
+/// The level of the token bucket.
 #[derive(Debug)]
 struct QuotaState {
-    /// The number of requests that are allowed, as of `since`; whole and fractional.
+    /// The number of requests that were allowed at `since`; it may be fractional.
     left: f64,
+    /// The time of the last request, or of the creation of the quota.
     since: Instant,
 }
 

@@ -29,9 +29,11 @@ use crate::http::waiting_status::WaitingStatus;
 pub(crate) enum ReplyPart {
     /// The start of the answer, with these headers.
     Begin(Vec<(&'static str, String)>),
+    /// Some encoded events.
     Bytes(Vec<u8>),
 }
 
+/// The content type of streamed answers.
 const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 /// The number of parts that may wait in the channel until the client reads them.
@@ -48,10 +50,12 @@ pub(crate) struct OutgoingReply {
     conversation: String,
     /// Additional headers of the answer.
     headers: Vec<(&'static str, String)>,
+    /// The encoder of events in the form of the API; `None` after the answer has been finished.
     writer: Option<ResponseWriter>,
     parts: Sender<ReplyPart>,
     /// The parts that the channel has not taken yet.
     pending: VecDeque<ReplyPart>,
+    /// Whether anything was sent or is pending.
     begun: bool,
     /// The text that was sent, or is pending.
     sent: String,
@@ -128,7 +132,7 @@ impl OutgoingReply {
         Some(self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value)))
     }
 
-    /// Ends the answer with an error.
+    /// Ends the answer with an event that reports an error.
     pub(crate) async fn fail(&mut self, status: StatusCode, message: &str) {
         self.send(&[stream_error_event(self.api, status, message)]);
         self.flush().await;
@@ -169,12 +173,14 @@ impl OutgoingReply {
         }
     }
 
+    /// Notes that the client has disconnected, and drops what cannot be sent any more.
     fn lose_client(&mut self) {
         self.is_lost = true;
         self.pending.clear();
     }
 }
 
+/// Returns the bytes of events, one after the other.
 fn encoded(events: &[SseEvent]) -> Vec<u8> {
     events.iter().map(SseEvent::encode).collect::<Vec<_>>().concat().into_bytes()
 }
@@ -219,8 +225,10 @@ pub(crate) fn events(parts: Receiver<ReplyPart>, disconnect_guard: DisconnectGua
     response
 }
 
+/// The body of a streamed response, which reads its parts from the channel.
 struct StreamedBody {
     parts: Receiver<ReplyPart>,
+    /// Signals on drop that the client has disconnected.
     _disconnect_guard: DisconnectGuard,
 }
 

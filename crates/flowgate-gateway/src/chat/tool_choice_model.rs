@@ -9,6 +9,7 @@ use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
 pub(super) struct ToolChoiceModel<'a> {
     model: &'a dyn ChatModel,
     choice: &'a ToolChoice,
+    /// Whether no request was sent to the model yet.
     is_first: AtomicBool,
 }
 

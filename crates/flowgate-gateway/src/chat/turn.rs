@@ -65,8 +65,8 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) explains: bool,
 }
 
-/// Rejects a request for a model that the client may not use, or with too many tools, before its chat is added to the
-/// conversation.
+/// Rejects a request of a client without an upstream, for a model that the client may not use, or with too many tools,
+/// before its chat is added to the conversation.
 pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
     // An empty list permits every model.
@@ -86,6 +86,7 @@ pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Resu
     Ok(())
 }
 
+/// Returns the upstream of a client; the error says that the client has none.
 fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
@@ -107,7 +108,11 @@ async fn frozen_approvals(
 /// otherwise returns the note that the turn waits. Any other request adds its messages to the conversation, and voids
 /// open questions. Then the agent runs, the verdicts become audit events of `session`, and calls that a freeze has
 /// stopped in the meantime are withheld. The returned completion is what the client receives; the caller stores
-/// `session`.
+/// `session`. Text that may be released early is sent to `stream`, and the numbers for the log line go to `report`.
+///
+/// # Errors
+/// If the model or the database fails, the conversation is full or does not have the beginning of the chat, or calls
+/// are withheld because of a freeze. The caller must store `session` in these cases too, since it has events to record.
 pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,
@@ -128,7 +133,7 @@ pub(crate) async fn run(
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;
-    let were_grants_withdrawn =
+    let were_approvals_withdrawn =
         approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
     let mut is_resumed = false;
     let context = ApprovalContext {
@@ -140,6 +145,7 @@ pub(crate) async fn run(
         key,
     };
     let mut person = PersonApprover::new(approvals, context);
+    // The approved calls of an earlier turn that waited for a person and does not continue.
     let mut voided = Vec::new();
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
@@ -247,6 +253,7 @@ pub(crate) async fn run(
         session.is_abandoned |= voided_questions.is_err();
         voided_questions?;
     }
+    // Whether the client receives a call that was approved under this digest.
     let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
     // One approval of several equal calls is used if one of them runs.
     let is_void = |asked: &ApprovalReference| {
@@ -278,7 +285,7 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
-        let have_permits_changed = is_resumed && were_grants_withdrawn || frozen_after != frozen_before;
+        let have_permits_changed = is_resumed && were_approvals_withdrawn || frozen_after != frozen_before;
         if !turn.calls.is_empty() && have_permits_changed {
             let why = "an admin has frozen or thawed consents or approvals while the turn ran: send the \
                 request again";
@@ -340,7 +347,8 @@ impl ConversationState {
     }
 
     /// Voids the approvals of a turn whose calls are not sent to the client after all, withdraws the grants of the
-    /// conversation, and records this. The caller then fails the request, so that the client receives no call.
+    /// conversation, and records this. `name` is the name of the conversation, and `cause` why the calls are withheld.
+    /// The caller then fails the request, so that the client receives no call.
     fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Done, cause: &str) {
         self.void_approvals.append(&mut self.used_approvals);
         // One of these approvals may have been given for the rest of the conversation.
@@ -410,7 +418,8 @@ fn joined_text(replies: &[ModelReply]) -> String {
     text
 }
 
-/// Returns a text of the model as the client receives it.
+/// Returns a text of the model as the client receives it: the text itself, or a note that names the rules that withhold
+/// it.
 fn shown_text(reply: &ModelReply) -> String {
     match reply.withheld.as_slice() {
         [] => reply.text.clone(),
@@ -448,8 +457,8 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
-/// Builds the offer of a client's tool from its description, which gets the label that the policy gives it, as that of a server's tool
-/// does; a client declares no schema of the output.
+/// Builds the offer of a client's tool from its declaration. Its description gets the label that the policy gives it,
+/// as the description of a server's tool does. A client declares no schema of the output.
 fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     OfferedTool {
         tool: client.tool_of(&tool.name),
@@ -486,6 +495,7 @@ impl Observer for TurnStreamer<'_> {
         }
     }
 
+    /// Streams a piece of the model's current reply, after a separator if an earlier reply of the turn precedes it.
     fn on_text(&mut self, text: &str) {
         let Some(stream) = self.stream.as_mut() else { return };
         if stream.sent_text() == self.before && !self.before.is_empty() {
@@ -494,6 +504,7 @@ impl Observer for TurnStreamer<'_> {
         stream.text(text);
     }
 
+    /// Waits until the channel to the client has taken the streamed text, so that a slow client delays its turn.
     fn ready(&mut self) -> BoxFuture<'_, ()> {
         match self.stream.as_mut() {
             Some(stream) => Box::pin(stream.flush()),

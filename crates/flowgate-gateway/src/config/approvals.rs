@@ -18,8 +18,8 @@ pub struct ApprovalSettings {
     pub of_client: u32,
     /// The most open questions of one conversation, so that no conversation uses up the room of the others.
     pub of_conversation: u32,
-    /// The most questions that one conversation may ask in an hour, decided or not. A stranger's text that provokes
-    /// questions is refused then, so that no tired person says yes.
+    /// The most questions that one conversation may ask in an hour, decided or not. The limit stops untrusted text that
+    /// provokes questions until a tired person allows one.
     pub an_hour: u32,
 }
 

@@ -22,7 +22,8 @@ use crate::secret::Secret;
 use crate::tls::client_certificate::CertificateName;
 use crate::watching::{ClientWatch, permissive_policy};
 
-/// The version of the stored form of conversations.
+/// The version of the stored form of conversations. It is part of the basis: conversations that were stored in another
+/// version are not replayed.
 const FORMAT: u32 = 6;
 
 impl ConfigReader<'_> {
@@ -71,9 +72,9 @@ impl ConfigReader<'_> {
         let read = |imported: &str| self.text(&policy_folder.join(imported));
         let policy = Policy::load(&source, Dialect::Flowgate, read).map_err(|invalid| {
             let first = invalid.diagnostics.first().map(|error| {
-                let place = invalid.source.locate(error.span.start);
-                let file = place.file.map_or_else(|| path.clone(), |file| policy_folder.join(file));
-                format!("{}:{}:{}: {}", file.display(), place.line, place.column, error.message)
+                let position = invalid.source.locate(error.span.start);
+                let file = position.file.map_or_else(|| path.clone(), |file| policy_folder.join(file));
+                format!("{}:{}:{}: {}", file.display(), position.line, position.column, error.message)
             });
             let more = match invalid.diagnostics.len() {
                 0 | 1 => String::new(),
@@ -121,6 +122,8 @@ impl ConfigReader<'_> {
             server_names
         ]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
+        // The caller sets what depends on other sections: the predicates, the times and sizes of `[approvals]` and
+        // `[store]`, and `asks_in_front`.
         Ok(ClientSettings {
             basis,
             name: name.to_owned(),

@@ -10,7 +10,8 @@ const MAX_ENTRIES: usize = 64;
 /// returns them in the form that the decoder of requests uses.
 ///
 /// # Errors
-/// If an entry cannot be the path of a field or the type of a tool.
+/// If a list has more than [`MAX_ENTRIES`] entries, an entry cannot be the path of a field or the type of a tool, or a
+/// path ends in `flowgate`.
 pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<DroppedParts, String> {
     if fields.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
         return Err(format!(
@@ -29,7 +30,8 @@ pub(super) fn dropped_parts(fields: Vec<String>, tools: Vec<String>) -> Result<D
             field.escape_debug()
         ));
     }
-    // A declaration of provenance that is dropped would pass for none, which may be trusted more.
+    // Clients declare the provenance of message parts in fields named `flowgate`. Without its declaration, a part
+    // counts as unmarked and may be trusted more.
     if fields.iter().any(|field| field.split('.').next_back() == Some("flowgate")) {
         return Err(
             "`dropped-fields` has a field `flowgate`, which only the gateway reads: remove it".to_owned()

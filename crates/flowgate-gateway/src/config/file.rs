@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::UserMessageTrust;
 
+/// The whole file. The field of a section has the name of the section.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConfigFile {
@@ -32,10 +33,12 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     pub(super) log: LogTable,
     pub(super) tls: Option<TlsTable>,
+    /// The address of a service or the file of a module, by the name of the predicate that it answers.
     #[serde(default)]
     pub(super) predicates: BTreeMap<String, String>,
 }
 
+/// The section `[tls]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct TlsTable {
@@ -51,12 +54,14 @@ pub(super) struct WatchTable {
     pub(super) file: PathBuf,
 }
 
+/// The section `[log]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct LogTable {
     pub(super) format: Option<FormatSpec>,
 }
 
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum FormatSpec {
@@ -64,6 +69,7 @@ pub(super) enum FormatSpec {
     Json,
 }
 
+/// The section `[policy-api]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct PolicyApiTable {
@@ -71,6 +77,7 @@ pub(super) struct PolicyApiTable {
     pub(super) allow_anonymous: bool,
 }
 
+/// The section `[audit]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct AuditTable {
@@ -80,6 +87,7 @@ pub(super) struct AuditTable {
     pub(super) witness: Option<WitnessTable>,
 }
 
+/// The section `[audit.witness]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct WitnessTable {
@@ -96,6 +104,7 @@ pub(super) struct WitnessTable {
     pub(super) behind_seconds: Option<u32>,
 }
 
+/// A section `[people.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct PersonSpec {
@@ -107,6 +116,7 @@ pub(super) struct PersonSpec {
     pub(super) may_read: Option<String>,
 }
 
+/// The role of a person.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RoleSpec {
@@ -115,6 +125,7 @@ pub(super) enum RoleSpec {
     Admin,
 }
 
+/// The section `[approvals]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ApprovalsTable {
@@ -128,6 +139,7 @@ pub(super) struct ApprovalsTable {
     pub(super) webhook_secret_file: Option<PathBuf>,
 }
 
+/// The section `[store]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct StoreTable {
@@ -140,6 +152,7 @@ pub(super) struct StoreTable {
     pub(super) quotation_days: Option<u32>,
 }
 
+/// A section `[upstreams.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct UpstreamSpec {
@@ -159,6 +172,7 @@ pub(super) struct UpstreamSpec {
     pub(super) dropped_tools: Vec<String>,
 }
 
+/// A section `[mcp.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ServerSpec {
@@ -170,6 +184,7 @@ pub(super) struct ServerSpec {
     pub(super) tools: Option<String>,
 }
 
+/// The API of an upstream.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ApiSpec {
@@ -206,6 +221,7 @@ pub(super) enum ModeSpec {
     Watch,
 }
 
+/// A section `[clients.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ClientSpec {
@@ -237,14 +253,17 @@ pub(super) struct ClientSpec {
     pub(super) sessions: u32,
 }
 
+/// Returns the default limit on a client's requests per minute.
 fn requests_per_minute() -> u32 {
     600
 }
 
+/// Returns the default limit on a client's parallel requests.
 fn parallel() -> u32 {
     32
 }
 
+/// Returns the default limit on a client's stored conversations.
 fn sessions() -> u32 {
     1_000
 }

@@ -39,7 +39,7 @@ pub struct Person {
     pub key: Secret,
     /// The role.
     pub role: Role,
-    /// The tenants whose questions the person sees; empty: all.
+    /// The tenants whose questions the person sees; an empty list means all tenants.
     pub tenants: Vec<String>,
     /// The clearance.
     pub may_read: Clearance,
@@ -51,7 +51,8 @@ impl Person {
         self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant)
     }
 
-    /// Returns whether the person may decide questions of a client. The owner of a client never allows its requests.
+    /// Returns whether the person may decide questions of a client with this tenant and owner. The owner of a client
+    /// never decides its questions.
     pub(crate) fn decides_for(&self, tenant: &str, owner: Option<&str>) -> bool {
         self.role >= Role::Approver && self.sees_tenant(tenant) && owner != Some(self.name.as_str())
     }

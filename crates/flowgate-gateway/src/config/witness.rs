@@ -10,11 +10,13 @@ use super::ConfigReader;
 use super::file::WitnessTable;
 use crate::secret::Secret;
 
-/// The number of lines of the log, and the number of seconds, after which a witness receives the next head.
+/// The default number of lines of the log after which a witness receives the next head.
 const DEFAULT_LINES: u32 = 64;
+/// The default number of seconds after which a witness receives the next head.
 const DEFAULT_SECONDS: u32 = 60;
-/// The limits on how far a required witness may be behind.
+/// The default limit on the lines by which a required witness may be behind.
 const BEHIND_LINES: u32 = 1000;
+/// The default limit on the seconds for which a required witness may be behind.
 const BEHIND_SECONDS: u32 = 300;
 
 /// The destinations of heads, and the consequences of failures.
@@ -53,7 +55,8 @@ pub struct DeliveryRequirement {
 }
 
 impl ConfigReader<'_> {
-    /// Checks the section `[audit.witness]` of the audit log in the file `log`, and fills in the defaults.
+    /// Checks the section `[audit.witness]` of the audit log in the file `log`, and converts it to settings. A setting
+    /// that the section leaves out has the default value.
     pub(super) fn witness(&self, table: WitnessTable, log: &Path) -> Result<WitnessSpec, String> {
         let key = self.key(table.key_from.as_deref(), table.key_file.as_deref())?;
         let file = table.file.map(|file| self.folder.join(file));

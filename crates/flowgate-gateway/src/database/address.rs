@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The address of a store: a file, memory or a database.
+/// The address of the database of a gateway.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DatabaseAddress {
     /// A SQLite file.
@@ -21,7 +21,7 @@ impl fmt::Debug for DatabaseAddress {
     }
 }
 
-/// A text that is not the address of a store.
+/// The error for a text that is not the address of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseAddressError;
 
@@ -40,7 +40,7 @@ impl DatabaseAddress {
     /// Parses an address. Relative file names start at `folder`.
     ///
     /// # Errors
-    /// If the text is not the address of a store.
+    /// If the text is not the address of a database.
     pub fn read(text: &str, folder: &Path) -> Result<Self, DatabaseAddressError> {
         if text == "memory" {
             return Ok(Self::Memory);
@@ -76,10 +76,12 @@ impl DatabaseAddress {
         }
     }
 
+    /// Returns whether other gateways can use the database too.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
 
+    /// Returns the SQLite file; `None` for the other kinds of addresses.
     pub(super) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),

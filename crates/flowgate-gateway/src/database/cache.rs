@@ -8,8 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Freeze {
     pub(crate) kind: String,
+    /// The name of the target.
     pub(crate) what: String,
+    /// The person who ordered it.
     pub(crate) who: String,
+    /// The time of the order, in milliseconds since 1970.
     pub(crate) since: i64,
 }
 
@@ -19,16 +22,19 @@ pub(super) struct DatabaseCache(Mutex<DatabaseCacheState>);
 
 #[derive(Debug, Default)]
 struct DatabaseCacheState {
+    /// The records of the labels of external state, by tenant.
     tenants: HashMap<String, TenantRecord>,
+    /// All freezes; `None` if they are not cached.
     freezes: Option<Arc<[Freeze]>>,
     /// The number of freezes and thaws so far.
     changes: u64,
     chats: ChatOwners,
 }
 
-/// The record of a tenant's stores.
+/// The record of the labels of a tenant's stores.
 #[derive(Debug)]
 struct TenantRecord {
+    /// The record in JSON; `None` if the tenant has none.
     record: Option<String>,
     /// Whether the database has this record; false while the outcome of its write is unknown.
     is_persisted: bool,
@@ -47,6 +53,7 @@ struct ChatOwners {
 const MAX_CHATS: usize = 16_384;
 
 impl ChatOwners {
+    /// Drops a conversation and its prefix.
     fn forget(&mut self, client: &str, name: &str) {
         let prefix = self.prefixes.remove(&(client.to_owned(), name.to_owned()));
         if let Some(prefix) = prefix {
@@ -106,7 +113,7 @@ impl DatabaseCache {
         }
     }
 
-    /// Returns the only conversation to which chats with this prefix belong.
+    /// Returns the only conversation to which chats with this prefix belong; `None` if the cache knows none.
     pub(super) fn chat(&self, client: &str, prefix: &str) -> Option<String> {
         self.lock().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
     }

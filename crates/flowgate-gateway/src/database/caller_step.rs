@@ -23,6 +23,7 @@ impl<I, O> CallerStep<I, O> {
     /// # Errors
     /// If the step fails, or the caller does not wait any more.
     pub(super) async fn take(self, input: I) -> Result<O, DatabaseError> {
+        // Fails if the caller does not wait any more; then the output cannot arrive either.
         let _ = self.input.send(input);
         self.output.await.unwrap_or(Err(DatabaseError::Timeout))
     }

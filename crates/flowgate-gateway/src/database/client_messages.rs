@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 
 use super::error::DatabaseError;
 
-/// The message when the store cannot be read or written.
+/// The message when the database cannot be read or written.
 const STORE: &str = "the gateway's database failed, and the request was not stored; a call that was already sent to an MCP server may have run: check that before you send it again; the log of the gateway has the reason";
 /// The message when a new key or name cannot be generated.
 const RANDOM: &str =

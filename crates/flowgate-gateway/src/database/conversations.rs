@@ -17,7 +17,7 @@ use super::transaction::{Access, DynTransaction, SqlRow, SqlValue};
 
 /// The duration of a lease in milliseconds, unless its holder renews it.
 const LEASE: i64 = 30_000;
-/// The number of prefixes that one query looks up.
+/// The most prefixes that one query looks up or deletes.
 const CHUNK: usize = 64;
 /// The number of longest prefixes that are looked up first; for a continued chat, one of these is found.
 const FIRST: usize = 4;
@@ -79,7 +79,8 @@ impl Database {
     }
 
     /// Opens a conversation and takes the lease; creates it if it does not exist, and recreates it without turns if it
-    /// was stored on another basis. The first `known` turns, which the caller has in memory, are not read.
+    /// was stored on another basis. `basis` is the digest of the client's settings, and `key` the key of the digests of
+    /// a conversation that is created. The first `known` turns, which the caller has in memory, are not read.
     ///
     /// # Errors
     /// [`DatabaseError::ConversationHeld`] if another gateway has the lease.
@@ -90,14 +91,14 @@ impl Database {
         key: &str,
         known: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
-        let (holder, until) = self.lease();
+        let (holder, lease_millis) = self.lease();
         let new = NewConversation {
             client: client.to_owned(),
             name: name.to_owned(),
             basis: basis.to_owned(),
             key: key.to_owned(),
             holder,
-            until,
+            lease_millis,
         };
         let (cache, is_shared) = (Arc::clone(&self.cache), self.is_shared);
         self.run(Access::Transaction, move |tx| {
@@ -110,13 +111,13 @@ impl Database {
                 {
                     return Ok(opened);
                 }
-                let NewConversation { client, name, basis, holder, until, .. } = &new;
-                // Takes the lease if it is free, expired, or so far in the future that the clock must have been set
-                // back since.
+                let NewConversation { client, name, basis, holder, lease_millis, .. } = &new;
+                // Takes the lease if it is free, expired, or ends so far in the future that the clock must have been
+                // set back since; or if no other gateway uses the database (?2 = 0).
                 let sql = "UPDATE conversations SET holder = ?1, held_until = {now} + ?2, used = {used} \
                            WHERE client = ?3 AND name = ?4 AND (holder = ?1 OR held_until < {now} OR held_until > {now} + 4 * ?2 OR ?2 = 0) \
                            RETURNING basis, key, id";
-                let values = [holder.into(), (*until).into(), client.into(), name.into()];
+                let values = [holder.into(), (*lease_millis).into(), client.into(), name.into()];
                 if let Some(row) = tx.query(sql, &values).await?.first_mut() {
                     let id = row.integer(2)?;
                     if row.text(0)? == *basis {
@@ -132,12 +133,13 @@ impl Database {
         .await
     }
 
-    /// Returns the holder of a new lease and its duration; both are empty if no other gateway uses the database.
+    /// Returns the holder of a new lease and its duration in milliseconds; an empty name and 0 if no other gateway uses
+    /// the database.
     fn lease(&self) -> (String, i64) {
         if self.is_shared { (self.holder.clone(), LEASE) } else { (String::new(), 0) }
     }
 
-    /// Returns the whole journal of a conversation.
+    /// Returns the whole journal of a conversation; `None` if the client has no conversation of this name.
     pub(crate) async fn read_journal(
         &self,
         client: &str,
@@ -235,6 +237,7 @@ impl Database {
             Box::pin(async move {
                 let sql = "SELECT name FROM conversations WHERE client = ?1 AND name <> ?2 AND held_until < {now} \
                            ORDER BY used DESC LIMIT 1000 OFFSET ?3";
+                // `newest` is not among the rows, and is one of the `most` conversations that stay.
                 let values = [(&client).into(), (&newest).into(), (most - 1).max(0).into()];
                 tx.query(sql, &values).await?.iter_mut().map(|row| row.text(0)).collect()
             })
@@ -298,7 +301,8 @@ enum ChatMatch {
     Ambiguous,
 }
 
-/// Finds the longest of these prefixes (sorted, shortest first) that the database has, and its conversation.
+/// Finds the longest of these prefixes (sorted, shortest first) that the database has for a client, and returns the
+/// conversations to which it belongs.
 async fn find_in_chunk(
     tx: &mut DynTransaction<'_>,
     client: &str,
@@ -332,18 +336,21 @@ struct NewConversation {
     name: String,
     basis: String,
     key: String,
+    /// The gateway that takes the lease; empty without a lease.
     holder: String,
-    until: i64,
+    /// The duration of the lease; 0 without a lease.
+    lease_millis: i64,
 }
 
 impl NewConversation {
     /// Inserts the conversation without turns; returns `None` if there is one of this name.
     async fn insert(&self, tx: &mut DynTransaction<'_>) -> Result<Option<OpenedConversation>, DatabaseError> {
-        let Self { client, name, basis, key, holder, until } = self;
+        let Self { client, name, basis, key, holder, lease_millis } = self;
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, {now}, ?5, CASE WHEN ?6 = 0 THEN 0 ELSE {now} + ?6 END) \
                    ON CONFLICT DO NOTHING RETURNING id";
-        let values = [client.into(), name.into(), basis.into(), key.into(), holder.into(), (*until).into()];
+        let values =
+            [client.into(), name.into(), basis.into(), key.into(), holder.into(), (*lease_millis).into()];
         let rows = tx.query(sql, &values).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let (id, key) = (row.integer(0)?, key.clone());
@@ -385,6 +392,7 @@ async fn delete_named(tx: &mut DynTransaction<'_>, client: &str, name: &str) -> 
 
 /// Deletes a conversation, whose row this transaction has locked, with its prefixes and turns.
 async fn delete(tx: &mut DynTransaction<'_>, client: &str, id: i64) -> Result<(), DatabaseError> {
+    // Each turn has the prefixes that were stored with it, with spaces between them.
     let sql = "SELECT prefixes FROM turns WHERE conversation = ?1 AND prefixes <> ''";
     let mut rows = tx.query(sql, &[id.into()]).await?;
     let rows: Vec<String> = rows.iter_mut().map(|row| row.text(0)).collect::<Result<_, _>>()?;
@@ -403,8 +411,8 @@ async fn delete(tx: &mut DynTransaction<'_>, client: &str, id: i64) -> Result<()
     Ok(())
 }
 
-/// Returns `count` placeholders for values, from number `first` on.
+/// Returns `count` parameters of a statement, numbered from `first` on, such as `?2, ?3`.
 fn placeholders(first: usize, count: usize) -> String {
-    let places: Vec<String> = (first..first + count).map(|number| format!("?{number}")).collect();
-    places.join(", ")
+    let parameters: Vec<String> = (first..first + count).map(|number| format!("?{number}")).collect();
+    parameters.join(", ")
 }

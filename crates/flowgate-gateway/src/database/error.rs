@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The time limit of one database operation.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The reason why a store operation failed.
+/// The reason why an operation of the database failed.
 #[derive(Debug)]
 pub enum DatabaseError {
     /// PostgreSQL returned an error.

@@ -23,22 +23,23 @@ pub(crate) struct StoredGrant {
     pub(crate) basis: String,
     /// What the person was shown, in JSON.
     pub(crate) content: String,
+    /// The person who gave it.
     pub(crate) who: String,
-    /// In milliseconds since 1970, as is `expires`.
+    /// The time at which it was given, in milliseconds since 1970.
     pub(crate) granted: i64,
-    /// 0 if it holds until it is withdrawn.
+    /// The time at which it expires, in milliseconds since 1970; 0 if it holds until it is withdrawn.
     pub(crate) expires: i64,
     pub(crate) limits: GrantLimits,
-    /// The calls and the sum of today.
+    /// The number of calls today, and the sum of the limited argument today, in millionths.
     pub(crate) used_today: (i64, i64),
 }
 
 /// How much a lasting grant permits in a day (UTC).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct GrantLimits {
-    /// The most calls.
+    /// The most calls; `None`: any number.
     pub(crate) calls: Option<i64>,
-    /// The argument whose sum is limited, and the largest sum, in millionths.
+    /// The argument whose sum is limited, and the largest sum, in millionths; `None`: no sum is limited.
     pub(crate) sum: Option<(String, i64)>,
 }
 
@@ -74,10 +75,13 @@ pub(crate) struct UsedGrant {
     pub(crate) who: String,
 }
 
+/// The columns of a grant, and today as a number of days since 1970.
 const COLUMNS: &str = "id, client, tenant, basis, content, who, granted, expires, calls_a_day, amount, sum_a_day, \
     day, calls, sum, {now} / 86400000";
-/// A grant from the future counts as expired: the clock was set back.
+/// The condition that a grant has not expired. A grant from more than a minute in the future counts as expired: the
+/// clock was set back.
 const VALID: &str = "granted <= {now} + 60000 AND (expires = 0 OR expires > {now})";
+/// The stored number for a limit that a grant does not have.
 const NO_LIMIT: i64 = -1;
 
 impl Database {
@@ -177,8 +181,8 @@ impl Database {
         .await
     }
 
-    /// Withdraws a grant. Returns false if there is none. An approval that it has given already and that is not used yet
-    /// becomes void.
+    /// Withdraws the grant with this id. Returns false if there is none. An approval that the grant has given already
+    /// and that is not used yet becomes void.
     pub(crate) async fn withdraw_lasting_grant(&self, id: &str) -> Result<bool, DatabaseError> {
         let id = id.to_owned();
         self.run(Access::Transaction, move |tx| {
@@ -235,8 +239,9 @@ pub(super) async fn delete_expired(tx: &mut DynTransaction<'_>, age: i64) -> Res
     tx.execute(sql, &[age.into()]).await.map(drop)
 }
 
-/// Returns a grant of the client that matches one of the candidates and has room for it today, and that candidate;
-/// `None` if there is none. Of several, the first candidate's newest grant is used.
+/// Returns a grant of the client that matches one of the candidates and has room for its calls today, and that
+/// candidate; `None` if there is none. An earlier candidate goes before a later one, and a newer grant before an older
+/// one.
 async fn find(
     tx: &mut DynTransaction<'_>,
     client: &str,
@@ -257,7 +262,8 @@ async fn find(
 }
 
 impl StoredGrant {
-    /// Returns whether this number of further calls, which use this amount in all, is within the limits of today.
+    /// Returns whether today's limits have room for `more` further calls, which together use `amount` of the limited
+    /// sum.
     fn has_room_for(&self, more: i64, amount: i64) -> bool {
         let (calls, sum) = self.used_today;
         let is_below =

@@ -18,7 +18,9 @@ use super::transaction::{Access, DynTransaction, SqlRow};
 /// The audit log of this gateway.
 #[derive(Debug)]
 pub(crate) struct TrackedAuditLog {
+    /// The identity of the log: the digest of its first line.
     id: String,
+    /// The number and the digest of the last line that was written.
     end: Arc<LastLineHandle>,
     /// The number of the last line that the database has recorded.
     recorded_seq: AtomicI64,
@@ -37,8 +39,11 @@ pub(crate) struct ConversationListing {
 /// A head of the log that is newer than the one in the database.
 #[derive(Debug, Clone)]
 pub(crate) struct NewerLogHead {
+    /// The identity of the log.
     pub(super) log: String,
+    /// The number of the last line.
     pub(super) seq: i64,
+    /// The digest of the last line.
     pub(super) hash: String,
 }
 
@@ -118,9 +123,8 @@ impl Database {
         })
     }
 
-    /// Returns the head of the log, if it is newer than the one in the database. The caller has appended the lines
-    /// about its transaction to the log before, so that the head covers them. `None` if there is no newer one, or no
-    /// log.
+    /// Returns the head of the log, if it is newer than the one in the database; `None` if it is not, or there is no
+    /// log. The caller must first append the lines about its transaction to the log, so that the head covers them.
     pub(super) fn newer_head(&self) -> Option<NewerLogHead> {
         let TrackedAuditLog { id, end, recorded_seq } = self.log.get()?;
         let head = end.get();
@@ -152,7 +156,7 @@ impl Database {
     }
 }
 
-/// Replaces the recorded head of a log, unless there is no newer one or the recorded one is as new.
+/// Replaces the recorded head of a log by `newer`, unless `newer` is `None` or the recorded head is as new.
 pub(super) async fn update_log_head(
     tx: &mut DynTransaction<'_>,
     newer: Option<&NewerLogHead>,
@@ -177,6 +181,7 @@ fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
     Ok(LogAnchor { log, key, head: LogHead { seq, hash }, after: row.integer(4)? })
 }
 
+/// Converts the number of a line to the type of numbers in the database.
 fn number(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }

@@ -8,7 +8,8 @@ use super::error::DatabaseError;
 use super::transaction::{Access, SqlColumn};
 
 /// The migrations in order: number, name and SQL. A migration that has been released never changes. Each backend
-/// replaces `{number}` and `{in_one_place}` by its own SQL.
+/// replaces `{number}` (the type of a key that numbers its rows) and `{in_one_place}` (an option that stores the rows
+/// in the index of the key) by its own SQL.
 pub(super) const MIGRATIONS: [(i64, &str, &str); 9] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),

@@ -25,7 +25,7 @@ use super::transaction::{
 const CONNECTIONS: u32 = 16;
 /// The time for which a stop waits for connections in use.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time of the database in milliseconds.
+/// The SQL for the time of the database, in milliseconds since 1970.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
 
 /// A pool of connections.
@@ -132,10 +132,12 @@ impl Backend for PostgresDatabase {
         Box::pin(async { drop(tokio::time::timeout(CLOSE_TIMEOUT, self.0.close()).await) })
     }
 
+    /// Does nothing: a server has no lock file that names the expected database.
     fn check_database(&self, _: &str) -> Result<(), DatabaseError> {
         Ok(())
     }
 
+    /// Does nothing, as [`Self::check_database`].
     fn accept_database(&self, _: &str) -> Result<(), DatabaseError> {
         Ok(())
     }
@@ -152,7 +154,8 @@ impl TurnTransaction for PostgresTurn {
     }
 }
 
-/// Runs an operation in a transaction, and ends the transaction.
+/// Runs an operation in a transaction, and ends the transaction: rolls it back if the operation has discarded it,
+/// otherwise commits it and runs the actions for after the commit.
 async fn finish(
     mut transaction: sqlx::Transaction<'static, Postgres>,
     operation: Operation,
@@ -172,7 +175,9 @@ async fn finish(
 /// The statements of an operation on one connection.
 struct PostgresTransaction<'c> {
     connection: &'c mut PgConnection,
+    /// Whether the operation wants its changes to be rolled back.
     is_discarded: bool,
+    /// The actions that run after the commit.
     committed: Vec<Box<dyn FnOnce() + Send>>,
 }
 

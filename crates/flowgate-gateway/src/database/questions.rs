@@ -67,11 +67,15 @@ pub(crate) struct StoredQuestion {
     /// The content that people are shown, in JSON.
     pub(crate) content: String,
     pub(crate) state: QuestionState,
+    /// The time at which it was asked, in milliseconds since 1970.
     pub(crate) asked: i64,
+    /// The time at which it expires, in milliseconds since 1970.
     pub(crate) expires: i64,
     /// The person who decided; empty if it is undecided.
     pub(crate) decided_by: String,
+    /// The time of the decision, in milliseconds since 1970; 0 if it is undecided.
     pub(crate) decided: i64,
+    /// The number of its last change.
     pub(crate) change: i64,
     /// Whether the approval holds for the rest of the conversation.
     pub(crate) is_granted: bool,
@@ -99,9 +103,12 @@ pub(crate) enum PersonDecision {
 pub(crate) struct NewQuestion<'a> {
     pub(crate) id: &'a str,
     pub(crate) client: &'a str,
+    /// The conversation.
     pub(crate) name: &'a str,
     pub(crate) tenant: &'a str,
+    /// The digest of the call.
     pub(crate) digest: &'a str,
+    /// The content that people are shown, in JSON.
     pub(crate) content: &'a str,
     /// The time until it expires, in milliseconds.
     pub(crate) expires_after: i64,
@@ -122,16 +129,16 @@ pub(crate) struct QuestionLimits {
     pub(crate) of_conversation: i64,
     /// The most open questions of one client.
     pub(crate) of_client: i64,
-    /// The most questions of one conversation in an hour, whatever became of them.
+    /// The most questions of one conversation in an hour, open or not, without those that a lasting grant answered.
     pub(crate) an_hour: i64,
 }
 
 /// The outcome of asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AskOutcome {
-    /// The same question was asked before.
+    /// The same question was asked before, with this id.
     Known(String),
-    /// The question is new. Its predecessors about a state that has changed since are void.
+    /// The question is new and has this id. Its predecessors about a state that has changed since are void.
     New(String),
     /// Not asked: the conversation has too many open questions.
     FullConversation,
@@ -144,7 +151,7 @@ pub(crate) enum AskOutcome {
 /// The reason why a question cannot be decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecideError {
-    /// It does not exist, or is not visible to this person.
+    /// It does not exist.
     Unknown,
     /// Its digest differs from the given one.
     OtherDigest,
@@ -162,15 +169,17 @@ pub(crate) const TURN_OF_TOOL_OFFER: i64 = -2;
 /// The member of a question's content that people are not shown: the state that it is about, and the labels of its
 /// parts.
 pub(crate) const HIDDEN_MEMBER: &str = "flowgate";
-/// The columns of a question. One that has expired and is not marked yet is shown as expired.
+/// The columns of a question, in the order in which [`read`] expects them. A question that has expired and is not
+/// marked yet is shown as expired.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {expired} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change, granted, turn, lasting_grant";
 
 impl Database {
     /// Stores a question, unless the same question is stored, has not expired and its approval is not used, or a limit
-    /// is reached. Before a new question is committed, so that a person can see it, calls `record` with the ids of the
-    /// approvals that it voids: those of equal questions about an earlier external state.
+    /// is reached. Before a new question is committed and can be seen by people, calls `record` with the ids of the
+    /// approvals that it voids: those of equal questions about an earlier external state. If `record` fails, nothing is
+    /// stored.
     pub(crate) async fn ask(
         &self,
         new: &NewQuestion<'_>,
@@ -203,14 +212,14 @@ impl Database {
         Ok(outcome)
     }
 
-    /// Returns a question.
+    /// Returns the question with this id; `None` if there is none.
     pub(crate) async fn question(&self, id: &str) -> Result<Option<StoredQuestion>, DatabaseError> {
         let id = id.to_owned();
         self.run(Access::Query, move |tx| Box::pin(async move { read_question(tx, &id).await })).await
     }
 
     /// Returns the question that a conversation asked last about the call with this digest, in one of its first
-    /// `turns` turns.
+    /// `turns` turns; `None` if there is none.
     pub(crate) async fn find_question(
         &self,
         (client, name): (&str, &str),
@@ -293,7 +302,7 @@ impl Database {
                      ORDER BY place, asked DESC LIMIT ?3"
                 );
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), limit.into()]).await?;
-                // The column after `COLUMNS`.
+                // The column after `COLUMNS`: the number of questions in this state, with those beyond the limit.
                 let total = rows.first().map_or(Ok(0), |row| row.integer(15))?;
                 let mut listed = read_all(&mut rows)?;
                 listed.sort_by_key(|question| std::cmp::Reverse(question.asked));
@@ -304,8 +313,9 @@ impl Database {
     }
 
     /// Stores the decision of the person `who` on a question, if it is open and has the digest that the person was
-    /// shown. Calls `record` before the decision is committed and can take effect. `grant` is stored with a [lasting
-    /// grant](PersonDecision::LastingGrant).
+    /// shown. Calls `record` before the decision is committed and can take effect; if `record` fails, nothing is
+    /// stored. `grant` is stored with a [lasting grant](PersonDecision::LastingGrant). Returns the decided question;
+    /// the inner error says why it could not be decided.
     pub(crate) async fn decide(
         &self,
         (id, digest): (&str, &str),
@@ -444,6 +454,7 @@ pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resu
     tx.execute(sql, &[change.into(), id.into()]).await.map(drop)
 }
 
+/// Returns the question with this id; `None` if there is none.
 async fn read_question(
     tx: &mut DynTransaction<'_>,
     id: &str,
@@ -452,11 +463,12 @@ async fn read_question(
     tx.query(&sql, &[id.into()]).await?.first_mut().map(read).transpose()
 }
 
+/// Reads rows with the columns [`COLUMNS`].
 fn read_all(rows: &mut [SqlRow]) -> Result<Vec<StoredQuestion>, DatabaseError> {
     rows.iter_mut().map(read).collect()
 }
 
-/// Reads a row with the columns `COLUMNS`.
+/// Reads a row with the columns [`COLUMNS`].
 fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
     let state = row.text(6)?;
     let state = QuestionState::ALL.into_iter().find(|known| known.name() == state);

@@ -33,7 +33,9 @@ pub(crate) struct ShownTexts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourceUsage {
     pub(crate) source: String,
+    /// The number of texts.
     pub(crate) texts: i64,
+    /// The number of characters of all texts.
     pub(crate) characters: i64,
     /// The times at which the oldest and the newest were persisted, in milliseconds since 1970; 0 if unknown.
     pub(crate) oldest: i64,
@@ -52,8 +54,8 @@ pub(crate) struct NewShownTexts {
 }
 
 impl Database {
-    /// Returns the texts that a client was shown, from number `from` on, whether older ones were forgotten, and how
-    /// often the texts were cleared: a gateway that knows a smaller number drops its texts.
+    /// Returns the texts that a client was shown, from number `from` on, whether any text was forgotten, and how often
+    /// the texts were cleared: a gateway that knows a smaller number drops its texts.
     pub(crate) async fn shown_texts(&self, client: &str, from: i64) -> Result<ShownTexts, DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
@@ -180,7 +182,8 @@ fn storable_source(source: &str) -> String {
     source.replace('\0', "\u{fffd}")
 }
 
-/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left.
+/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left, and notes that texts
+/// of the client were forgotten.
 async fn trim_shown_texts(
     tx: &mut DynTransaction<'_>,
     client: &str,
@@ -198,7 +201,7 @@ async fn trim_shown_texts(
 }
 
 /// Reads the texts of a client from number `from` up to, but not including, number `to`. Also returns the number after
-/// that of the last text.
+/// that of the last text, or `from` if there is no text.
 async fn read(
     tx: &mut DynTransaction<'_>,
     client: &str,

@@ -78,6 +78,7 @@ impl SqliteDatabase {
         Self::with_one_thread(SqliteConnection::open(DatabasePlace::FileToRead(path.to_owned()))?)
     }
 
+    /// Runs all operations on one thread with this connection, without a lock on the file.
     fn with_one_thread(connection: SqliteConnection) -> Result<Self, DatabaseError> {
         let writer = Arc::new(SqliteThread::start("database", connection, None)?);
         Ok(Self { writer, reader: None, tenants: Mutex::default(), file: None })
@@ -135,8 +136,10 @@ impl Backend for SqliteDatabase {
 /// The transaction of a turn. Its statements run all at once when it ends, so that the thread that writes never waits
 /// for a turn.
 struct SqliteTurn {
+    /// The lock of the tenant, which excludes other turns of the tenant.
     tenant: OwnedMutexGuard<()>,
     writer: Arc<SqliteThread>,
+    /// The operation with which the turn began.
     first: Operation,
 }
 

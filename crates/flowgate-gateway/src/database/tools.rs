@@ -70,7 +70,8 @@ impl Database {
     }
 }
 
-/// Approves a tool as it is described now, and replaces the approval of its former description.
+/// Approves a tool for a tenant as it is described now, in the name of the person `who`. Replaces the approval of its
+/// former description.
 pub(super) async fn approve(
     tx: &mut DynTransaction<'_>,
     (tenant, who): (&str, &str),

@@ -51,7 +51,7 @@ pub(super) enum SqlColumn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SqlRow(pub(super) Vec<SqlColumn>);
 
-/// The error for a column that holds neither the type that a statement expects nor, if it allows that, NULL.
+/// The error for a column that does not exist, or holds another type than the caller expects.
 const OTHER_TYPE: DatabaseError = DatabaseError::Damaged(
     "a column is missing, or has text instead of an integer or an integer instead of text",
 );
@@ -115,10 +115,12 @@ pub(super) enum Access {
 }
 
 impl Access {
+    /// Returns whether the operation may write.
     pub(super) fn writes(self) -> bool {
         matches!(self, Self::Statement | Self::Transaction)
     }
 
+    /// Returns whether all statements of the operation run in one transaction.
     pub(super) fn is_transaction(self) -> bool {
         matches!(self, Self::Snapshot | Self::Transaction)
     }
@@ -154,7 +156,7 @@ pub(super) trait TurnTransaction: Send {
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()>;
 }
 
-/// Expands the placeholders of a statement; `now` is the expression for the time.
+/// Expands the placeholders of a statement, such as `{now}`; `now` is the SQL expression for the time in milliseconds.
 pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
     if !sql.contains('{') {
         return Cow::Borrowed(sql);

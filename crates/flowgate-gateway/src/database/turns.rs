@@ -36,8 +36,9 @@ pub(crate) struct PersistedTurn {
     pub(crate) bytes: i64,
     /// The inputs of the turn in their stored form.
     pub(crate) inputs: String,
-    /// The chat prefixes that belong to the conversation from now on, and those that no longer do.
+    /// The chat prefixes that belong to the conversation from now on.
     pub(crate) prefixes: Vec<String>,
+    /// The chat prefixes that no longer belong to the conversation.
     pub(crate) forgotten: Vec<String>,
     /// The longest prefix that belongs to the conversation now.
     pub(crate) longest: Option<String>,
@@ -50,7 +51,7 @@ impl PersistedTurn {
     }
 }
 
-/// The approvals that a turn uses, and those whose calls did not run.
+/// The approvals that a turn uses, and those whose calls did not run, by the ids of their questions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnApprovals {
     pub(crate) used: Vec<String>,
@@ -61,7 +62,7 @@ pub(crate) struct TurnApprovals {
 pub(crate) struct BegunTurn {
     transaction: Box<dyn TurnTransaction>,
     tenant: String,
-    /// The record of the tenant's stores.
+    /// The record of the labels of the tenant's stores; `None` if the tenant has none.
     pub(crate) record: Option<String>,
     /// Whether the database has this record.
     pub(crate) is_persisted: bool,
@@ -129,9 +130,9 @@ impl Database {
         .await
     }
 
-    /// Persists a turn with effects, and commits its transaction: the record of its tenant's stores if it has changed,
-    /// and the texts that its client was shown. If there are any, returns the texts that other gateways have persisted
-    /// since, and the number that the next text will have.
+    /// Persists a turn with effects, and commits its transaction. `record` is the new record of its tenant's stores, if
+    /// it has changed, and `shown` the texts that its client was shown, if there are any. In the latter case, returns
+    /// the texts that other gateways have persisted since, and the number that the next text will have.
     pub(crate) async fn finish_turn(
         &self,
         begun: BegunTurn,
@@ -169,6 +170,7 @@ impl Database {
         others_texts.try_recv().map_err(|_| DatabaseError::Closed)
     }
 
+    /// Adds to a turn what is persisted with every turn.
     fn turn_write(&self, turn: PersistedTurn) -> TurnWrite {
         let holder = self.is_shared.then(|| self.holder.clone());
         TurnWrite { turn, holder, log: self.newer_head(), cache: Arc::clone(&self.cache) }
@@ -209,6 +211,7 @@ struct TurnWrite {
     turn: PersistedTurn,
     /// The holder of the lease, if other gateways use the database.
     holder: Option<String>,
+    /// The head of the audit log, if it is newer than the one in the database.
     log: Option<NewerLogHead>,
     cache: Arc<DatabaseCache>,
 }

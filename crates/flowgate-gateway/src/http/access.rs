@@ -1,9 +1,10 @@
-//! Controls access to the routes that client keys do not protect, in one of three modes: with a token, its holders; without
-//! one, programs on this host, and the server must listen on loopback; with `allow_anonymous` and without a token, every
-//! caller that can connect.
+//! Controls access to the routes that client keys do not protect. There are three modes:
 //!
-//! In the second mode requests for foreign host names are rejected as well. This prevents DNS rebinding: a web page whose
-//! name resolves to 127.0.0.1 is not a program on this machine.
+//! * With a token, its holders have access.
+//! * Without a token, programs on this machine have access; the server must listen on a loopback address. Requests for
+//!   foreign host names are rejected. This prevents DNS rebinding: a web page whose host name resolves to 127.0.0.1 is
+//!   not a program on this machine.
+//! * Without a token, but with `allow_anonymous`, every caller that can connect has access.
 
 use std::fmt;
 use std::hint::black_box;
@@ -141,6 +142,7 @@ impl AccessControl {
     }
 }
 
+/// Returns the bearer token of a request: what follows the seven bytes `Bearer `. `None` if there is none.
 fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)

@@ -37,6 +37,7 @@ pub(crate) struct Admission {
 
 #[derive(Debug, Default)]
 struct OpenConnections {
+    /// The number of the connection that was added last.
     next: u64,
     /// The connections without a valid key, by number.
     strangers: BTreeMap<u64, UnauthenticatedConnection>,
@@ -48,6 +49,7 @@ struct OpenConnections {
     aside: HashMap<IpAddr, usize>,
 }
 
+/// A stranger: a connection without a valid key.
 #[derive(Debug)]
 struct UnauthenticatedConnection {
     peer: IpAddr,
@@ -116,8 +118,8 @@ impl Admission {
         let peer = address_of(peer);
         let mut open = self.connections();
         let of_peer = open.aside.get(&peer).copied().unwrap_or_default();
-        // A waiting connection takes a file descriptor as well: at most as many may wait for one address as may be open
-        // for it, and twice as many in all.
+        // A waiting connection takes a file descriptor as well. For one address, at most as many may wait as may be
+        // open in all; for all addresses together, twice as many.
         if of_peer >= self.most || open.aside.values().sum::<usize>() >= self.most.saturating_mul(2) {
             return None;
         }
@@ -182,6 +184,7 @@ impl Admission {
 }
 
 impl OpenConnections {
+    /// Returns the number of places that are taken.
     fn count(&self) -> usize {
         self.count_strangers() + self.known
     }
@@ -266,6 +269,8 @@ impl OpenConnections {
             stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= EVICTION_TIMEOUT)
         };
         let slow = self.strangers.iter().filter(|(_, stranger)| may_close(stranger) && is_slow(stranger));
+        // Of the address with the most places, the stranger for which the server has waited longest; of several, the
+        // oldest.
         let slowest = slow.max_by_key(|(number, stranger)| {
             let waited = stranger.waiting.map(|since| now.saturating_duration_since(since));
             (places_of_peer.get(&stranger.peer).copied(), waited, std::cmp::Reverse(**number))
@@ -280,6 +285,7 @@ impl OpenConnections {
         }
     }
 
+    /// Removes the stranger with this number, and notifies its task to end.
     fn close(&mut self, number: u64) {
         let close = self.remove_stranger(number).and_then(|stranger| stranger.close);
         // The receiver may have been dropped already.

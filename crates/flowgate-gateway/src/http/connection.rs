@@ -32,13 +32,15 @@ const MAX_HEAD: u32 = 32 << 10;
 const HTTP2_BEGIN: [u8; 4] = *b"PRI ";
 /// The most streams of a connection of HTTP/2 that are open at the same time.
 const MAX_STREAMS: u32 = 128;
-/// The bytes that a client may send before they are read: on one stream, and on all of a connection.
+/// The bytes that a client may send on one stream before they are read.
 const STREAM_WINDOW: u32 = 256 << 10;
+/// The bytes that a client may send on all streams of a connection before they are read.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// The bytes of an answer that wait for the client on one stream.
 const SEND_BUFFER: usize = 64 << 10;
-/// The most streams that a client may reset before they are seen, and that the gateway resets because of errors.
+/// The most streams that a client may reset before the gateway has seen them.
 const MAX_PENDING_RESETS: usize = 20;
+/// The most streams of a connection that the gateway resets because of errors of the client.
 const MAX_STREAM_ERRORS: usize = 100;
 /// The interval of the pings by which the gateway notices that a client of HTTP/2 is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -82,6 +84,7 @@ impl ConnectionServer {
         stream: TcpStream,
         (place, must_close): (Arc<ConnectionPlace>, oneshot::Receiver<()>),
     ) {
+        // Both are held until the connection ends: the count of open connections, and the place.
         let counted = self.service.count_connection();
         tokio::select! {
             biased;
@@ -125,6 +128,7 @@ impl ConnectionServer {
             () = self.closes() => return,
             begin = timeout(self.limits.head_time, begin) => match begin {
                 Ok(Ok((begin, 1..))) => begin == HTTP2_BEGIN,
+                // The time is over, the socket failed, or the client has sent nothing and closed its side.
                 _ => return,
             },
         };

@@ -25,6 +25,7 @@ use crate::tls::client_certificate::ClientCertificate;
 /// The most header fields of a request.
 pub(crate) const MAX_FIELDS: usize = 64;
 
+/// The future of a response.
 type ServiceFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// Answers the requests of one connection.
@@ -32,7 +33,9 @@ type ServiceFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallib
 pub(crate) struct ConnectionService {
     pub(crate) router: TowerToHyperService<Router>,
     pub(crate) service: Arc<GatewayService>,
+    /// The place of the connection among the open connections.
     pub(crate) place: Arc<ConnectionPlace>,
+    /// The open requests of the connection; counted for HTTP/2 only.
     pub(crate) requests: Arc<OpenRequests>,
     /// The certificate that the client has presented.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,

@@ -47,7 +47,8 @@ pub(crate) type TlsSocket = TlsStream<WriteTimeout<TcpStream>>;
 /// Performs the handshake of a connection that has a place, within the time for the head of a request. Sends a client
 /// that speaks HTTP without TLS an HTTP error that says so.
 ///
-/// # Errors Why the handshake failed, for the operator's log.
+/// # Errors
+/// Why the handshake failed, for the operator's log.
 pub(crate) async fn accept(
     stream: TcpStream,
     tls: &Arc<ServerTls>,
@@ -76,6 +77,7 @@ pub(crate) async fn accept(
 enum AcceptFailure {
     /// The client speaks HTTP without TLS.
     Plain(TcpStream),
+    /// For another reason.
     Other(HandshakeError),
 }
 
@@ -97,7 +99,8 @@ async fn accept_unbounded(
     };
     match first {
         [HANDSHAKE_RECORD] => {}
-        [letter] if letter.is_ascii_uppercase() => return Err(AcceptFailure::Plain(stream)),
+        // A request of HTTP begins with its method, in upper case.
+        [first] if first.is_ascii_uppercase() => return Err(AcceptFailure::Plain(stream)),
         _ => {
             return Err(AcceptFailure::Other(HandshakeError::Refused("a client sent neither TLS nor HTTP")));
         }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::http::admission::RequestPlace;
 
-/// How many more requests of a connection may be cancelled before their answer than are answered.
+/// The number by which the cancelled requests of a connection may exceed the answered ones.
 pub(crate) const MAX_CANCELLED: u64 = 100;
 
 /// The requests of a connection.
@@ -22,6 +22,7 @@ pub(crate) struct OpenRequests(watch::Sender<ConnectionRequestCounts>);
 /// The numbers of requests of one connection, by their state.
 #[derive(Debug, Clone, Copy, Default)]
 struct ConnectionRequestCounts {
+    /// The requests that have not ended.
     open: u64,
     /// The requests whose answer has begun.
     answered: u64,
@@ -33,7 +34,9 @@ struct ConnectionRequestCounts {
 #[derive(Debug)]
 pub(crate) struct OpenRequest {
     requests: Arc<OpenRequests>,
+    /// Whether the answer has begun.
     is_answered: bool,
+    /// The place of the request among the open connections, held until the request ends.
     _place: Option<RequestPlace>,
 }
 

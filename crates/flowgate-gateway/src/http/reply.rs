@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::database::DatabaseError;
 
+/// The content type of JSON.
 const JSON: &str = "application/json";
 
 /// A complete reply.
@@ -16,6 +17,7 @@ pub(crate) struct HttpReply {
     content_type: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Vec<u8>,
+    /// Whether the log has a line for the reply already.
     is_logged: bool,
     /// An additional text for the log.
     log_annotation: Option<String>,
@@ -64,13 +66,13 @@ impl HttpReply {
         Self::json(status, &RejectionBody { detail })
     }
 
-    /// Creates a rejection for a failed store: the client receives a constant, and the log the error.
+    /// Creates a rejection for a failure of the database: the client receives a constant, and the log the error.
     pub(crate) fn of_database_error(error: &DatabaseError) -> Self {
         let reply = Self::detail(error.status(), error.client_message());
         Self { log_annotation: Some(error.to_string()), ..reply }
     }
 
-    /// Takes over the text for the log of a rejection that this reply reports in its body.
+    /// Takes over the text for the log from `rejection`, which this reply reports in its body; no text if it is `None`.
     pub(crate) fn annotate_from(mut self, rejection: Option<Self>) -> Self {
         self.log_annotation = rejection.and_then(|rejection| rejection.log_annotation);
         self
@@ -141,7 +143,8 @@ impl HttpReply {
         self
     }
 
-    /// Sets a header to a value that was generated here, or taken from the request.
+    /// Sets a header to a value that the gateway generated or took from the request. A value that HTTP cannot express
+    /// is left out.
     pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.retain(|(known, _)| known != name);
@@ -167,8 +170,8 @@ impl IntoResponse for HttpReply {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.extend(self.headers);
-        if let Some(aside) = self.log_annotation {
-            response.extensions_mut().insert(LogAnnotation(aside));
+        if let Some(annotation) = self.log_annotation {
+            response.extensions_mut().insert(LogAnnotation(annotation));
         }
         if self.is_logged {
             response.extensions_mut().insert(AlreadyLogged);

@@ -1,6 +1,6 @@
 //! Describes why a request for a model or an MCP server failed: the message for the client, and the cause for the
-//! operator's log. The two differ, since the client must not learn what the operator may. The model routes and the
-//! MCP routes create these errors.
+//! operator's log. The two differ, since a client may learn less than the operator: an agent passes what it receives on
+//! to its model. The model routes and the MCP routes create these errors.
 
 use axum::http::StatusCode;
 use flowgate::monitor::PushError;
@@ -27,15 +27,17 @@ pub(crate) enum RequestErrorCause {
     Gone,
     /// A model's server.
     Upstream(&'static str),
-    /// The store or the audit log.
+    /// The database or the audit log.
     Store(&'static str),
 }
 
 impl RequestError {
+    /// Creates a failure with this message for the client, whose cause is the request itself.
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), cause: RequestErrorCause::Request, detail: None }
     }
 
+    /// Sets the cause.
     pub(crate) fn with_cause(self, cause: RequestErrorCause) -> Self {
         Self { cause, ..self }
     }

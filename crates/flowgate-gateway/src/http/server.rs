@@ -34,7 +34,7 @@ pub struct ServeConfig {
     pub dialect: Dialect,
     /// The callers that may send requests.
     pub access: AccessControl,
-    /// The service that answers `extern` predicates of policies.
+    /// The services and modules that answer `extern` predicates of policies for the policy API.
     pub predicate_sources: PredicateSources,
     /// The configuration of the model routes, if they are served.
     pub models: Option<crate::config::GatewayConfig>,
@@ -49,7 +49,7 @@ pub struct ServeConfig {
 pub enum ServeError {
     /// It cannot listen on the address.
     Listen(SocketAddr, io::Error),
-    /// It cannot open its store.
+    /// It cannot open its database, its audit log or its webhook.
     Store(String),
     /// It cannot start its threads, or handle signals.
     Runtime(io::Error),
@@ -109,7 +109,7 @@ impl HttpServer {
     /// system on open files, and warns if clients connect over a network without TLS.
     ///
     /// # Errors
-    /// If the address or the store is not available.
+    /// If the address or the database is not available.
     pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
         let ServeConfig { listen, dialect, access, predicate_sources, mut models, limits, log } = config;
         raise_file_limit(&limits, &log);
@@ -144,7 +144,7 @@ impl HttpServer {
         let mut stop = pin!(stop);
         loop {
             // At most one accepted connection waits for a place here; the others wait in the kernel. Connections of an
-            // address at its bound wait aside.
+            // address at its bound wait in tasks of their own.
             let accepted = async {
                 let (stream, peer) = loop {
                     let (stream, peer) = self.listener.accept().await?;
@@ -287,11 +287,13 @@ struct ShutdownSignals {
 
 #[cfg(unix)]
 impl ShutdownSignals {
+    /// Registers the handlers of the signals.
     fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
+    /// Waits for the next signal.
     async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -306,10 +308,12 @@ struct ShutdownSignals;
 
 #[cfg(not(unix))]
 impl ShutdownSignals {
+    /// Cannot fail: nothing is registered before the wait.
     fn new() -> io::Result<Self> {
         Ok(Self)
     }
 
+    /// Waits for the next Ctrl-C.
     async fn next(&mut self) {
         let _ = tokio::signal::ctrl_c().await;
     }

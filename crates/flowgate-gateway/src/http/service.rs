@@ -48,7 +48,7 @@ use crate::predicates::PredicateSources;
 use crate::tls::client_certificate::ClientCertificate;
 use reached_limits::GatewayBound;
 
-/// The target of a request.
+/// The target of a request. [`ROUTES`] has the method and the path of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServiceRoute {
     Load,
@@ -130,7 +130,8 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 27] = [
 pub(crate) struct Health {
     status: &'static str,
     version: &'static str,
-    /// The failing parts that keep the gateway from working: the store, the audit log, or a required witness of it.
+    /// The failing parts without which the gateway does not work: the database (`store`), the audit log, or a required
+    /// witness of it.
     failing: Vec<&'static str>,
     /// The failing parts without which the gateway still works: an optional witness of the audit log.
     late: Vec<&'static str>,
@@ -144,6 +145,7 @@ impl Health {
         Self { status, version: env!("CARGO_PKG_VERSION"), failing, late, watching }
     }
 
+    /// Returns the reply, with a status by which a load balancer notices a failing gateway.
     fn reply(&self) -> HttpReply {
         let status = if self.failing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         HttpReply::json(status, self)
@@ -175,6 +177,7 @@ pub(crate) struct GatewayService {
     /// The memory budget of parsed values: of bodies, of answers of servers, and of conversations.
     values: ValueBudget,
     metrics: Metrics,
+    /// The number of open connections.
     connections: AtomicU64,
 }
 
@@ -182,7 +185,7 @@ impl GatewayService {
     /// Opens the service: the model routes, if there is a configuration, the policy API, and the threads for both.
     ///
     /// # Errors
-    /// If the store cannot be opened.
+    /// If the database, the audit log or the webhook cannot be opened, or a thread cannot be started.
     pub(crate) async fn open(
         dialect: Dialect,
         access: AccessControl,
@@ -357,15 +360,18 @@ impl GatewayService {
         reply.map(IntoResponse::into_response)
     }
 
+    /// Returns the model routes; the error, in the form of `api`, says that the gateway has none.
     fn chat(&self, api: Api) -> Result<&Arc<ModelRoutes>, HttpReply> {
         let message = "this gateway has no routes for models: its operator can enable them with `--config`";
         self.models.as_ref().ok_or_else(|| error_reply(api, StatusCode::NOT_FOUND, message))
     }
 
+    /// Returns the service that asks people; the error says that the gateway has none.
     fn approvals(&self) -> Result<&Arc<ApprovalService>, HttpReply> {
         self.routes_of_people().map(|models| &models.approvals)
     }
 
+    /// Returns the state of the routes for people; the error says that the gateway has none.
     fn routes_of_people(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
         let message =
             "this gateway has no routes for approvals: its operator can enable them with `--config`";
@@ -592,6 +598,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
+/// Returns the reply to a request for which the gateway has no room now.
 fn busy_reply() -> HttpReply {
     HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the server is overloaded: try again in a second")
         .header(header::RETRY_AFTER, "1")

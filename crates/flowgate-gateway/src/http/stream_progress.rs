@@ -31,6 +31,7 @@ tokio::task_local! {
 struct StreamProgress(Mutex<Option<Instant>>);
 
 impl StreamProgress {
+    /// Returns the time at which the library took the last part; `None` while no part is being sent.
     fn sending_since(&self) -> Option<Instant> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,6 +81,7 @@ pub(crate) struct PacedBody {
     body: Body,
     /// What is left of the last piece of the body.
     rest: Bytes,
+    /// The progress of the stream that sends the body; `None` outside the task of a stream.
     progress: Option<Arc<StreamProgress>>,
     /// Open until the stream ends.
     request: OpenRequest,
@@ -103,6 +105,7 @@ impl PacedBody {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.rest = data,
+                    // A frame without data, such as trailers, is passed on unchanged.
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
                 ended => return Poll::Ready(ended),

@@ -84,6 +84,7 @@ impl TurnTasks {
         let admitted = self.admitted.admit(client).ok_or(WorkError::Busy)?;
         let runtime = self.threads.0.as_ref().ok_or(WorkError::Broken)?;
         let turn = async move {
+            // Counts the turn until it ends.
             let _admitted = admitted;
             turn.await
         };
@@ -100,6 +101,7 @@ impl TurnTasks {
 /// The number of running turns, in total and by client.
 #[derive(Debug)]
 struct AdmittedTurns {
+    /// The most turns that may run at the same time.
     most: usize,
     state: Mutex<TurnCounts>,
 }
@@ -107,7 +109,7 @@ struct AdmittedTurns {
 #[derive(Debug, Default)]
 struct TurnCounts {
     total: usize,
-    /// The clients that have turns.
+    /// The number of turns of each client that has any.
     by_client: HashMap<String, usize>,
 }
 

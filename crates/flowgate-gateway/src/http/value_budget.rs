@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The budget for the estimated memory of all values at the same time. Clones share the budget.
 #[derive(Debug, Clone)]
 pub(crate) struct ValueBudget {
+    /// The whole budget in bytes.
     most: usize,
     /// The free KiB.
     free: Arc<Semaphore>,
@@ -49,7 +50,7 @@ impl ValueBudget {
         self.most / 4
     }
 
-    /// Takes `bytes` for one body or one answer.
+    /// Takes `bytes` for one body or one answer, which may take at most a quarter of the budget.
     pub(crate) fn take(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
         if bytes > self.max_share_bytes() {
             return Err(ValueBudgetError::TooLarge);
@@ -63,6 +64,7 @@ impl ValueBudget {
         self.take_within(bytes.min(self.most / 2))
     }
 
+    /// Takes `bytes`, rounded up to KiB, if they are free.
     fn take_within(&self, bytes: usize) -> Result<ValueBudgetShare, ValueBudgetError> {
         let kib = u32::try_from((bytes >> 10) + 1).map_err(|_| ValueBudgetError::TooLarge)?;
         Arc::clone(&self.free).try_acquire_many_owned(kib).map_err(|_| ValueBudgetError::Taken)

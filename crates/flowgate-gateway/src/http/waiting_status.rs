@@ -17,10 +17,12 @@ const FIELD: &str = "flowgate";
 /// A turn that waits for a person to decide a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WaitingStatus {
+    /// The id of the question.
     pub(crate) question: String,
 }
 
 impl WaitingStatus {
+    /// Returns the status as the value of the field [`FIELD`].
     fn value(&self) -> Value {
         json!({"status": WAITING_STATUS, "question": self.question})
     }
@@ -54,6 +56,7 @@ impl WaitingStatus {
         }
     }
 
+    /// Sets the field [`FIELD`] of an object to the status.
     fn insert(&self, body: &mut Map<String, Value>) {
         body.insert(FIELD.to_owned(), self.value());
     }

@@ -76,6 +76,7 @@ struct ThreadPool(Mutex<IdleThreads>);
 
 #[derive(Debug, Default)]
 struct IdleThreads {
+    /// The number of each idle thread, and the channel by which it receives its next job.
     threads: Vec<(u64, Sender<WorkerJob>)>,
     /// The number of threads started so far.
     count: u64,
@@ -114,6 +115,7 @@ impl ThreadPool {
     /// Runs one thread, starting with its first job. Between jobs the thread is in the list of idle threads; it ends
     /// after [`IDLE_TIMEOUT`] without a job.
     fn work(&self, number: u64, runtime: &Handle, mut job: WorkerJob) {
+        // Until the thread ends, jobs can use the asynchronous runtime.
         let _runtime = runtime.enter();
         let (job_sender, jobs) = channel();
         loop {

@@ -116,12 +116,13 @@ impl LogLine {
     }
 }
 
+/// Returns whether a text can be written without quotation marks, escapes and truncation.
 fn is_plain(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+".contains(c);
     !text.is_empty() && text.len() <= MAX_CHARACTERS && text.chars().all(is_plain)
 }
 
-/// Returns the first `most` characters of a text, and an ellipsis if there are more.
+/// Returns a text cut to its first `most` characters, with `...` after them if there are more.
 fn truncate(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),

@@ -23,10 +23,14 @@ type RateKey = (LogEvent, String, ReachedLimit);
 #[derive(Debug, Default)]
 pub(super) struct RateWindows(BTreeMap<RateKey, RateWindow>);
 
+/// The current window of one kind.
 #[derive(Debug)]
 struct RateWindow {
+    /// The time at which the window began.
     since: Instant,
+    /// The number of lines that were written in the window.
     written: u32,
+    /// The number of lines that were suppressed in the window.
     suppressed: u64,
 }
 
@@ -60,6 +64,7 @@ impl RateWindows {
         }
         let window =
             self.0.entry(kind).or_insert_with(|| RateWindow { since: now, written: 0, suppressed: 0 });
+        // The lines that were suppressed in the previous window are reported with the first line of the next one.
         let mut suppressed = 0;
         if now.saturating_duration_since(window.since) >= WINDOW {
             suppressed = window.suppressed;

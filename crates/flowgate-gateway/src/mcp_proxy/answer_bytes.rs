@@ -10,12 +10,13 @@ use hyper::body::Bytes;
 /// The problem of an answer that ended early.
 pub(super) const BROKEN: &str = "the connection of the MCP server ended within its answer";
 
-/// The place of an open request, released when it is dropped.
+/// The place of an open request, released when it is dropped. Contains the count of open requests.
 pub(super) struct OpenRequestPlace(Arc<AtomicUsize>);
 
 impl OpenRequestPlace {
     /// Takes one of `most` places, of which `open` counts those that are taken; `None` if all are.
     pub(super) fn acquire(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        // If all places are taken, the drop of `place` takes the count back.
         let place = Self(Arc::clone(open));
         (open.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
@@ -30,6 +31,7 @@ impl Drop for OpenRequestPlace {
 /// The rest of an answer. Its drop ends the connection, unless the answer was read to its end.
 pub(super) struct ServerAnswerBytes {
     response: reqwest::Response,
+    /// The place of the request, held until the answer is dropped.
     _place: OpenRequestPlace,
 }
 
@@ -38,7 +40,7 @@ impl ServerAnswerBytes {
         Self { response, _place: place }
     }
 
-    /// Returns a header of the answer.
+    /// Returns a header of the answer; `None` if it is absent, or has characters other than visible ASCII.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name).and_then(|value| value.to_str().ok())
     }

@@ -77,7 +77,7 @@ impl McpExchange<'_> {
     }
 
     /// Records the answer of the person at the client, if the message `text` of the client answers a question of the
-    /// gateway. If the answer is a yes, returns the question.
+    /// gateway. Returns the question if the answer is a yes, and otherwise `None`.
     pub(super) fn note_answer(
         &self,
         session: &mut ConversationState,
@@ -108,7 +108,7 @@ impl McpExchange<'_> {
             answer: if is_yes { RecordedDecision::Allow } else { RecordedDecision::Deny },
         };
         session.events.push(decided.into());
-        // The question is not in the store and has no id there.
+        // The question is not in the database and has no id there.
         is_yes.then(|| {
             ApprovalReference::new(
                 String::new(),

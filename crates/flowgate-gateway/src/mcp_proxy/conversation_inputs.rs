@@ -18,6 +18,9 @@ use crate::recorder::{self, AuditEntry};
 impl McpExchange<'_> {
     /// Hands an input to the proxy, asks people the questions that the proxy raises, and stores the outcome. Returns
     /// the actions for the caller to perform.
+    ///
+    /// # Errors
+    /// If the input is refused, or its outcome cannot be recorded or stored. Nothing of it may then be sent.
     pub(super) async fn apply_event(&mut self, event: ProxyEvent) -> Result<Vec<ProxyAction>, RequestError> {
         // A server's message is processed even if the client has disconnected.
         let presence = match event {
@@ -97,6 +100,7 @@ impl McpExchange<'_> {
         self.note_tools(session, &mut actions).await?;
         while let Some(at) = actions.iter().position(|action| matches!(action, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
+            // `allowed` is the question if a person has allowed the call.
             let (answer, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents and approvals may have been withdrawn, and other conversations may
             // have written to external state.

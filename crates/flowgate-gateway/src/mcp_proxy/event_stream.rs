@@ -13,8 +13,9 @@ use super::stop_signal::{NOT_AWAITED, StopSignal};
 const MAX_STREAM: usize = 64 << 20;
 /// The limit on an event's id, in bytes.
 const MAX_ID: usize = 256;
-/// The pause before a stream is resumed, if its server sets none; `RESUME_PAUSE_BOUNDS` are the bounds of a server's setting.
+/// The pause before a stream is resumed, if its server sets none.
 const DEFAULT_RESUME_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest and the longest pause that a server can set.
 const RESUME_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 
 /// The messages of a stream as they arrive.
@@ -25,7 +26,8 @@ pub(super) struct EventStream {
     waiting: VecDeque<String>,
     /// The number of bytes read, also of the streams that this one resumed.
     read: usize,
-    /// The event and the pause from which this stream resumed an earlier one.
+    /// The id of the event after which this stream resumed an earlier one, and the pause before; `None` if it resumed
+    /// none.
     since: Option<(String, Duration)>,
 }
 

@@ -101,8 +101,6 @@ impl<'e> McpExchange<'e> {
         presence: &'e ClientPresence,
         reply: PendingReply,
     ) -> Self {
-        // `received` counts the server's messages; `called` is the tool or method that was sent last, as freezes name
-        // it.
         let (verdicts, called) = (VerdictTotals::default(), String::new());
         Self { routes, request, presence, reply, received: 0, verdicts, called }
     }
@@ -159,7 +157,7 @@ impl<'e> McpExchange<'e> {
                         self.routes.remark(&format!("{}: {note}", self.request.client.spec.name));
                         Vec::new()
                     }
-                    // Were handled while the conversation was locked.
+                    // These actions were performed while the conversation was locked.
                     ProxyAction::Ask(_) | ProxyAction::Pins(_) | ProxyAction::Unapproved { .. } => Vec::new(),
                 };
                 more.into_iter().rev().for_each(|action| remaining.push_front(action));

@@ -10,7 +10,7 @@ use super::request::McpRequest;
 use crate::chat::ModelRoutes;
 use crate::chat::conversations::ConversationState;
 
-/// Returns the name by which a freeze matches a message to a server.
+/// Returns the name by which a freeze matches a message to a server: the tool of a call, otherwise the method.
 pub(super) fn freeze_name(message: &Value) -> String {
     match (message.get("method").and_then(Value::as_str), message.pointer("/params/name")) {
         (Some("tools/call"), Some(Value::String(name))) => name.clone(),
@@ -21,6 +21,7 @@ pub(super) fn freeze_name(message: &Value) -> String {
 impl ModelRoutes {
     /// Returns why a freeze stops the server of a request, if one does.
     pub(super) async fn freeze_of_server(&self, request: &McpRequest) -> Option<String> {
+        // No freeze of a tool has an empty name, so only those of the server, the client and the conversation match.
         self.freeze_of(request, "").await
     }
 

@@ -9,12 +9,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+/// The header with the version of the protocol.
 const VERSION: &str = "mcp-protocol-version";
+/// The header that repeats the method of a message.
 const METHOD: &str = "mcp-method";
+/// The header that repeats what a message is about: the name of a tool or prompt, or the address of a resource.
 const NAME: &str = "mcp-name";
 /// The prefix of headers that repeat an argument of a call.
 const ARGUMENT: &str = "mcp-param-";
-/// The frame of a base64 value, for text that a header cannot contain.
+/// The beginning and the end of a base64 value, by which a header has a text that it could not contain otherwise.
 const BASE64: (&str, &str) = ("=?base64?", "?=");
 
 /// The MCP headers of a client's request.
@@ -23,6 +26,7 @@ pub(super) struct McpHeaders {
     version: Option<String>,
     method: Option<String>,
     name: Option<String>,
+    /// The headers that repeat arguments of a call, with their values.
     arguments: Vec<(HeaderName, String)>,
 }
 
@@ -127,7 +131,7 @@ fn subject_name(message: &Value) -> Option<&str> {
     message.get("params")?.get(field)?.as_str()
 }
 
-/// Returns whether a value is this text, or contains it.
+/// Returns whether a value is this text, or a list or an object that contains it.
 fn contains_text(value: &Value, text: &str) -> bool {
     match value {
         Value::String(found) => found == text,
@@ -139,6 +143,8 @@ fn contains_text(value: &Value, text: &str) -> bool {
     }
 }
 
+/// Returns whether a header can have this text unchanged: visible ASCII, without spaces around it, and not in the form
+/// of a base64 value.
 fn is_plain(text: &str) -> bool {
     let is_framed = text.starts_with(BASE64.0) && text.ends_with(BASE64.1);
     text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
@@ -146,6 +152,7 @@ fn is_plain(text: &str) -> bool {
         && !is_framed
 }
 
+/// Returns a text as the value of a header, in base64 if necessary.
 fn encoded(text: &str) -> String {
     match is_plain(text) {
         true => text.to_owned(),
@@ -153,6 +160,7 @@ fn encoded(text: &str) -> String {
     }
 }
 
+/// Returns the text of a header's value; `None` if its base64 is invalid.
 fn decoded(text: &str) -> Option<String> {
     match text.strip_prefix(BASE64.0).and_then(|rest| rest.strip_suffix(BASE64.1)) {
         Some(rest) => String::from_utf8(STANDARD.decode(rest).ok()?).ok(),

@@ -1,9 +1,9 @@
 //! Forwards the server messages that answer no request, as long as a client listens: by `GET` in protocol revisions
 //! with sessions, by `subscriptions/listen` in the revision without sessions.
 //!
-//! Such a stream does not count against the limit on ordinary requests, and does not hold its conversation. It ends when the client
-//! disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may
-//! then open another.
+//! Such a stream does not count against the limit on ordinary requests, and does not lock its conversation. It ends
+//! when the client disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts
+//! down; the client may then open another.
 
 use axum::http::{StatusCode, header};
 use serde_json::Value;
@@ -139,7 +139,8 @@ impl McpExchange<'_> {
             if self.routes.freeze_of_server(self.request).await.is_some() {
                 return Ok(());
             }
-            // A message for which there is no memory is dropped; the log reports it.
+            // The memory is reserved until the message has been handled. A message for which there is no memory is
+            // dropped; the log reports it.
             let Ok(_share) = self.reserve_memory(&event) else { continue };
             let actions = match self.handle_stateless_message(&event).await? {
                 Some(actions) => actions,

@@ -23,6 +23,7 @@ pub(super) struct PendingReply {
     /// Whether the reply may be a stream of messages.
     pub(super) streams: bool,
     headers: Vec<(&'static str, String)>,
+    /// The HTTP status of an answer that is not a stream.
     pub(super) status: StatusCode,
     /// Whether the stream has begun, so that only messages can be sent any more.
     has_begun: bool,
@@ -76,13 +77,14 @@ impl PendingReply {
         self.has_begun.then(|| self.parts.clone())
     }
 
+    /// Sends a message in the stream, which begins with it if it has not begun.
     async fn stream(&mut self, text: &str) {
         self.begin().await;
         let event = SseEvent::new("message", text).encode();
         self.send_part(ReplyPart::Bytes(event.into_bytes())).await;
     }
 
-    /// A client that reads slowly makes its exchange wait here.
+    /// Sends a part of the stream. A client that reads slowly makes its exchange wait here.
     async fn send_part(&mut self, part: ReplyPart) {
         if self.parts.send(part).await.is_err() {
             self.is_lost = true;
@@ -128,6 +130,7 @@ impl PendingReply {
         Some(self.with_headers(error_reply(failure.status, &failure.message)))
     }
 
+    /// Adds the headers to a reply that is not a stream.
     fn with_headers(&self, reply: HttpReply) -> HttpReply {
         self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value))
     }
@@ -143,11 +146,13 @@ pub(crate) fn stream_error_event(why: &str) -> SseEvent {
     SseEvent::new("message", error(why).to_string())
 }
 
+/// Builds a JSON-RPC error that refers to no request.
 fn error(why: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": null, "error": {"code": INVALID, "message": why}})
 }
 
-/// Builds a JSON-RPC error with an HTTP status.
+/// Builds a reply with an HTTP status and a JSON-RPC error. A reply with the status 429 tells the client to retry after
+/// a second.
 pub(super) fn error_reply(status: StatusCode, why: &str) -> HttpReply {
     let reply = HttpReply::json(status, &error(why));
     match status {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// The limit on cancelled requests that are remembered, which begin later or have ended.
 pub(crate) const MAX_CANCELLED: usize = 10_000;
 
-/// Client, conversation and id of a question of the gateway.
+/// The client, the conversation and the id (in JSON) of a question of the gateway.
 pub(crate) type ElicitationKey = (String, String, String);
 
 /// The state that the exchanges of all clients share.
@@ -20,12 +20,14 @@ pub(crate) type ElicitationKey = (String, String, String);
 pub(crate) struct PendingRequests {
     /// The channels to the exchanges that wait for the answers of people at clients.
     waiters: Mutex<HashMap<ElicitationKey, Sender<String>>>,
+    /// The requests to MCP servers.
     requests: Mutex<ServerRequests>,
 }
 
 /// Requests to MCP servers, by the ids that the servers know.
 #[derive(Debug, Default)]
 struct ServerRequests {
+    /// Requests that run, with the token that cancels each.
     running: HashMap<String, CancellationToken>,
     /// Requests that were cancelled while they did not run.
     cancelled: HashSet<String>,
@@ -47,6 +49,7 @@ impl Drop for RunningRequest<'_> {
 }
 
 impl PendingRequests {
+    /// Locks the channels to the exchanges that wait for answers.
     pub(crate) fn waiters(&self) -> MutexGuard<'_, HashMap<ElicitationKey, Sender<String>>> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }

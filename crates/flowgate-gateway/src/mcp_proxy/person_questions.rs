@@ -78,8 +78,11 @@ impl McpExchange<'_> {
     }
 
     /// Asks people the proxy's question with this name: whether a call may run. Returns their answer and, if it is a
-    /// yes, the reference to the stored question, which is used. If the question cannot be stored, the call fails, and
-    /// none of its effects are stored.
+    /// yes, the reference to the stored question, whose approval is then used. The answer is [`PersonAnswer::Nothing`]
+    /// if the proxy has no such question.
+    ///
+    /// # Errors
+    /// If the question cannot be stored or recorded; the call then fails, and none of its effects are stored.
     pub(super) async fn ask_people(
         &self,
         session: &mut ConversationState,

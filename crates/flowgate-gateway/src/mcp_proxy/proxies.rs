@@ -35,7 +35,8 @@ pub(crate) enum ProxyEvent {
     Failed { id: serde_json::Value, why: String },
     /// The request with this id was not sent to the server.
     Unsent { id: serde_json::Value, why: String },
-    /// The tools that are approved now.
+    /// The tools that are approved now. With `accept_new`, further tools of the server's first list count as approved
+    /// too.
     Pinned { pins: Pins, accept_new: bool },
     /// The answer to a question.
     Decided { question: String, answer: PersonAnswer },

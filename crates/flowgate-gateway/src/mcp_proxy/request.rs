@@ -20,8 +20,9 @@ use crate::tls::client_certificate::ClientCertificate;
 /// The conversation of all requests of a client that names none and uses no model. The labels of everything that the
 /// client was ever shown apply there.
 const UNNAMED: &str = "mcp";
-/// The header and its value by which a client asks for the labels of answers.
+/// The header by which a client asks for features of the gateway.
 const FEATURES: &str = "x-mcp-features";
+/// The feature by which a client asks for the labels of answers.
 const LABELS: &str = "ifc_labels";
 /// The error of a client with too many open requests or listening streams.
 const TOO_MANY_REQUESTS: &str =
@@ -70,7 +71,8 @@ impl McpRequest {
 }
 
 impl ModelRoutes {
-    /// Authenticates the client of a request to a server and checks its limits, before any of the body is read.
+    /// Authenticates the client of a request to the server with the name `server` and checks its limits, before any of
+    /// the body is read. The error is the reply to send.
     pub(crate) async fn receive_for(
         &self,
         server: &str,
@@ -83,7 +85,8 @@ impl ModelRoutes {
         .await
     }
 
-    /// Authenticates the client of a listening stream and checks its limits.
+    /// Authenticates the client of a listening stream of the server with the name `server` and checks its limits. The
+    /// error is the reply to send.
     pub(crate) async fn receive_listener(
         &self,
         server: &str,
@@ -123,6 +126,7 @@ impl ModelRoutes {
             );
             error_reply(StatusCode::NOT_FOUND, &why)
         })?;
+        // For the log lines about limits; an invalid name is refused only after the limits are checked.
         let named = conversation_of(headers).ok().flatten();
         if let Err(refusal) = self.take_request(&client, named.as_deref()).await {
             return Err(refusal.add_to(error_reply(refusal.status, &refusal.message)));
@@ -146,7 +150,6 @@ impl ModelRoutes {
         };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
-        // The client can ask for the labels of answers.
         let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
         let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
         Ok(McpRequest { client, server, conversation, session, headers: mcp_headers, streams, labels, place })

@@ -27,6 +27,7 @@ pub(super) struct ResumptionLimits {
 }
 
 impl ResumptionLimits {
+    /// Begins the time for an answer.
     pub(super) fn begin() -> Self {
         Self { until: Instant::now() + ANSWER_TIMEOUT, since: String::new(), empty: 0 }
     }

@@ -154,6 +154,7 @@ impl<'e> McpExchange<'e> {
         Ok(match answer.body {
             ServerAnswerBody::Nothing | ServerAnswerBody::StreamNotOffered => (Vec::new(), None),
             ServerAnswerBody::Message(answer) => match self.reserve_memory(&answer) {
+                // The memory is reserved until the message has been handled.
                 Ok(_share) => self.handle_server_message(id, answer).await?,
                 Err(why) => (Vec::new(), Some(why)),
             },

@@ -38,8 +38,8 @@ pub(super) struct StopSignal<'w> {
 }
 
 impl StopSignal<'_> {
-    /// Returns whether the wait is over: the client has gone, the request is cancelled, the gateway closes, the time is over, or, if
-    /// a check for freezes is due, one applies.
+    /// Returns whether the wait is over: the client has disconnected, the request is cancelled, the gateway shuts down,
+    /// the time is over, or a check that is due ends the wait.
     pub(super) async fn is_over(&mut self) -> bool {
         if self.client.is_disconnected()
             || self.cancelled.is_cancelled()

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The limit on parallel listening streams of one client.
 pub(crate) const MAX_LISTENING: usize = 32;
 
-/// One of a client's parallel listening streams, released when it is dropped.
+/// One of a client's parallel listening streams, released when it is dropped. Contains the count of these streams.
 #[derive(Debug)]
 pub(crate) struct StreamPlace(Arc<AtomicUsize>);
 
 impl StreamPlace {
     /// Takes one of the places that `taken` counts; `None` if the client has reached its limit.
     pub(crate) fn acquire(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        // At the limit, the drop of `place` takes the count back.
         let place = Self(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < MAX_LISTENING).then_some(place)
     }

@@ -19,14 +19,16 @@ use super::stop_signal::StopSignal;
 
 /// The header with the id of an MCP session. Only client and server use it; no decision of the gateway depends on it.
 pub(super) const SESSION: &str = "mcp-session-id";
+/// The time limit for a connection to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
 /// answer no request, after which the client may open another.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// The time in which a message has to reach its server after the wait for its answer has ended.
 const ABANDONED_TIMEOUT: Duration = Duration::from_secs(15);
-/// The time for which a connection stays open after an answer, and the most idle connections.
+/// The time for which an idle connection stays open after an answer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The most idle connections to one server.
 const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The limit on a JSON answer, in bytes.
 const MAX_JSON: usize = 8 << 20;
@@ -35,6 +37,7 @@ const MAX_JSON: usize = 8 << 20;
 /// time by default.
 const MAX_OPEN_REQUESTS: usize = 8192;
 
+/// The problem of a request that could not be sent.
 const UNREACHABLE: &str = "the MCP server cannot be reached: check its `url` in [mcp]";
 
 /// The client of one MCP server.
@@ -123,8 +126,8 @@ impl McpServerClient {
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
     }
 
-    /// Opens a stream of messages that answer no request; or, with the id of an event, the rest of that event's
-    /// stream.
+    /// Opens a stream of messages that answer no request; or, if `since` is the id of an event, the rest of the stream
+    /// of that event.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -171,6 +174,7 @@ impl McpServerClient {
         headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 
+    /// Returns the HTTP client, which the first call creates.
     fn client(&self) -> Result<&reqwest::Client, &'static str> {
         self.client.get_or_init(|| self.make_client()).as_ref().ok_or("the HTTP client cannot be started")
     }
@@ -196,6 +200,7 @@ impl McpServerClient {
     }
 }
 
+/// Takes one of the [`MAX_OPEN_REQUESTS`] places that `open` counts.
 fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
     OpenRequestPlace::acquire(open, MAX_OPEN_REQUESTS)
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")

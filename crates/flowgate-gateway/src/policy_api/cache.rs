@@ -7,24 +7,33 @@ use flowgate::policy::{Diagnostic, Dialect, Policy};
 
 use crate::metrics::Metric;
 
+/// The dialect and the text of a policy.
 type PolicyKey = (Dialect, Arc<str>);
 
 /// The most recently used policies, bounded in number and size.
 #[derive(Debug)]
 pub(super) struct PolicyCache {
+    /// The most policies.
     policies: usize,
+    /// The most bytes of all policies together.
     bytes: usize,
     cached: Mutex<CachedPolicies>,
 }
 
+/// The cached policies, in the order of their last uses.
 #[derive(Debug, Default)]
 struct CachedPolicies {
+    /// The compiled policies, each with the number of its last use.
     compiled: HashMap<PolicyKey, (Arc<Policy>, u64)>,
-    /// The keys by their last use, which is a number that only grows.
+    /// The keys by the number of their last use.
     used: BTreeMap<u64, PolicyKey>,
+    /// The number of uses so far, which is the number of the last one.
     uses: u64,
+    /// The bytes of all cached policies.
     bytes: usize,
+    /// The number of lookups that found a policy.
     hits: u64,
+    /// The number of lookups that found no policy.
     misses: u64,
 }
 
@@ -53,7 +62,7 @@ impl PolicyCache {
         Ok(policy)
     }
 
-    /// Returns the figures of the cache. The last part of each says whether it only grows.
+    /// Returns the metrics of the cache. The last part of each says whether it is a counter.
     pub(super) fn figures(&self) -> [Metric; 4] {
         let cached = self.lock();
         let number = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -79,9 +88,8 @@ impl CachedPolicies {
         };
         self.hits += 1;
         self.uses += 1;
-        // `used` orders the policies by the number of their last use.
-        let before = std::mem::replace(used, self.uses);
-        if let Some(key) = self.used.remove(&before) {
+        let previous_use = std::mem::replace(used, self.uses);
+        if let Some(key) = self.used.remove(&previous_use) {
             self.used.insert(self.uses, key);
         }
         Some(Arc::clone(policy))
@@ -90,7 +98,7 @@ impl CachedPolicies {
     /// Adds a policy, and evicts the least recently used ones until at most `policies` policies of at most `bytes`
     /// bytes are left.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
-        // Another thread has compiled it at the same time.
+        // Another thread has compiled the policy at the same time and added it.
         if self.compiled.contains_key(&key) {
             return;
         }

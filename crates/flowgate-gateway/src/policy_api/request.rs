@@ -86,12 +86,14 @@ impl BodyFields {
         }
     }
 
+    /// Takes a field that must be present.
     fn required(&mut self, name: &str) -> Result<Value, PolicyApiError> {
         self.0
             .swap_remove(name)
             .ok_or_else(|| PolicyApiError::bad_request(format!("the body has no `{name}`")))
     }
 
+    /// Takes a field that must be a string.
     fn text(&mut self, name: &str) -> Result<String, PolicyApiError> {
         match self.required(name)? {
             Value::String(text) => Ok(text),
@@ -99,6 +101,7 @@ impl BodyFields {
         }
     }
 
+    /// Takes a field that must be a list.
     fn list(&mut self, name: &str) -> Result<Vec<Value>, PolicyApiError> {
         match self.required(name)? {
             Value::Array(items) => Ok(items),
@@ -106,7 +109,7 @@ impl BodyFields {
         }
     }
 
-    /// Returns an object, which is empty if the field is absent.
+    /// Takes a field that must be an object, absent or null; the object is empty in the last two cases.
     fn object(&mut self, name: &str) -> Result<Map<String, Value>, PolicyApiError> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null) => Ok(Map::new()),

@@ -46,11 +46,16 @@ pub(crate) struct CheckResponse {
 /// One match of one rule.
 #[derive(Debug, Serialize)]
 pub(crate) struct RuleMatchResponse {
+    /// A text that identifies this match among all others, and stays the same in a longer trace.
     key: String,
+    /// The message: the arguments of the rule's `Violation(...)`, or its text.
     args: Vec<Value>,
+    /// The named arguments of the rule's `Violation(...)`.
     kwargs: Map<String, Value>,
+    /// The locations in the messages that the match concerns.
     ranges: Vec<String>,
     action: &'static str,
+    /// The line of the rule in the policy.
     rule: usize,
 }
 
@@ -101,6 +106,7 @@ fn argument(value: Value) -> Value {
 /// A rule that could not be evaluated.
 #[derive(Debug, Serialize)]
 pub(crate) struct RuleFailureResponse {
+    /// The line of the rule in the policy.
     rule: usize,
     kind: &'static str,
     message: String,
@@ -143,11 +149,13 @@ pub(crate) struct BatchVerdict {
 }
 
 impl BatchVerdict {
+    /// Creates the verdict of a policy that was evaluated; it is no success if a rule could not be evaluated.
     pub(super) fn checked(policy: String, checked: CheckResponse) -> Self {
         let CheckResponse { errors, failures } = checked;
         Self { policy, success: failures.is_empty(), errors, failures, error_message: None }
     }
 
+    /// Creates the verdict of a policy that could not be used, with the reason.
     pub(super) fn refused(policy: String, message: String) -> Self {
         let (errors, failures) = (Vec::new(), Vec::new());
         Self { policy, success: false, errors, failures, error_message: Some(message) }

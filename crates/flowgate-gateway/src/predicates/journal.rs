@@ -31,6 +31,7 @@ const MAX_FAILURES: usize = 20;
 pub(crate) struct RecordedPredicateAnswer {
     name: String,
     arguments: Vec<Value>,
+    /// The answer, or the error that the conversation received.
     answer: Result<Value, String>,
 }
 
@@ -98,7 +99,7 @@ impl PredicateJournal {
         answer: &dyn Fn(Duration) -> Result<Value, String>,
     ) -> Result<Value, String> {
         let mut state = self.state();
-        // `None` means that this is a replay.
+        // `None` means that this is a replay, or that no turn has begun.
         let Some(left) = state.left else {
             let recorded = state.replayed.get_mut(&question_key(name, arguments));
             // The last answer stays, for a question that the replay asks more often.
@@ -144,6 +145,7 @@ fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Returns a text that identifies a question: its predicate and its arguments.
 fn question_key(name: &str, arguments: &[Value]) -> String {
     format!("{name} {}", Value::Array(arguments.to_vec()))
 }

@@ -5,8 +5,9 @@
 //!
 //! * `memory`,
 //! * `alloc(length: i32) -> i32`, which returns the address of `length` writable bytes,
-//! * a function with the name of the predicate, `(place: i32, length: i32) -> i64`, which receives the arguments as a
-//!   JSON list in UTF-8, and returns the address of its answer in the upper 32 bits and the length in the lower ones.
+//! * a function with the name of the predicate, `(address: i32, length: i32) -> i64`, which receives the address and
+//!   the length of the arguments, a JSON list in UTF-8, and returns the address of its answer in the upper 32 bits and
+//!   the length in the lower ones.
 //!
 //! The answer is JSON. Every question runs in a fresh instance, so no state persists between questions.
 
@@ -126,16 +127,17 @@ impl WasmPredicateSource {
 
         // The module allocates memory for the question, and returns where its answer is.
         let length = u32::try_from(question.len()).map_err(|_| WasmCallError::Outside)?;
-        let place = alloc.call(&mut store, length)?;
-        let at = usize::try_from(place).map_err(|_| WasmCallError::Outside)?;
-        memory.write(&mut store, at, question.as_bytes()).map_err(|_| WasmCallError::Outside)?;
-        let returned = answer.call(&mut store, (place, length))?;
-        let (place, length) = (returned >> 32, returned & u64::from(u32::MAX));
+        let question_address = alloc.call(&mut store, length)?;
+        let offset = usize::try_from(question_address).map_err(|_| WasmCallError::Outside)?;
+        memory.write(&mut store, offset, question.as_bytes()).map_err(|_| WasmCallError::Outside)?;
+        let returned = answer.call(&mut store, (question_address, length))?;
+        let (address, length) = (returned >> 32, returned & u64::from(u32::MAX));
         if length > u64::from(MAX_ANSWER) {
             return Err(WasmCallError::Long);
         }
-        let at = |place: u64| usize::try_from(place).map_err(|_| WasmCallError::Outside);
-        let bytes = memory.data(&store).get(at(place)?..at(place + length)?).ok_or(WasmCallError::Outside)?;
+        let to_offset = |address: u64| usize::try_from(address).map_err(|_| WasmCallError::Outside);
+        let range = to_offset(address)?..to_offset(address + length)?;
+        let bytes = memory.data(&store).get(range).ok_or(WasmCallError::Outside)?;
         Ok(bytes.to_vec())
     }
 }

@@ -23,9 +23,11 @@ const PROTOCOLS: [&[u8]; 2] = [HTTP2_PROTOCOL, b"http/1.1"];
 /// The name of HTTP/2 in ALPN.
 pub(crate) const HTTP2_PROTOCOL: &[u8] = b"h2";
 
-/// The names of the settings, as errors name them.
+/// The setting of the certificate, as errors name it.
 const CERTIFICATE: &str = "certificate";
+/// The setting of the key, as errors name it.
 const KEY: &str = "key";
+/// The setting of the authorities of clients, as errors name it.
 const CLIENT_CA: &str = "client-ca";
 
 /// The PEM files of a server with TLS.
@@ -50,11 +52,13 @@ pub struct TlsSettings {
 /// The reason why a file cannot be used. Displays as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFileError {
+    /// The setting that names the file.
     setting: &'static str,
     path: PathBuf,
     problem: TlsFileProblem,
 }
 
+/// What is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TlsFileProblem {
     Unreadable(String),
@@ -121,12 +125,14 @@ impl TlsSettings {
     }
 }
 
+/// Returns whether users other than the owner and the group can read or write a file.
 #[cfg(unix)]
 fn is_open_to_all(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o007 != 0)
 }
 
+/// Returns false: there are no Unix permissions.
 #[cfg(not(unix))]
 fn is_open_to_all(_: &Path) -> bool {
     false
@@ -214,10 +220,12 @@ fn client_verifier(
     verifier.map_err(|error| failed(TlsFileProblem::Unusable(error.to_string())))
 }
 
+/// Reads the bytes of a file.
 fn read(path: &Path) -> Result<Vec<u8>, TlsFileProblem> {
     std::fs::read(path).map_err(|error| TlsFileProblem::Unreadable(read_error::reason(&error)))
 }
 
+/// Returns whether a PEM file contains an encrypted key.
 fn is_encrypted(pem: &[u8]) -> bool {
     String::from_utf8_lossy(pem).contains("-----BEGIN ENCRYPTED PRIVATE KEY-----")
 }
@@ -243,7 +251,9 @@ pub(crate) struct FileVersions(Vec<FileVersion>);
 /// The metadata of a file, which differ after a change of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum FileVersion {
+    /// The metadata cannot be read, for this reason.
     Absent(io::ErrorKind),
+    /// The metadata of a file that exists.
     Present { length: u64, modified: Option<SystemTime>, identity: [i64; 4] },
 }
 

@@ -44,6 +44,7 @@ impl ExaminedFiles {
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     files: TlsFiles,
+    /// The settings in use.
     current: Mutex<Arc<ServerConfig>>,
     /// Locked while the files are examined.
     examined: Arc<tokio::sync::Mutex<ExaminedFiles>>,

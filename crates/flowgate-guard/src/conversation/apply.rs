@@ -16,7 +16,7 @@ use crate::journal::Input;
 
 /// What an input refers to outside the conversation and the journal.
 pub(super) enum InputContext<'c, 'm> {
-    /// Nothing.
+    /// Nothing: the input refers to the conversation alone.
     Conversation,
     /// The history of the chat.
     History(&'c mut History),
@@ -52,32 +52,32 @@ pub(super) enum InputOutcome {
 }
 
 impl InputOutcome {
-    /// The result of an input that adds a message.
+    /// The result of an input that adds a message. Other inputs count as if the session had no room.
     pub(super) fn into_added(self) -> Result<EventId, PushError> {
         if let Self::Added(result) = self { result } else { Err(PushError::Full) }
     }
 
-    /// The result of an offer of tools.
+    /// The result of an offer of tools. Other inputs, and an unchanged offer, count as a success.
     pub(super) fn into_offered(self) -> Result<(), PushError> {
         if let Self::Offered(result) = self { result } else { Ok(()) }
     }
 
-    /// The result of an input that joins external state.
+    /// The result of an input that joins external state. Other inputs count as a success.
     pub(super) fn into_joined(self) -> Result<(), ExternalStateError> {
         if let Self::Joined(result) = self { result } else { Ok(()) }
     }
 
-    /// The bound of the accepted step, if there is one.
+    /// The bound of the accepted step; `None` if no step was accepted.
     pub(super) fn accepted_bound(&self) -> Option<Label> {
         if let Self::Accepted(bound) = self { *bound } else { None }
     }
 
-    /// The turn that waits for a person.
+    /// The turn that waits for a person; an empty one for other inputs.
     pub(super) fn into_asked(self) -> Turn {
         if let Self::Asked(turn) = self { turn } else { Turn::default() }
     }
 
-    /// Whether the input is to be recorded. One that lacks its context counts, although it was not executed.
+    /// Whether the input is to be recorded: also if it lacked its context and was not executed.
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self, Self::Unchanged)
     }

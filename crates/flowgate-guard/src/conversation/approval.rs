@@ -46,6 +46,7 @@ impl Conversation {
         ApprovalRequest {
             evidence: self.monitor.question_evidence(question),
             summary: question.summary(self.monitor.policy()),
+            // A question that has no call is about a tool without a name.
             tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
             arguments: Value::Object(arguments),
             label: judgement.label.clone(),
@@ -53,6 +54,7 @@ impl Conversation {
             reasons: judgement.reasons.clone(),
             excerpts,
             digest: self.settings.key.digest(question),
+            // A call that refers to no external state has an empty digest of it.
             state: match question.state() {
                 state if state.is_empty() => state,
                 state => self.settings.key.text_digest(&state),

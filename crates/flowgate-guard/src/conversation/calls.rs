@@ -22,11 +22,11 @@ use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
     /// Sets the outcome of a call of the last step, and continues with the next call of that step.
-    pub(super) fn set_outcome(&mut self, index: usize, answer: CallOutcome) {
+    pub(super) fn set_outcome(&mut self, index: usize, outcome: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.last_mut()
             && let Some(made) = step.calls.get_mut(index)
         {
-            made.answer = answer;
+            made.answer = outcome;
         }
         self.phase = ConversationPhase::Calls(index + 1);
     }
@@ -87,14 +87,16 @@ impl Conversation {
         let (tool, slots) = (entry.offered.tool.clone(), entry.slots.clone());
         let hidden = self.last_step().map_or(0, |step| step.names.len());
         let mut open_slots = Vec::new();
-        // First the placeholders of hidden regions that the model wrote as text: each becomes a slot where one is
-        // allowed, and refuses the call elsewhere. Then, below, the slots that the model wrote in their own form.
+        // The first loop finds the placeholders of hidden regions that the model wrote as text: each becomes a slot
+        // where one is allowed, and refuses the call elsewhere. The second loop finds the slots that the model wrote in
+        // their own form.
         for (name, value) in &arguments {
             let can_refer = self.settings.method.has_slots() && slots.contains(name);
             let is_slot = self.settings.method.has_slots() && slot::has_slot(value);
             match slot::slot_from_placeholders(value, hidden) {
                 // A slot's instruction may name the regions that it is filled from.
                 _ if is_slot => {}
+                // Neither the value nor the name of the argument contains a placeholder.
                 Ok(None) if placeholder::find(name, hidden).is_empty() => {}
                 Ok(Some(slot)) if can_refer => open_slots.push((name.clone(), slot)),
                 Ok(_) => {
@@ -186,10 +188,11 @@ impl Conversation {
 
     /// Judges a call whose slots are filled, and runs it, asks a person or refuses it. It is refused if a slot could
     /// not be filled, if its arguments are ambiguous, or if a slot that needs an endorsement has a text that is not
-    /// endorsed.
+    /// endorsed. Returns the need to run the call or to ask the person; `None` if the call was refused.
     pub(super) fn judge_filled_call(&mut self, filling: SlotFillState) -> Option<Need> {
         let SlotFillState { index, tool, mut arguments, sources, failed, .. } = filling;
         let mut endorsed = self.tools.catalogue().endorsed_slots(&tool);
+        // Of these, only the slots that this call fills.
         endorsed.retain(|argument, _| sources.iter().any(|(filled, ..)| filled == argument));
         // The bits that this call releases: the value of each endorsed slot, and whether that value is endorsed.
         self.turn.outcome.spent.bits += endorsed
@@ -215,6 +218,7 @@ impl Conversation {
         let slot_labels: Vec<(String, Label)> =
             sources.iter().map(|(argument, _, label)| (argument.clone(), *label)).collect();
         attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
+        // The monitor appends the call to the trace, so its event has the next index.
         let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
         let verdict = self.monitor.judge_entry(TraceEntry::from(call), attribution);
         let judgement = verdict.judgement();
@@ -268,6 +272,7 @@ impl Conversation {
             }
             Verdict::Permit(permit) => self.redeem_permit(index, permit),
             Verdict::Confirm(question) => {
+                // Whether a step above the base label leads to a question may depend on hidden text.
                 if bound != *self.labels.base() {
                     self.turn.outcome.spent.bits += self.settings.method.question_bits();
                 }
@@ -303,11 +308,11 @@ impl Conversation {
     /// which a reader of the id may not be cleared for.
     fn next_id(&mut self, label: &Label) -> String {
         let count = self.numbers.count_call(label);
-        let name = self.settings.key.text_digest(&self.monitor.to_names(label).to_string());
-        format!("c{count}-{name}")
+        let label_digest = self.settings.key.text_digest(&self.monitor.to_names(label).to_string());
+        format!("c{count}-{label_digest}")
     }
 
-    /// Returns the question to a person about a call, and waits for the decision.
+    /// Returns the need to ask a person about a call, and makes the conversation wait for the decision.
     fn ask_person(&mut self, index: usize, question: Question) -> Need {
         let ask = self.request_with_upcoming(index, &question);
         self.turn.outcome.spent.questions += 1;
@@ -315,8 +320,8 @@ impl Conversation {
         Need::Approve(Box::new(ask))
     }
 
-    /// Redeems a permit: the monitor judges the call once more. Returns the need to run it, or refuses the call and
-    /// returns `None` if it may not run any more.
+    /// Redeems a permit: the monitor judges the call once more. Returns the need to run it. If the call may not run any
+    /// more, refuses it and returns `None`.
     pub(super) fn redeem_permit(&mut self, index: usize, permit: Permit) -> Option<Need> {
         match self.monitor.redeem(permit) {
             Ok(authorized) => {
@@ -361,8 +366,8 @@ impl Conversation {
         self.refuse(index, question.judgement(), verdict);
     }
 
-    /// Takes a person's decision on the call in question, if one is: refuses the call, or prepares to run it. The
-    /// monitor judges an approved call again, and may deny it.
+    /// Takes a person's decision on the call that waits for it: refuses the call, or prepares to run it. The monitor
+    /// judges an approved call again, and may deny it. Does nothing if no call waits for a decision.
     pub(super) fn take_decision(&mut self, decision: Decision) {
         let ConversationPhase::Asking { index, question } =
             std::mem::replace(&mut self.phase, ConversationPhase::User)
@@ -397,8 +402,8 @@ impl Conversation {
         }
     }
 
-    /// Records the answer of a tool as an event, and as the outcome of the call. An answer that a rule stops is
-    /// replaced by a refusal. If the session has no room for the event, the turn ends.
+    /// Records the answer of a tool as an event, and as the outcome of the call with this index, which is `event`. An
+    /// answer that a rule stops is replaced by a refusal. If the session has no room for the answer, the turn ends.
     pub(super) fn record_answer_event(&mut self, index: usize, event: EventId, answer: ToolAnswer) {
         let call_id = match self.monitor.trace().event(event).map(|event| &event.body) {
             Some(EventBody::Call(call)) => call.id.clone(),
@@ -406,8 +411,9 @@ impl Conversation {
         };
         let ToolAnswer { content, structured, is_error, carries } = answer;
         let carries = carries.map_or(Label::BOTTOM, |names| self.monitor.from_names(&names));
-        let call = self.monitor.trace().event(event).and_then(|call| call.tool());
-        let carries = call.map_or(carries, |tool| carries.join(&self.monitor.output_floor(tool)));
+        // Whether a rule stops the answer depends on what the rule reads, so the answer carries that as well.
+        let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
+        let carries = tool.map_or(carries, |tool| carries.join(&self.monitor.output_floor(tool)));
         let output = Output { call_id, tool: None, content, structured, is_error: Some(is_error) };
         match self.monitor.push_with_floors(TraceEntry::from(output), &carries.into()) {
             Ok((event, findings)) => {

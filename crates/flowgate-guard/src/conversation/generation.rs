@@ -144,7 +144,7 @@ impl Conversation {
     /// Shows the model a view at a bound. The beginning of the last view is reused if it cannot have changed. The
     /// view's label floats if the step's does: it is then the join of what is shown.
     fn show(&mut self, bound: Label) -> Need {
-        // A selection of tools is valid for one turn only.
+        // A selection of tools is valid for one turn only, so its view is neither reused nor cached.
         let has_selected_tools = self.turn.selected_tools.is_some();
         let reused_prefix =
             if has_selected_tools { ViewPrefix::default() } else { self.items.take_prefix(&bound) };
@@ -242,8 +242,8 @@ impl Conversation {
     }
 
     /// Judges a reply of the model or its reasoning before the user sees it: a text that a rule forbids is withheld,
-    /// and forbidden URLs and placeholders in any other are disarmed. `hidden` is the number of hidden regions of its
-    /// view.
+    /// and forbidden URLs and placeholders in any other are disarmed. `label` is the label of the step that wrote the
+    /// text, `hidden` the number of hidden regions of the view that the step was shown.
     fn judge_text(&mut self, text: &str, label: Label, hidden: usize) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {
@@ -262,8 +262,9 @@ impl Conversation {
         ModelReply { text, label: self.monitor.describe(&label), withheld, disarmed }
     }
 
-    /// Ends the current level (the steps that the model writes at one view label), and resumes the lower level that the model left
-    /// with a `look` and wanted to return to. If there is none, ends the turn, for the reason `ended`.
+    /// Ends the current level (the steps that the model writes at one view label), and resumes the lower level that the
+    /// model left with a `look` and wanted to return to. If there is none, ends the turn; `ended` is the reason, or
+    /// `None` if the turn is complete.
     pub(super) fn end_level(&mut self, ended: Option<TurnEnd>) {
         if self.labels.end_level() {
             self.phase = ConversationPhase::Generate;

@@ -35,8 +35,8 @@ impl Conversation {
         self.last_step().is_some_and(|step| step.calls.iter().any(|made| is_handed(&made.answer)))
     }
 
-    /// Whether exactly these tools are on offer already: each with its description and the schema of its arguments,
-    /// as described by a server.
+    /// Whether exactly these tools are on offer already: each with this description and this schema of its arguments,
+    /// both written by a server.
     pub fn has_offered<'a>(&self, tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>) -> bool {
         self.tools.is_described(tools)
     }
@@ -45,7 +45,7 @@ impl Conversation {
     /// offer, at most the clearance of the model, so the label at which steps start is computed anew.
     ///
     /// # Errors
-    /// If the monitor rejects the tools.
+    /// If the session has no room for the descriptions of the tools.
     pub(super) fn replace_tools(&mut self, tools: Vec<OfferedTool>) -> Result<(), PushError> {
         self.items.drop_cached_view();
         self.tools.replace(&mut self.monitor, tools)?;
@@ -57,6 +57,9 @@ impl Conversation {
     /// Records the answer of a tool that ran elsewhere, with at least the label `floor`. An answer that was observed
     /// outside the chat is not recorded twice. Returns the label of the answer, or `None` if no call with this id was
     /// handed over or it is answered already.
+    ///
+    /// # Errors
+    /// If the session has no room for the answer.
     pub(super) fn record_external_answer(
         &mut self,
         id: &str,
@@ -68,7 +71,7 @@ impl Conversation {
         if let Some((observed, label)) = self.find_outside_answer(id, content)
             && floor.flows_to(&label)
             // If another answer may be the one that is reported, which of the two labels applies could depend on hidden
-            // text; then the join of both applies, below.
+            // text; the code after this `if` then applies the join of both.
             && !self.handed.has_other_answer(event, self.monitor.trace())
         {
             self.set_outcome_at(item, index, CallOutcome::Output(observed));
@@ -101,13 +104,13 @@ impl Conversation {
     /// `floor`, the label of the previous answer and those of answers outside the chat. Returns the label; `None` if
     /// there is no such call.
     pub(super) fn rewrite_answer(&mut self, id: &str, text: &str, floor: &Label) -> Option<Label> {
-        let answer = |answer: &CallOutcome| match answer {
+        let answer_event = |outcome: &CallOutcome| match outcome {
             CallOutcome::Output(event) => Some(*event),
             // Otherwise the history would show whether a rule stopped the answer.
             CallOutcome::Refused { stopped, .. } => *stopped,
             _ => None,
         };
-        let (item, index, event) = self.find_call(answer, id)?;
+        let (item, index, event) = self.find_call(answer_event, id)?;
         let previous_label = self.monitor.trace().event(event).map(|event| event.label);
         let label = floor.join(&previous_label.unwrap_or_else(|| self.monitor.policy().space().top()));
         // The call may have run outside the chat since it was answered.
@@ -152,11 +155,11 @@ impl Conversation {
     }
 
     /// Sets the outcome of a call of any step, without an effect on the phase.
-    fn set_outcome_at(&mut self, item: usize, index: usize, answer: CallOutcome) {
+    fn set_outcome_at(&mut self, item: usize, index: usize, outcome: CallOutcome) {
         if let Some(ConversationItem::Step(step)) = self.items.get_mut(item)
             && let Some(made) = step.calls.get_mut(index)
         {
-            made.answer = answer;
+            made.answer = outcome;
         }
     }
 }

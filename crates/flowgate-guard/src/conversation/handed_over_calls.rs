@@ -56,7 +56,7 @@ impl HandedOverCalls {
         Some(call)
     }
 
-    /// Returns the calls taken since the last query.
+    /// Returns the calls taken since the last query: the tool and the digest of each.
     pub(super) fn drain_taken(&mut self) -> Vec<(Tool, String)> {
         std::mem::take(&mut self.taken)
     }
@@ -107,11 +107,14 @@ impl HandedOverCalls {
         of_tool.into_iter().flatten().rev().copied().take_while(move |output| *output > call)
     }
 
+    /// Returns the ids of the calls that were equal to this one when one of them ran outside the chat, this one
+    /// included; none if it had no equal.
     fn equal_ids(&self, id: &str) -> impl Iterator<Item = &str> {
         self.equal.get(id).into_iter().flat_map(|ids| ids.iter().map(String::as_str))
     }
 }
 
+/// Returns the id of the call that an event consists of; `None` if the event is no call.
 fn call_id(call: EventId, trace: &Trace) -> Option<&str> {
     match &trace.event(call)?.body {
         EventBody::Call(call) => Some(&call.id),

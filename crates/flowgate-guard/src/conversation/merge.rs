@@ -35,6 +35,9 @@ impl Conversation {
     /// The messages of the chat are processed in order. A known message keeps its items and its label. A new one that
     /// replaces others carries at least the join of their labels (its *floor*); a new one that answers a handed-over
     /// call becomes its answer, and any other becomes an event. Finally the next step is due, or another turn begins.
+    ///
+    /// # Errors
+    /// If the session has no room for a message.
     pub(super) fn merge_chat(
         &mut self,
         memory: &mut QuotationLookup<'_>,
@@ -48,13 +51,13 @@ impl Conversation {
         self.handed.revoke();
         // Answers to calls of the last message continue the turn; anything else begins a new one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
-        // Most chats are only appended to: then every item stays in place.
+        // Most chats are only appended to: then no item moves.
         let length = history.messages().len();
         let is_append = alignment.unchanged == length && length > 0;
         let old = if is_append { Vec::new() } else { history.messages().to_vec() };
         let removed = old.get(alignment.removed.clone()).unwrap_or_default();
         let floor = removed.iter().fold(Label::BOTTOM, |floor, message| floor.join(&message.label));
-        let mut sent = MergeSummary { removed: removed.len(), ..MergeSummary::default() };
+        let mut summary = MergeSummary { removed: removed.len(), ..MergeSummary::default() };
         // A chat that begins with messages of a model or a tool was held in another session, whose labels are unknown
         // here: its messages before the last of these are labelled top. The last one is labelled top as a message that
         // this session did not write.
@@ -80,7 +83,7 @@ impl Conversation {
         let before = *history.preceding_items.get_or_insert(self.items.len());
         let untouched = if is_append { length } else { 0 };
         let (mut merged, items_before) = (Vec::new(), self.items.len());
-        sent.known += untouched;
+        summary.known += untouched;
         let mut items: Vec<Option<ConversationItem>> = match is_append {
             true => Vec::new(),
             false => self.items.take_all().into_iter().map(Some).collect(),
@@ -113,11 +116,11 @@ impl Conversation {
         // Quotations are searched in runs of consecutive new messages, since a quotation may continue in the next
         // message: the spans in the parts of the current run, and the index after its last message.
         let (mut spans, mut searched): (VecDeque<Vec<QuotationSpan>>, usize) = (VecDeque::new(), 0);
-        for (place, origin) in order.iter().enumerate() {
-            if place >= searched {
-                let run = order.iter().skip(place).map(message_at).map_while(|message| parts_of(message?));
+        for (position, origin) in order.iter().enumerate() {
+            if position >= searched {
+                let run = order.iter().skip(position).map(message_at).map_while(|message| parts_of(message?));
                 let run: Vec<&[Part]> = run.collect();
-                searched = place + run.len().max(1);
+                searched = position + run.len().max(1);
                 let parts: Vec<&Part> = run.into_iter().flatten().collect();
                 spans = memory.find_quotations(&history.tail, &parts, history.shown.0.as_ref()).into();
                 parts.iter().for_each(|part| {
@@ -131,12 +134,12 @@ impl Conversation {
                     let range = items.get_mut(start(index)..end(index));
                     self.items.extend(range.into_iter().flatten().filter_map(Option::take));
                     merged.extend(old.get(index).map(|message| message.with_end(self.items.len())));
-                    sent.known += 1;
+                    summary.known += 1;
                 }
                 MessageOrigin::New(index, floor) => {
                     let Some(message) = message_at(origin) else { continue };
                     let is_answer = matches!(message, chat::Message::Tool { .. });
-                    let label = match self.add_answer(memory, history, message, floor, &mut sent)? {
+                    let label = match self.add_answer(memory, history, message, floor, &mut summary)? {
                         Some(label) => label,
                         None => {
                             is_resumed &= is_answer;
@@ -147,7 +150,7 @@ impl Conversation {
                                 is_unknown: index < unknown_until,
                                 source: &|part| sources.of(at, part),
                             };
-                            self.add_new_message(memory, history, new, &mut spans, &mut sent)?
+                            self.add_new_message(memory, history, new, &mut spans, &mut summary)?
                         }
                     };
                     merged.push(HistoryMessage::new(message, label, self.items.len()));
@@ -167,7 +170,7 @@ impl Conversation {
         } else {
             self.begin_turn();
         }
-        Ok(sent)
+        Ok(summary)
     }
 
     /// Appends the answer that the caller received to the history, and lets the calls in it run outside the chat.
@@ -201,15 +204,17 @@ impl Conversation {
 
     /// Adds a message with the answer of a tool that ran elsewhere, as the outcome of its call, and returns its
     /// label. If it replaces messages (`floor`), it may also replace an earlier answer. Returns `None` if it answers
-    /// no call: the caller then adds it as any other message. Counts the message as new in `sent`, the summary of the
-    /// merge.
+    /// no call: the caller then adds it as any other message. Counts the message as new in `summary`.
+    ///
+    /// # Errors
+    /// If the session has no room for the answer.
     fn add_answer(
         &mut self,
         memory: &mut QuotationLookup<'_>,
         history: &mut History,
         message: &chat::Message,
         floor: Option<Label>,
-        sent: &mut MergeSummary,
+        summary: &mut MergeSummary,
     ) -> Result<Option<Label>, PushError> {
         let chat::Message::Tool { call_id, content, is_error } = message else { return Ok(None) };
         let texts = content.iter().map(|part| match part {
@@ -225,23 +230,26 @@ impl Conversation {
                 self.memorize_text(memory, history, CLIENT, &text, label);
             }
         }
-        sent.new += usize::from(label.is_some());
+        summary.new += usize::from(label.is_some());
         Ok(label)
     }
 
     /// Adds a message that was not known, as an event, and returns its label. Its text is cut into pieces at the bounds
     /// of quotations, and at the holes of a form that the operator has pinned: each piece has its own label. The first
     /// elements of `spans` are the quotations in the parts of this message, and are removed.
+    ///
+    /// # Errors
+    /// If the session has no room for the message.
     fn add_new_message(
         &mut self,
         memory: &mut QuotationLookup<'_>,
         history: &mut History,
         new: NewMessage<'_>,
         spans: &mut VecDeque<Vec<QuotationSpan>>,
-        sent: &mut MergeSummary,
+        summary: &mut MergeSummary,
     ) -> Result<Label, PushError> {
         let NewMessage { message, floor, is_unknown, source } = new;
-        sent.new += 1;
+        summary.new += 1;
         let top = self.monitor.policy().space().top();
         let (role, parts) = match message {
             chat::Message::System(parts) => ("system", parts.clone()),
@@ -284,7 +292,7 @@ impl Conversation {
                 for names in quotation.iter().flat_map(|span| &span.labels) {
                     label = label.join(&self.monitor.from_names(names));
                 }
-                sent.quoted += usize::from(quotation.is_some_and(|span| !span.labels.is_empty()));
+                summary.quoted += usize::from(quotation.is_some_and(|span| !span.labels.is_empty()));
                 let piece = text.get(*start..*end).unwrap_or_default();
                 match pieces.last_mut() {
                     // Adjacent quotations become one piece: the placeholders of hidden pieces must not show of how many
@@ -314,9 +322,11 @@ impl Conversation {
             _ => Value::Array(blocks),
         };
         let floors = if has_one_label {
+            // A message without parts has no piece.
             let label_of_empty = if is_user && memory.trusts(None) { floor } else { top };
             Floors::from(labels.first().copied().unwrap_or(label_of_empty))
         } else {
+            // The message as a whole carries a lower bound of the labels of its pieces; each block carries its own.
             let whole = labels.iter().copied().reduce(|a, b| self.lower_bound(&a, &b)).unwrap_or(floor);
             Floors { whole, blocks: labels.into_iter().enumerate().collect() }
         };
@@ -366,7 +376,7 @@ impl Conversation {
         }
     }
 
-    /// Returns a greatest label that flows to both.
+    /// Returns a greatest label that flows to both labels.
     fn lower_bound(&self, a: &Label, b: &Label) -> Label {
         self.monitor.policy().space().greatest_below(a, b)
     }
@@ -490,6 +500,7 @@ fn parts_of(message: &chat::Message) -> Option<&[Part]> {
     }
 }
 
+/// Returns the texts in the parts of system and user messages; other messages are skipped.
 fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
     let parts = messages.iter().filter_map(parts_of).flatten();
     parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
@@ -497,7 +508,7 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
 
 /// Calls `visit` with each text of an event and its label. A client may join what it received in pieces, so the strings
 /// of a tool's answer are visited joined as well: adjacent ones, and the first with the last one of the same source
-/// before it.
+/// before it. `source` is the author of the event, and `pieces` has the ends of the earlier texts of each author.
 fn texts_of_event(
     event: &Event,
     (pieces, source): (&mut Pieces, &str),

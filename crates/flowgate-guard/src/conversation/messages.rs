@@ -9,6 +9,9 @@ use crate::view::ConversationItem;
 
 impl Conversation {
     /// Adds the user's next message and begins a turn.
+    ///
+    /// # Errors
+    /// If the session has no room for the message.
     pub(super) fn begin_user_turn(&mut self, content: Value) -> Result<EventId, PushError> {
         let event = self.add_message("user", content)?;
         self.begin_turn();
@@ -23,6 +26,7 @@ impl Conversation {
         self.start_generating();
     }
 
+    /// Makes the next step due. A step in progress is dropped.
     pub(super) fn start_generating(&mut self) {
         self.phase = ConversationPhase::Generate;
         self.step.clear();
@@ -65,6 +69,9 @@ impl Conversation {
     }
 
     /// Adds a message to the trace and to the chat. What rules say about it is reported with the turn.
+    ///
+    /// # Errors
+    /// If the session has no room for the message.
     pub(super) fn add_message(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
         let (event, findings) = self.monitor.push(TraceEntry::from(Message::new(role, content)))?;
         self.turn.rule_messages.extend(blocking_messages(findings));

@@ -36,8 +36,8 @@ impl Conversation {
     }
 
     /// Takes a call that the last message handed to the caller and that has neither run nor been answered: with this
-    /// tool and exactly these arguments, apart from the spelling of numbers. Each call is taken at most once: the
-    /// next query returns another such call, or `None`.
+    /// tool and exactly these arguments, apart from the order of keys and the spelling of numbers. Each call is taken
+    /// at most once: the next query returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         // Anything else that the caller has sent since ends the right to run them.
         let Some(ConversationItem::Step(_)) = self.items.last() else { return None };

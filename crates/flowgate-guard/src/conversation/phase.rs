@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::redact::HiddenRegions;
 use crate::slot::Slot;
 
-/// The next action.
+/// The next action. The field `index` of a variant is the index of a call in the last step.
 #[derive(Debug)]
 pub(super) enum ConversationPhase {
     /// Wait for the user's next message, or for the answers of calls that were handed over.
@@ -37,6 +37,7 @@ pub(super) enum ConversationPhase {
 /// A call whose slots are being filled.
 #[derive(Debug)]
 pub(super) struct SlotFillState {
+    /// The index of the call in the last step.
     pub(super) index: usize,
     pub(super) tool: Tool,
     /// The arguments as the model wrote them.

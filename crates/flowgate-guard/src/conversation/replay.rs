@@ -38,6 +38,7 @@ struct ReplayState<'a> {
     history: &'a mut History,
     /// The authorized call, until an input reports its outcome.
     call: Option<AuthorizedCall>,
+    /// The verdicts on the calls of the turns that are replayed already.
     judged: Vec<CallVerdict>,
 }
 
@@ -65,8 +66,8 @@ impl Conversation {
         Ok(state.judged)
     }
 
-    /// Applies one input. Returns `None` if its result differs from the recorded one. `state` collects the verdicts,
-    /// and has the call that waits to be handed over.
+    /// Applies one input. Returns `None` if its result differs from the recorded one, or if the input is not possible
+    /// in this state. `state` collects the verdicts, and has the call that waits to be handed over.
     fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = state;
         // The result of an input is not compared, apart from needs: what an input changes shows in the next need.

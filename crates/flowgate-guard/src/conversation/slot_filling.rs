@@ -16,14 +16,14 @@ use crate::redact::HiddenContent;
 
 impl Conversation {
     /// Fills the slots of a call, one after the other, and then judges the call. Copies are made at once; for a slot
-    /// that a filler writes, returns the need for its text, and is called again after the answer. A slot that names an
-    /// unknown region refuses the call.
+    /// that a filler writes, returns the need for its text, and is called again after the answer. If a slot names an
+    /// unknown region, the call is refused and the result is `None`.
     pub(super) fn fill_next_slot(&mut self, mut filling: SlotFillState) -> Option<Need> {
         while let Some((argument, slot)) = filling.open.first().cloned() {
             let step = self.last_step()?;
-            let (view, mut regions, mut texts) = (step.label, Vec::new(), Vec::new());
+            let (mut regions, mut texts) = (Vec::new(), Vec::new());
             let mut text_by_name: Vec<(String, String)> = Vec::new();
-            let mut label = view;
+            let mut label = step.label;
             for name in &slot.names {
                 let Some(hidden) = step.names.get(name) else {
                     let message = "there is no hidden region of this name";
@@ -54,7 +54,7 @@ impl Conversation {
                     }
                 }
             }
-            // Not every hidden text is a region: the label of a refusal is in `view` only.
+            // Not every hidden text is a region of the trace: the label of a refusal counts through `view` only.
             let source = Influencing::Slot { view: label, regions };
             filling.sources.push((argument.clone(), source, label));
             match &slot.fill {

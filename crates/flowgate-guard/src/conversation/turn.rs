@@ -112,7 +112,7 @@ pub struct TurnUsage {
     pub questions: usize,
     /// Questions that were answered with an approval.
     pub allowed: usize,
-    /// Calls that ran.
+    /// Calls that were released to run: by a tool here, or by the caller.
     pub ran: usize,
     /// Calls that were refused.
     pub refused: usize,
@@ -131,7 +131,7 @@ pub struct HandedOverCall {
     pub id: String,
     /// The tool.
     pub tool: Tool,
-    /// Its arguments: the canonical JSON of what was judged.
+    /// Its arguments as JSON, printed from what was judged.
     pub arguments: String,
     /// The digest of the call in the approval question, if a person approved it.
     pub approved: Option<String>,

@@ -51,8 +51,8 @@ impl MessageTemplate {
         self.parts.join(hole)
     }
 
-    /// Returns the spans of `text` that fill the holes of this pinned message, the places where it may differ from
-    /// one time to the next; `None` if the text does not match.
+    /// Returns the spans of `text` that fill the holes of this template, in order; `None` if the text does not match
+    /// the template.
     ///
     /// Each literal part matches at its first occurrence, so that the content of a hole cannot choose another parse.
     pub fn holes(&self, text: &str) -> Option<Vec<Range<usize>>> {

@@ -90,8 +90,8 @@ impl MessageHasher {
         while let Some((plain, others)) = rest.split_at_checked(plain_prefix_length(rest.as_bytes())) {
             self.write_str(plain)?;
             let mut others = others.chars();
-            let Some(letter) = others.next() else { break };
-            letter.escape_debug().try_for_each(|letter| self.write_char(letter))?;
+            let Some(special) = others.next() else { break };
+            special.escape_debug().try_for_each(|escaped| self.write_char(escaped))?;
             rest = others.as_str();
         }
         self.write_str("\"")
@@ -108,8 +108,9 @@ fn with_canonical_arguments(call: &ToolCall) -> ToolCall {
 fn plain_prefix_length(text: &[u8]) -> usize {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
     // Blocks of 32 bytes without a branch per byte.
-    let all = text.chunks(32).take_while(|bytes| bytes.iter().fold(true, |all, byte| all & is_plain(*byte)));
-    let at: usize = all.map(<[u8]>::len).sum();
+    let plain =
+        text.chunks(32).take_while(|bytes| bytes.iter().fold(true, |all, byte| all & is_plain(*byte)));
+    let at: usize = plain.map(<[u8]>::len).sum();
     at + text.iter().skip(at).take_while(|byte| is_plain(**byte)).count()
 }
 

@@ -18,7 +18,7 @@ pub struct TextQuotations {
     spans: Vec<QuotationSpan>,
 }
 
-/// The memory of a client during the intake of one history.
+/// The memory of a client while one history is merged into a conversation.
 pub(crate) struct QuotationLookup<'c> {
     client: &'c mut ClientProfile,
     /// The recorded answers, in a replay.
@@ -176,6 +176,7 @@ fn image_spans(part: &Part, spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
     if is_quotation { spans } else { unlabelled_span(image) }
 }
 
+/// Returns the text of a part; `None` for an image.
 fn part_text(part: &Part) -> Option<&str> {
     match part {
         Part::Text(text) => Some(text),
@@ -183,7 +184,7 @@ fn part_text(part: &Part) -> Option<&str> {
     }
 }
 
-/// Returns the content of a part as text.
+/// Returns what is compared of a part: its text, or the URL or the data of an image.
 fn part_content(part: &Part) -> &str {
     match part {
         Part::Text(text) => text,
@@ -192,7 +193,7 @@ fn part_content(part: &Part) -> &str {
     }
 }
 
-/// Returns a single span without labels.
+/// Returns a single span without labels that covers the text; no span if the text is empty.
 fn unlabelled_span(text: &str) -> Vec<QuotationSpan> {
     if text.is_empty() {
         Vec::new()

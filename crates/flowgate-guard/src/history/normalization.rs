@@ -46,7 +46,8 @@ impl SourceChar {
     }
 }
 
-/// One normal form of a text: bytes to compare, each with the place that it comes from.
+/// One normal form of a text: the bytes to compare and, for each of them, the position in the source (`P`) that it
+/// comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NormalizedText<P> {
     pub(super) bytes: Vec<u8>,
@@ -54,8 +55,8 @@ pub(super) struct NormalizedText<P> {
 }
 
 impl<P: Copy> NormalizedText<P> {
-    /// Appends a normalised character with `place`, where it comes from in the source. Joins the parts of a Hangul
-    /// syllable, into which the decomposition has split it, so that the text does not grow.
+    /// Appends a normalised character. `place` is the position in the source that it comes from. Joins the parts of a
+    /// Hangul syllable, into which the decomposition has split it, so that the text does not grow.
     fn push_char(&mut self, c: char, place: P) {
         if matches!(c, '\u{1161}'..='\u{1175}' | '\u{11a8}'..='\u{11c2}')
             && let Some(last) = self.last_char()
@@ -68,6 +69,7 @@ impl<P: Copy> NormalizedText<P> {
         self.append_char(c, place);
     }
 
+    /// Appends the bytes of a character, each with the same `place`.
     fn append_char(&mut self, c: char, place: P) {
         let mut buffer = [0; 4];
         self.bytes.extend(c.encode_utf8(&mut buffer).bytes());
@@ -85,7 +87,8 @@ impl<P: Copy> NormalizedText<P> {
 }
 
 /// Appends a character to the normal forms that it contributes to: `alphanumeric`; `signs`, the other symbols; or
-/// `unseen`, what invisible characters encode. ASCII that is not alphanumeric contributes to none.
+/// `unseen`, what invisible characters encode. ASCII that is not alphanumeric contributes to none. `place` is the
+/// position of the character in the source.
 pub(super) fn append_normalized<P: Copy>(
     c: char,
     place: P,
@@ -173,12 +176,12 @@ fn decode_invisible(c: char) -> Option<char> {
 
 /// Returns the characters of a text, with escapes decoded.
 pub(super) fn source_chars(text: &str) -> Vec<SourceChar> {
-    let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let mut all = Vec::with_capacity(text.chars().count());
     all.extend(text.char_indices().map(|(start, c)| SourceChar {
         c,
-        start: place(start),
-        end: place(start + c.len_utf8()),
+        start: offset(start),
+        end: offset(start + c.len_utf8()),
     }));
     decode_escapes(all)
 }
@@ -272,6 +275,7 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
 /// Decodes the bytes at the beginning of `rest` that are spelled in hexadecimal, each preceded by `signs`: as UTF-8,
 /// or else one character per byte. `None` if no such byte begins there.
 fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape> {
+    // The bytes, and for each the number of characters that spell it and those before it.
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     let mut at = 0;
     loop {
@@ -295,19 +299,19 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
     if bytes.is_empty() {
         return None;
     }
-    // The characters that spell the bytes `from..to`.
-    let place = |from: usize, to: usize| {
+    // Returns the range of characters that spell the bytes `from..to`.
+    let spelling = |from: usize, to: usize| {
         let start = from.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(0);
         (start, to.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(start))
     };
     let mut codes = Vec::new();
     match std::str::from_utf8(&bytes) {
         Ok(text) => codes.extend(text.char_indices().map(|(from, c)| {
-            let (start, end) = place(from, from + c.len_utf8());
+            let (start, end) = spelling(from, from + c.len_utf8());
             (u32::from(c), start, end)
         })),
         Err(_) => codes.extend(bytes.iter().enumerate().map(|(from, byte)| {
-            let (start, end) = place(from, from + 1);
+            let (start, end) = spelling(from, from + 1);
             (u32::from(*byte), start, end)
         })),
     }
@@ -417,6 +421,7 @@ struct MarkupEnd {
 }
 
 impl MarkupEnd {
+    /// Returns the result of a search that counts as having read nothing, because its length is limited anyway.
     fn of(length: Option<usize>) -> Self {
         Self { length, read: 0 }
     }
@@ -439,7 +444,7 @@ fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if !is_tag {
         return MarkupEnd::of(None);
     }
-    // The quotation mark of the value that is open.
+    // The quotation mark of the value that is open, and the last character that is no white space.
     let (mut open_quote, mut before) = (None, ' ');
     for (at, char) in rest.iter().enumerate().skip(1).take(max_length) {
         match (open_quote, char.c) {
@@ -468,6 +473,8 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);
     }
+    // The number of open brackets within the address, the mark that ends the open title or address, and the previous
+    // character.
     let (mut depth, mut open_quote, mut before) = (0_usize, None, ' ');
     let mut first_bracket = None;
     for (at, char) in rest.iter().enumerate().skip(2).take(max_length) {

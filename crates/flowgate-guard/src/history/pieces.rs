@@ -21,6 +21,7 @@ const MAX_SOURCES: usize = 64;
 /// The end of the last texts of one source.
 #[derive(Debug)]
 struct TextEnd {
+    /// The end of the last texts, as far as a window that crosses the border to the next text can reach back.
     text: String,
     /// The join of the labels of the texts that `text` and `tiny` were taken from.
     label: Label,
@@ -39,9 +40,12 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// Appends a text of a source. Returns the text around the border to the previous one with the join of both
-    /// labels, if one of the two is too short to be recognised alone; otherwise `None`. Of two longer texts, windows
-    /// of each cover every letter. A tiny text is joined only once enough others follow it.
+    /// labels, if one of the two is too short to be recognised alone; otherwise `None`. Two longer texts need no
+    /// joining: the windows of each cover every character of it. A tiny text is joined only once enough others follow
+    /// it.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
+        // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of it. On one side, it
+        // therefore has fewer than `SHORTEST - LEAST_ACROSS_BORDER + 1` bytes.
         // A text that has no window of its own.
         let is_short = start_of(text, SHORTEST).len() == text.len();
         let Some(end) = self.ends.get_mut(source) else {
@@ -84,7 +88,7 @@ impl Pieces {
     }
 }
 
-/// Returns the number of bytes of a character's normal form.
+/// Returns the number of bytes in the normal form of a character.
 fn length(c: char) -> usize {
     let mut bytes = 0;
     fold(c, &mut |c| bytes += c.len_utf8());

@@ -2,8 +2,8 @@
 //! sends back keeps its label. `quotation_memory` looks the prepared messages up.
 //!
 //! Adjacent parts and messages are joined: a page whose lines are too short to be recognised alone is recognised as a
-//! whole. A client may insert its own words between the lines. Therefore the lines are also joined with only every second
-//! one kept, with only every third one kept, and without the prefix or number that each begins with.
+//! whole. A client may insert its own words between the lines. Therefore further forms are compared: every second line
+//! alone, every third line alone, and all lines without the prefix or number that each begins with.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,17 +33,17 @@ impl JoinedText {
         Self { texts: Arc::clone(texts), ..Self::default() }
     }
 
-    /// Begins a run: what follows is not adjacent to what precedes it.
+    /// Begins a run in the text with this number: what follows is not adjacent to what precedes it.
     fn begin_run(&mut self, text: usize) {
         self.runs.push((self.normalized.bytes.len(), text));
     }
 
-    /// Returns the number of the run that contains an offset.
+    /// Returns the number of the run that contains an offset; `None` if there is no run.
     fn run_at(&self, at: usize) -> Option<usize> {
         self.runs.partition_point(|(start, _)| *start <= at).checked_sub(1)
     }
 
-    /// Returns the character of a byte.
+    /// Returns the character that the byte at an offset comes from.
     fn char_at(&self, at: usize) -> Option<&SourceChar> {
         let (_, text) = self.runs.get(self.run_at(at)?)?;
         self.texts.get(*text)?.get(usize::try_from(*self.normalized.places.get(at)?).ok()?)

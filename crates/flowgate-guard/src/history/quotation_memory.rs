@@ -57,8 +57,10 @@ pub struct QuotationMemory {
     new: Option<LearnedTexts>,
     /// The user's own texts that wait to be stored.
     waiting: Vec<RememberedText>,
-    /// The number of forgotten windows, in total, and per source since [`Self::take_full_sources`] was last called.
+    /// The number of forgotten windows in total. Any other loss counts as one: the memory is then known to be
+    /// incomplete.
     forgotten: u64,
+    /// The number of windows that each source forgot since [`Self::take_full_sources`] was last called.
     full: BTreeMap<String, u64>,
 }
 
@@ -137,16 +139,16 @@ impl QuotationMemory {
         self.new.get_or_insert_default();
     }
 
-    /// Returns the texts that were remembered since the last call, for the database. The user's own texts (`waiting`) are held back
-    /// until there is a text of another source to compare them with.
+    /// Returns what was learned since the last call, for the database. The user's own texts (`waiting`) are held back
+    /// until there is a text of another source, from which they could be left out.
     pub fn take_learned(&mut self) -> LearnedTexts {
         let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
             return LearnedTexts::default();
         };
         let mut learned = std::mem::take(new);
         let own = std::mem::take(&mut self.waiting);
-        // The user's own texts come first. A text of another source is remembered without the passages that the user wrote;
-        // restoring the texts in this order leaves out the same passages.
+        // The user's own texts come first. A text of another source is remembered without the passages that the user
+        // wrote; restoring the texts in this order leaves out the same passages.
         learned.texts.splice(0..0, own);
         learned
     }
@@ -167,7 +169,7 @@ impl QuotationMemory {
             forms.iter().for_each(|normalized| self.own.add(normalized, self.source_room()));
             return;
         }
-        // Without the queue, nothing is queued.
+        // While the queue is taken out, nothing is queued to be stored again.
         let queue = self.new.take();
         let label = self.label_number(&remembered.label);
         for normalized in &forms {
@@ -213,7 +215,7 @@ impl QuotationMemory {
     }
 
     /// Remembers a normalized text of the user, unless all windows of it are remembered as the user's own already. If the
-    /// memory is persisted (`new` is set), queues the text to be saved; a text of the user's own needs no label.
+    /// memory is stored (`new` is set), queues the text to be stored; the user's own text has no label.
     fn add_own_normalized(&mut self, normalized: &[u8]) {
         if !windows(normalized).any(|window| !self.own.has(&window)) {
             return;
@@ -229,7 +231,7 @@ impl QuotationMemory {
         }
     }
 
-    /// Returns the number of windows in one generation of a source.
+    /// Returns the most windows that one generation of a source may have.
     fn source_room(&self) -> usize {
         (self.room / SHARE / 2).max(1)
     }
@@ -503,7 +505,8 @@ fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Val
             _ => merged.push((span, label)),
         }
     }
-    // Sweep over the cuts, counting the open spans of each label.
+    // Sweep over the cuts (the offsets at which spans begin or end), and count the open spans of each label. The
+    // boolean says whether a span of the label begins at the cut.
     let mut cuts: BTreeMap<usize, Vec<(usize, bool)>> = [(0, Vec::new()), (text.len(), Vec::new())].into();
     for (span, label) in merged {
         cuts.entry(span.start).or_default().push((label, true));
@@ -556,11 +559,11 @@ fn limit_spans(mut spans: Vec<QuotationSpan>) -> Vec<QuotationSpan> {
 pub(crate) fn revealed_bits(text: &str, spans: &[QuotationSpan]) -> u32 {
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_add(1);
     let cuts = u32::try_from(spans.len().saturating_sub(1)).unwrap_or(u32::MAX);
-    let bits_of_place = u32::BITS - length.leading_zeros();
+    let bits_of_offset = u32::BITS - length.leading_zeros();
     match spans.iter().any(|span| !span.labels.is_empty()) {
         false => 1,
         // Each piece reveals whether it is hidden, and where it ends.
-        true => (cuts + 1).saturating_mul(bits_of_place + 1),
+        true => (cuts + 1).saturating_mul(bits_of_offset + 1),
     }
 }
 

@@ -141,7 +141,7 @@ fn confusable_ascii(c: char) -> Option<String> {
     }
 }
 
-/// Transliterates a character into ASCII letters and digits.
+/// Transliterates a character into ASCII letters and digits; `None` if it has no transliteration.
 fn transliteration(c: char) -> Option<String> {
     let plain: String = deunicode_char(c)?.chars().filter(char::is_ascii_alphanumeric).collect();
     Some(plain).filter(|plain| !plain.is_empty())
@@ -242,7 +242,7 @@ fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
     let mut from = 0;
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            // The characters that spell these bytes.
+            // The characters that spell the bytes `from..to`: each spells 6 of their bits.
             let to = from + c.len_utf8();
             let (first, last) = (run.get(from * 8 / 6)?.1, run.get((to * 8 - 1) / 6)?.1);
             let is_readable = !c.is_control() || c.is_ascii_whitespace();

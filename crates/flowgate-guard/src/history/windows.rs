@@ -39,6 +39,7 @@ fn multiply_mod(a: u64, b: u64) -> u64 {
     reduce_mod(low + high)
 }
 
+/// Returns the remainder modulo [`PRIME`] of a sum that is less than twice the prime.
 fn reduce_mod(sum: u64) -> u64 {
     if sum >= PRIME { sum - PRIME } else { sum }
 }
@@ -61,6 +62,7 @@ pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
     hashes.skip(SHORTEST - 1)
 }
 
+/// Returns the lowest 48 bits of a hash, as three numbers of 16 bits: beside the number of a set, they need no padding.
 fn fingerprint(hash: u64) -> WindowFingerprint {
     let part = |shift: u32| u16::try_from((hash >> shift) & 0xffff).unwrap_or_default();
     [part(0), part(16), part(32)]
@@ -74,6 +76,7 @@ pub(super) struct RecentWindows {
 }
 
 impl RecentWindows {
+    /// Whether a window is in the set.
     pub(super) fn has(&self, window: &WindowFingerprint) -> bool {
         self.young.contains(window) || self.old.contains(window)
     }
@@ -93,6 +96,7 @@ impl RecentWindows {
         self.old = std::mem::take(&mut self.young);
     }
 
+    /// Returns the number of windows; one that is in both generations counts twice.
     pub(super) fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
@@ -132,8 +136,8 @@ impl MarkedWindows {
         self.sets.is_empty()
     }
 
-    /// Adds a mark to a window; if there is no room for another combination of marks, the window carries `instead`
-    /// alone. Returns whether the window lacked the mark.
+    /// Adds a mark to a window. If there is no room for another combination of marks, the window carries the mark
+    /// `instead` alone. Returns whether the window lacked `mark`.
     pub(super) fn add(&mut self, window: WindowFingerprint, mark: WindowMark, instead: WindowMark) -> bool {
         let before = self.get(&window);
         if before.contains(&mark) {
@@ -156,7 +160,8 @@ impl MarkedWindows {
         (self.marks.len() < MAX_SETS).then(|| self.insert_set(marks))
     }
 
-    /// Returns the number of a set regardless of the limit, for the few sets that always have room.
+    /// Returns the number of a set of marks, and adds the set if it is new, regardless of the limit. The few sets that
+    /// may exceed the limit consist of one mark that replaces all others.
     fn insert_set(&mut self, marks: Vec<WindowMark>) -> u16 {
         if let Some(known) = self.numbers.get(&marks) {
             return *known;

@@ -72,6 +72,7 @@ pub(super) fn parse_decimal(spelled: &str) -> Option<StatedValue> {
 pub(super) fn stated_values(text: &str) -> Vec<StatedValue> {
     let words = words(text);
     let mut facts = Vec::new();
+    // The characters between two words, and the word at an index with its range.
     let between = |a: &Range<usize>, b: &Range<usize>| text.get(a.end..b.start).unwrap_or("");
     let at = |index: usize| words.get(index).map(|(word, range)| (word.as_str(), range));
     for index in 0..words.len() {
@@ -87,6 +88,7 @@ pub(super) fn stated_values(text: &str) -> Vec<StatedValue> {
                 facts.push(StatedValue::Date { year: year_of(index + 1), month, day });
             }
         }
+        // The word after the one at `index`, if exactly `separator` is between them.
         let joined = |index: usize, separator: &str| {
             let ((_, left), (right_word, right)) = (at(index)?, at(index + 1)?);
             (between(left, right) == separator).then_some(right_word)
@@ -118,21 +120,24 @@ pub(super) fn is_month(word: &str) -> bool {
     month(word.trim_end_matches(|c: char| !c.is_alphanumeric())).is_some()
 }
 
+/// Parses the name of a month in lower case, in full or as its first three letters: returns 1 to 12, or `None`.
 fn month(word: &str) -> Option<u8> {
     let position =
         MONTHS.iter().position(|name| word == *name || (word.len() == 3 && name.starts_with(word)));
     position.and_then(|index| u8::try_from(index + 1).ok())
 }
 
+/// Parses a year from 1900 to 2199. Other numbers of four digits are rarely years.
 fn year(word: &str) -> Option<u16> {
     (word.len() == 4).then(|| word.parse().ok()).flatten().filter(|year| (1900..2200).contains(year))
 }
 
+/// Parses a number of at most two digits from `least` to `most`.
 fn parse_in_range(word: &str, least: u8, most: u8) -> Option<u8> {
     (word.len() <= 2).then(|| word.parse().ok()).flatten().filter(|n| (least..=most).contains(n))
 }
 
-/// Parses `19`, `19th`, `1st`.
+/// Parses a day of the month: `19`, `19th`, `1st`.
 fn ordinal(word: &str) -> Option<u8> {
     let digits = ["st", "nd", "rd", "th"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
     parse_in_range(digits, 1, 31)
@@ -156,12 +161,14 @@ fn parse_time(
         Some("pm" | "p") => Some(12),
         _ => None,
     };
+    // The hour from 0 to 23. With `am` or `pm`, only 1 to 12 are hours: 12 am is 0, and 12 pm is 12.
     let to_24 = |hour: u8, half: Option<u8>| match half {
         Some(half) if (1..=12).contains(&hour) => Some(hour % 12 + half),
         Some(_) => None,
         None => Some(hour),
     };
     if let (Some(hour), Some(minute)) = (parse_in_range(word, 0, 23), minute) {
+        // `am` or `pm` may follow the digits without a space.
         let (digits, glued) = minute.split_at_checked(2)?;
         let minute = parse_in_range(digits, 0, 59).filter(|_| digits.len() == 2)?;
         let half = half(if glued.is_empty() { after.map(|(word, _)| word) } else { Some(glued) });
@@ -183,12 +190,13 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<StatedValue> {
         return None;
     }
     let before = text.get(..range.start)?;
-    // Part of a longer word, date or version.
+    // Whether the digits are part of a longer word, date or version.
     let glued = before.ends_with(['.', ',', ':', '/', '-', '_'])
         && before.trim_end_matches(['.', ',', ':', '/', '-', '_']).ends_with(|c: char| c.is_alphanumeric());
     if glued {
         return None;
     }
+    // Each further group of thousands is a comma with exactly three digits.
     let mut spelled = digits.to_owned();
     let mut rest = text.get(range.end..)?;
     while let Some(group) = rest

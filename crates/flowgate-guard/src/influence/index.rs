@@ -31,6 +31,7 @@ struct IndexedText {
 /// The regions of a trace, indexed by their content.
 #[derive(Debug, Default)]
 pub(crate) struct RegionIndex {
+    /// All texts; an [`IndexedTextId`] is an index of this list.
     pieces: Vec<IndexedText>,
     /// The texts that state each number, date or time.
     facts: HashMap<StatedValue, Vec<IndexedTextId>>,
@@ -185,9 +186,10 @@ impl RegionIndex {
     /// a date, if some usable region contains the year. Only regions that `usable` accepts count.
     fn find_fact(&self, trace: &Trace, fact: &StatedValue, usable: &RegionFilter<'_>) -> ValueOrigin {
         let exact = self.facts.get(fact).into_iter().flatten().copied();
+        // Whether some usable region contains the year as a word.
         let is_stated = |year: &u16| {
-            let places = self.words.get(&year.to_string()).into_iter().flatten();
-            let pieces = places.filter_map(|(piece, _)| self.pieces.get(*piece));
+            let positions = self.words.get(&year.to_string()).into_iter().flatten();
+            let pieces = positions.filter_map(|(piece, _)| self.pieces.get(*piece));
             pieces.take(MAX_PLACES).any(|piece| usable(piece.event, piece.node))
         };
         let any_year = match fact {
@@ -208,17 +210,18 @@ impl RegionIndex {
         needle: &str,
         usable: &RegionFilter<'_>,
     ) -> Option<(EventId, NodeId)> {
+        // The word of the phrase with the fewest occurrences: its offset in the phrase, and its positions.
         let mut rarest: Option<(usize, &[(IndexedTextId, usize)])> = None;
         for (word, range) in words(needle) {
             // If some word occurs nowhere, neither does the phrase.
-            let places = self.words.get(&word)?;
-            if rarest.is_none_or(|(_, fewest)| places.len() < fewest.len()) {
-                rarest = Some((range.start, places));
+            let positions = self.words.get(&word)?;
+            if rarest.is_none_or(|(_, fewest)| positions.len() < fewest.len()) {
+                rarest = Some((range.start, positions));
             }
         }
-        let (offset, places) = rarest?;
+        let (offset, positions) = rarest?;
         // The number of examined positions is bounded: a word that occurs everywhere identifies little.
-        let pieces = places.iter().take(MAX_PLACES).filter_map(|(piece, start)| {
+        let pieces = positions.iter().take(MAX_PLACES).filter_map(|(piece, start)| {
             let at = start.checked_sub(offset)?;
             self.pieces.get(*piece).filter(|indexed| occurs_at(&indexed.text, at, needle)).map(|_| *piece)
         });
@@ -249,7 +252,8 @@ impl RegionIndex {
     }
 }
 
-/// Returns the predicate for regions that the agent has seen: only those can have been used.
+/// Returns the predicate for regions that the agent has seen at `place`, the position of its call in the trace: only
+/// these regions can have been used.
 pub(crate) fn seen_filter<'a>(
     trace: &'a Trace,
     place: &'a EventPosition,
@@ -339,7 +343,7 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
         }
     }
     let after = rest.get(end..).unwrap_or("");
-    // The 13 of `June 13` is a day, and not the number `13`.
+    // The 13 of `June 13` is a day, and not the number `13`: a number next to the name of a month is no match.
     let is_number = needle.bytes().all(|b| b.is_ascii_digit());
     let is_month = |word: Option<&str>| word.is_some_and(|word| is_month(&word.to_lowercase()));
     if is_number && (is_month(before.split_whitespace().last()) || is_month(after.split_whitespace().next()))

@@ -31,6 +31,7 @@ const NAME: &str = "lambda";
 pub struct LambdaMethod {
     model: Arc<dyn ScoringModel>,
     options: PropagationOptions,
+    /// Bounds, the most preferred one first: a label that flows to an earlier bound is taken before any other.
     preferred: Vec<Label>,
 }
 
@@ -67,6 +68,7 @@ impl InfluenceMethod for LambdaMethod {
 #[derive(Debug)]
 struct LambdaSession {
     method: LambdaMethod,
+    /// The event and the node of each region, and its text with the label.
     regions: Vec<(EventId, NodeId, LabelledDocument)>,
 }
 

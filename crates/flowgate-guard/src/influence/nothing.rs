@@ -56,10 +56,10 @@ impl AttributionSession for NothingSession {
         let seen = seen_filter(trace, &place);
         let instructions: Vec<_> =
             self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
-        let own_words =
+        let own_label =
             instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |own, l| own.join(&l));
         let visible =
-            |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_words));
+            |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_label));
         let hidden_only = |event, node| seen(event, node) && !visible(event, node);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &visible) {

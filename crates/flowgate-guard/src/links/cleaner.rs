@@ -23,7 +23,7 @@ pub struct Cleaner {
     /// The number of bytes of `pending` that were searched for the end of the segment.
     searched: usize,
     writer: CleanedTextWriter,
-    /// Inside a long segment: the previous visible character, folded.
+    /// The previous visible character, folded, inside a segment that is too long; `None` outside of one.
     long: Option<char>,
     /// Whether the last segment was two dots, on the same line.
     is_after_dots: bool,
@@ -61,6 +61,7 @@ impl Cleaner {
         self.is_held
     }
 
+    /// Adds an entry to the list of refusals, once, while the list has room.
     fn add_refused(&mut self, what: String) {
         if self.refused.len() < MAX_REFUSED && !self.refused.contains(&what) {
             self.refused.push(what);
@@ -146,6 +147,7 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
         return Some(end);
     }
     let mut at = end;
+    // The first word after `](` is the address, the second one begins with `)`.
     for is_address in [true, false] {
         let after = rest.get(at..).unwrap_or_default();
         let Some(word) = after.strip_prefix(' ') else {

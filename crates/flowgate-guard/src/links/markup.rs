@@ -44,11 +44,13 @@ pub(super) fn broken_before(chars: &[char], index: usize, is_after_dots: bool) -
     is_broken.then_some(index + 1)
 }
 
+/// Whether a word in lower case names an attribute that a browser follows, fetches or runs: `href`, `onclick`.
 fn is_attribute(word: &str) -> bool {
     let is_handler = || word.strip_prefix("on").is_some_and(|event| event.len() >= 3);
     ATTRIBUTES.contains(&word) || is_handler()
 }
 
+/// Whether a word in lower case names a function of style sheets that has an address as its argument.
 fn is_css_url_function(word: &str) -> bool {
     word == "url" || word.ends_with("image-set")
 }
@@ -61,6 +63,7 @@ fn word_before(chars: &[char], end: usize) -> String {
     chars.get(end - length..end).unwrap_or_default().iter().map(char::to_ascii_lowercase).collect()
 }
 
+/// Whether a backslash begins a command of TeX that opens an address.
 fn is_command(chars: &[char], backslash: usize) -> bool {
     let behind = chars.get(backslash + 1..).unwrap_or_default();
     let word: String = behind.iter().take(24).take_while(|c| c.is_ascii_alphabetic()).collect();

@@ -93,8 +93,11 @@ struct SegmentReader<'s, 'j> {
     edits: Vec<CharEdit>,
     /// The character that directly follows the segment.
     after: Option<char>,
+    /// Whether the preceding segment is [`..`](is_dots).
     is_after_dots: bool,
+    /// The permitted addresses, in the order of the text.
     addresses: Vec<PermittedAddress>,
+    /// The refused addresses and signs, each once.
     refused: Vec<String>,
     /// The end of the last refused address: nothing inside it is judged again.
     refused_until: usize,
@@ -109,12 +112,14 @@ struct SegmentReader<'s, 'j> {
 struct UndecidedAddressError;
 
 impl SegmentReader<'_, '_> {
+    /// Inserts a space before the character at this index, or at the end of the segment.
     fn insert_space(&mut self, index: usize) {
         if let Some(edit) = self.edits.get_mut(index) {
             edit.has_space_before = true;
         }
     }
 
+    /// Replaces characters from this index on by `text`: as many as `text` has.
     fn replace_char(&mut self, index: usize, text: &'static str) {
         if let Some(edit) = self.edits.get_mut(index) {
             edit.instead = Some(text);
@@ -128,8 +133,8 @@ impl SegmentReader<'_, '_> {
         }
     }
 
-    /// Reads all tokens of the segment, and collects the edits and the permitted addresses. Returns `None` if it depends on text
-    /// that has not arrived yet whether an address is permitted.
+    /// Reads all tokens of the segment, and collects the edits and the permitted addresses. Returns `None` if an
+    /// address cannot be decided yet.
     fn read_segment(&mut self) -> Option<()> {
         let mut index = 0;
         while index < self.text.chars.len() {

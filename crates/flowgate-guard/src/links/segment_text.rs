@@ -10,7 +10,9 @@ use super::rendered::{EMPHASIS, RenderedChar, is_transparent};
 
 /// A segment of a text: its source, and its characters without those that every renderer may drop.
 pub(super) struct SegmentText<'s> {
+    /// The segment as it was written.
     pub(super) source: &'s str,
+    /// The characters of the segment as a renderer may show them.
     pub(super) chars: Vec<char>,
     /// The same characters, each with the bytes of `source` that it comes from.
     pub(super) plain: Vec<RenderedChar>,
@@ -31,6 +33,7 @@ impl SegmentText<'_> {
         self.chars.get(start..end).unwrap_or_default().iter().collect()
     }
 
+    /// Whether `word` is at an index, in any case.
     pub(super) fn starts_with_at(&self, start: usize, word: &str) -> bool {
         word.chars()
             .enumerate()

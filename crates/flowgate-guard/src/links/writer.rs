@@ -21,6 +21,7 @@ pub type LinkJudge<'j> = &'j mut dyn FnMut(&str) -> LinkDecision;
 /// Writes the cleaned text.
 #[derive(Debug, Default)]
 pub(super) struct CleanedTextWriter {
+    /// What was written and not yet taken out.
     pub(super) out: String,
     /// The last character written.
     last: Option<char>,
@@ -80,6 +81,8 @@ impl CleanedTextWriter {
         !self.last.is_none_or(char::is_whitespace)
     }
 
+    /// Writes a permitted address in its canonical form, with white space before it. The next [`push`](Self::push)
+    /// separates it from what follows.
     pub(super) fn push_address(&mut self, address: &str) {
         self.push_space();
         self.push_str(address);

@@ -3,7 +3,7 @@
 //!
 //! What a lookup returns depends only on answers whose labels flow to the bound of the asker. Answers compete for room only with answers of
 //! the same label, so that no entry above the bound decides what is found. Only the number of labels is limited for all together: after
-//! [`MAX_LABELS`], answers of further labels are not kept, whatever they are.
+//! [`MAX_LABELS`], answers of further labels are not stored, whatever they are.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -23,8 +23,11 @@ pub struct CachedAnswer {
 /// Answers by question.
 #[derive(Debug, Clone)]
 pub struct AnswerCache {
+    /// One shelf for each label.
     shelves: Vec<Shelf>,
+    /// The least similarity of two questions that may share an answer, from 0 to 1.
     similarity: f64,
+    /// The most answers of one label.
     room: usize,
 }
 
@@ -48,7 +51,7 @@ impl AnswerCache {
     }
 
     /// Adds an answer; it replaces the answer to an equal question with the same label. If the label has no room, its
-    /// oldest answer is dropped. With too many labels, the answer is not kept.
+    /// oldest answer is dropped. With too many labels, the answer is not stored.
     pub fn insert(&mut self, cached: CachedAnswer) {
         if self.room == 0 {
             return;
@@ -91,12 +94,14 @@ impl AnswerCache {
     }
 }
 
-/// The share of common words (Jaccard); 1 for two texts without words.
+/// Returns the number of words that two texts share, divided by the number of all their words (Jaccard); 1 for two
+/// texts without words.
 fn similarity(a: &BTreeSet<String>, b: &BTreeSet<String>) -> f64 {
     let (common, all) = (a.intersection(b).count(), a.union(b).count());
     if all == 0 { 1.0 } else { common as f64 / all as f64 }
 }
 
+/// Returns the words of a text in lower case.
 fn words(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()

@@ -74,7 +74,7 @@ async fn search_below(
     let tests = gains.len();
     let is_sufficient = start != span.top() && is_element_similar(scorer, start, lambda).await?;
     let start = if is_sufficient { start } else { span.top() };
-    // The labels that help least are removed first, in large blocks.
+    // The search removes the labels that help least first, in large blocks.
     let mut search = HittingSet::within(span, start).with_scores(&gains);
     let mut found = drive(scorer, &mut search, options, lambda).await?;
     found.tests += tests;
@@ -95,7 +95,7 @@ pub async fn leave_one_in(scorer: &mut ContextScorer<'_>) -> Result<Vec<f64>, Er
 }
 
 /// Searches below a goal with the least tolerance that reaches it, the loss at the goal itself, and adds the result
-/// to `found`. Returns `found` unchanged, apart from the test, if that tolerance is above `most`.
+/// to `found`. If that tolerance is above `most`, returns `found` with one more test and no other change.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -168,7 +168,7 @@ fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
     context - lambda - 1e-8 * (1.0 + context.abs())
 }
 
-/// Keeps the elements whose labels are all of sufficient Shapley value; the naive one if none is left.
+/// Returns the elements whose labels all have a sufficient Shapley value; the naive one alone if there is none.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.

@@ -37,18 +37,21 @@ use flowgate::label::span::{SpanElement, maximal, minimal};
 
 use super::search::LabelSearch;
 
-/// The search. See the module.
+/// The search for all minimal similar elements; the module explains it.
 #[derive(Debug, Clone)]
 pub struct HittingSet {
     span: LabelSpan,
     /// The elements to which the minimal ones that were not found yet flow.
     frontier: Vec<SpanElement>,
+    /// Whether each tested element is similar; the start counts as tested.
     tested: BTreeMap<SpanElement, bool>,
     /// The maximal elements among those that are known not to be similar.
     dissimilar: Vec<SpanElement>,
+    /// The minimal similar elements found so far.
     found: Vec<SpanElement>,
     /// The order in which coordinates are removed.
     order: Vec<SpanElement>,
+    /// The similar element that is being shrunk, if there is one.
     shrinking: Option<Shrinking>,
 }
 
@@ -56,7 +59,7 @@ pub struct HittingSet {
 #[derive(Debug, Clone)]
 struct Shrinking {
     element: SpanElement,
-    /// Blocks of the order that were not tried yet, the next one last.
+    /// Blocks of the order that were not tried yet, each as its start and its end; the next block is last.
     blocks: Vec<(usize, usize)>,
 }
 
@@ -182,6 +185,7 @@ impl LabelSearch for HittingSet {
         }
     }
 
+    /// Records the result of a test. If the element is not similar, what lies below it is not tested any more.
     fn answer(&mut self, element: SpanElement, is_similar: bool) {
         self.tested.insert(element, is_similar);
         if !is_similar {

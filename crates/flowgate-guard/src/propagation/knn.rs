@@ -34,10 +34,14 @@ pub struct Datastore {
     entries: Vec<Entry>,
 }
 
+/// One token of a document.
 #[derive(Debug, Clone)]
 struct Entry {
+    /// The index of the document.
     document: usize,
+    /// The hidden state before the token.
     state: Vec<f32>,
+    /// The text of the token.
     token: String,
 }
 
@@ -83,15 +87,18 @@ impl Datastore {
 #[derive(Debug, Clone)]
 pub struct KnnAnswer {
     parameters: KnnParameters,
-    /// For each token of the answer: its text, its log-probability without documents, and the entries by distance: the
-    /// document, the distance, and whether the entry's token is this one.
+    /// The tokens of the answer, in order.
     tokens: Vec<KnnToken>,
 }
 
+/// One token of the answer.
 #[derive(Debug, Clone)]
 struct KnnToken {
     text: String,
+    /// The log-probability of the token without documents.
     logprob: f64,
+    /// All entries of the datastore, the nearest first: the document of each, its distance to the state before this
+    /// token, and whether its token equals this one.
     entries: Vec<(usize, f64, bool)>,
 }
 

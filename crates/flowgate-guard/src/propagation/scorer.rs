@@ -12,7 +12,7 @@ use flowgate_lm::{Error, Prefix, ScoreRequest, ScoringModel};
 use super::prompt::{LabelledContext, order_by_label};
 use super::utility::Utility;
 
-/// The most beginnings whose evaluation is kept.
+/// The most beginnings whose evaluation is stored for reuse.
 pub const MAX_PREFIXES: usize = 256;
 
 /// A function that counts the tokens of a text, for [`Cost`].
@@ -66,9 +66,9 @@ pub struct ContextScorer<'a> {
     prefixes: Vec<(Vec<usize>, Prefix)>,
     /// Utilities of elements that were scored to the end.
     utilities: BTreeMap<SpanElement, f64>,
-    /// For elements whose scoring stopped, a utility that theirs is below.
+    /// For each element whose scoring stopped early, a bound: the utility of the element is below it.
     below: BTreeMap<SpanElement, f64>,
-    /// The number of tokens of the completion.
+    /// The number of tokens of the completion, known once one text was scored to the end.
     tokens: usize,
     cost: Cost,
 }
@@ -178,7 +178,8 @@ impl<'a> ContextScorer<'a> {
         Ok(())
     }
 
-    /// Returns the beginning of a prompt with the documents of an element; evaluates what is new of it.
+    /// Returns the evaluated beginning of the prompt for an element: the preamble and its documents. Evaluates and
+    /// stores each shorter beginning that is not stored yet, one document at a time, so that other elements share it.
     ///
     /// # Errors
     /// If the model cannot evaluate the text.

@@ -25,6 +25,7 @@ pub struct ShapleyValues {
 #[derive(Debug, Clone)]
 pub struct ShapleyPlan {
     span: LabelSpan,
+    /// The sampled orders, each a permutation of the labels; `None` if the values are exact.
     orders: Option<Vec<Vec<usize>>>,
 }
 
@@ -62,6 +63,7 @@ impl ShapleyPlan {
         }
     }
 
+    /// Returns the join of the labels in a set: bit `n` says whether it contains label `n`.
     fn subset(&self, set: usize) -> SpanElement {
         self.span.join_of((0..self.span.labels().len()).filter(|label| set >> label & 1 == 1))
     }

@@ -26,7 +26,7 @@ pub struct NegativePerplexity;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MeanLogProbability;
 
-/// Keeps rounding from stopping at a sum that is just sufficient.
+/// The tolerance of comparisons: a utility that is just sufficient must not become insufficient by rounding.
 const SLACK: f64 = 1e-9;
 
 impl Utility for NegativePerplexity {

@@ -168,7 +168,7 @@ impl Propagator<'_> {
 /// nothing is searched, and nothing is revealed).
 ///
 /// # Errors
-/// If the model cannot answer.
+/// If the model cannot answer, or the documents have too many labels.
 pub async fn answer_at(
     model: &dyn AnswerModel,
     context: &LabelledContext,

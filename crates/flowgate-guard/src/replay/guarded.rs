@@ -45,9 +45,8 @@ pub struct GuardedReplay {
 /// events are those of [`replay_with`].
 ///
 /// A call that the double cannot make counts as denied, without reasons. So does the call of an attack whose injected
-/// text the model is not shown and cannot request.
-/// A message that does not fit the session is left out, and is among the [refused](ReplayedRun::refused) events of
-/// the run.
+/// text the model is not shown and cannot request. A message that does not fit the session is left out, and is among
+/// the [refused](ReplayedRun::refused) events of the run.
 pub fn replay_guarded(
     policy: &Arc<Policy>,
     predicates: &Predicates,
@@ -78,6 +77,7 @@ pub fn replay_guarded(
 
 /// The verdict on one recorded call.
 struct CallResult {
+    /// How the double obtained what the call needed.
     access: CallAccess,
     outcome: Outcome,
     reasons: Vec<Reason>,
@@ -88,6 +88,7 @@ struct Replay<'r> {
     conversation: Conversation,
     model: RecordedModel<'r>,
     run: &'r RecordedRun,
+    /// The results of the calls that were made so far.
     results: Vec<CallResult>,
     /// A need of the next call, which the conversation reported already.
     pending: Option<Need>,
@@ -114,6 +115,7 @@ impl<'r> Replay<'r> {
     fn run(mut self) -> Vec<CallResult> {
         for entry in &self.run.entries {
             match &entry.body {
+                // The result is ignored: `replay_with` has reported a message that does not fit.
                 EventBody::Message(message) if message.role == "user" => {
                     let _is_reported = self.conversation.add_user_message(message.content.clone());
                     self.model.begin_turn();
@@ -135,6 +137,7 @@ impl<'r> Replay<'r> {
         let index = self.results.len();
         self.attempts = 0;
         self.model.begin_call();
+        // The verdict on the call, and whether the double has given the call up.
         let (mut judged, mut is_stuck): (Option<CallResult>, bool) = (None, false);
         if self.pending.is_none() && self.conversation.is_turn_over() {
             self.conversation.continue_turn();
@@ -203,10 +206,12 @@ impl<'r> Replay<'r> {
         }
     }
 
+    /// Returns the result of the current call, with this verdict.
     fn result_of(&self, verdict: CallVerdict) -> CallResult {
         CallResult { access: self.model.access, outcome: verdict.outcome, reasons: verdict.reasons }
     }
 
+    /// Adds the result of the current call; `None` if the double could not make it.
     fn finish_call(&mut self, result: Option<CallResult>) {
         self.results.push(result.unwrap_or_else(CallResult::unavailable));
     }

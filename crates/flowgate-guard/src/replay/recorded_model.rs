@@ -42,9 +42,11 @@ pub enum CallAccess {
 
 /// The double, for one run.
 pub(super) struct RecordedModel<'r> {
+    /// The calls of the run, in order.
     calls: Vec<RecordedCall<'r>>,
     /// The injected texts of the run, without characters that are not alphanumeric; empty if the run does not record them.
     injections: Vec<String>,
+    /// Finds the regions of the conversation that state a value.
     index: RegionIndex,
     /// The number of events that the index contains.
     indexed: usize,
@@ -352,8 +354,9 @@ fn missing_region(
     if label.flows_to(bound) {
         return MissingRegions::default();
     }
-    // The region belongs to a call that a step above this bound made, so no placeholder stands for it. Looks raise the bound of
-    // the view; if looks at all hidden regions at or below the region's label raise it far enough, the view then shows it.
+    // The region belongs to a call that a step above this bound made, so no placeholder represents it. Looks raise the
+    // bound of the view; if looks at all hidden regions at or below the region's label raise it far enough, the view
+    // then shows the region.
     let lower_regions = hidden.all().iter().filter(|region| region.label.flows_to(&label));
     let reached = lower_regions.clone().fold(*bound, |joined, region| joined.join(&region.label));
     match label.flows_to(&reached) {
@@ -365,6 +368,7 @@ fn missing_region(
     }
 }
 
+/// Whether a value is text, a number or a boolean: the double leaves slots for no other values.
 fn is_scalar(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Bool(_) | Value::Number(_))
 }

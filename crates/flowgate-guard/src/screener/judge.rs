@@ -55,6 +55,8 @@ impl Screener for JudgeScreener {
         request
     }
 
+    /// Parses the names of the needed regions from the forced call; `None` if there is not exactly one call, of the
+    /// tool [`ANSWER`], with a list of names.
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>> {
         let [call] = completion.calls.as_slice() else { return None };
         let arguments: Value = serde_json::from_str(&call.arguments).ok().filter(|_| call.name == ANSWER)?;

@@ -31,6 +31,7 @@ pub(crate) struct ConversationItems {
 #[derive(Debug)]
 struct CachedView {
     view: View,
+    /// The number of items that the view was built from.
     items: usize,
     summary: ViewSummary,
 }

@@ -18,7 +18,9 @@ pub(super) struct ConversationCache {
     cells: HashMap<ConversationKey, (ConversationCell, ConversationUse)>,
     /// The conversations by the time of their last use.
     by_use: BTreeMap<u64, ConversationKey>,
+    /// The time of the most recent use: a number that each use increments.
     clock: u64,
+    /// The approximate memory of all conversations, in bytes.
     bytes: usize,
     max_bytes: usize,
 }
@@ -26,6 +28,7 @@ pub(super) struct ConversationCache {
 /// The time of a conversation's last use, and its approximate memory in bytes.
 #[derive(Debug, Default, Clone, Copy)]
 struct ConversationUse {
+    /// The value of [`ConversationCache::clock`] at the last use; 0 before the first one.
     at: u64,
     bytes: usize,
 }
@@ -42,14 +45,16 @@ impl ConversationCache {
         self.clock += 1;
         let (cell, used) = self.cells.entry(key.clone()).or_default();
         let cell = Arc::clone(cell);
-        let before = self.by_use.remove(&used.at);
+        // The key is moved from the old time to the new one, which saves a copy.
+        let moved_key = self.by_use.remove(&used.at);
         used.at = self.clock;
-        self.by_use.insert(self.clock, before.unwrap_or_else(|| key.clone()));
+        self.by_use.insert(self.clock, moved_key.unwrap_or_else(|| key.clone()));
         self.make_room();
         cell
     }
 
-    /// Sets the approximate memory of a conversation, in bytes.
+    /// Sets the approximate memory of a conversation, in bytes, and evicts conversations if the limit is exceeded. Does
+    /// nothing for a conversation that is not in memory.
     pub(super) fn set_size(&mut self, key: &ConversationKey, bytes: usize) {
         if let Some((_, used)) = self.cells.get_mut(key) {
             self.bytes = (self.bytes - used.bytes).saturating_add(bytes);
@@ -72,7 +77,7 @@ impl ConversationCache {
         }
     }
 
-    /// Evicts the least recently used conversations, except those in use, until the limits hold.
+    /// Evicts the least recently used conversations until the limits hold, or all that are left are in use.
     fn make_room(&mut self) {
         while self.bytes > self.max_bytes || self.cells.len() > MAX_CONVERSATIONS {
             let Some(key) = self.by_use.values().find(|key| !self.is_used(key)).cloned() else { return };

@@ -78,7 +78,8 @@ pub(super) fn turn_count(opened: &OpenedConversation) -> i64 {
 }
 
 /// Replays the turns in `opened` on a conversation that contains the earlier turns. Returns `false` if the conversation
-/// is not in memory, or if the replay diverges.
+/// is not in memory (`None`), or if the replay diverges; the caller must then drop `session`, which may have some of
+/// the turns.
 pub(super) fn replay_missing(
     client: &ClientState,
     session: Option<&mut ConversationState>,
@@ -104,7 +105,7 @@ pub(super) fn replay_missing(
 }
 
 /// Replays all stored turns of a conversation from its beginning, and returns the verdicts on its calls. `digest_key`
-/// is the key of the digests of the conversation. [`crate::recheck`] calls it.
+/// is the key of the digests of the conversation, in hexadecimal. `recheck` calls it.
 ///
 /// # Errors
 /// If the replay diverges; the message names the turn.
@@ -140,6 +141,9 @@ pub(in crate::chat) fn replay_with(
 }
 
 /// Creates a conversation and replays its stored inputs; `None` if the replay diverges.
+///
+/// # Errors
+/// As for [`empty_state`].
 fn replay_stored(
     client: &ClientState,
     opened: &OpenedConversation,
@@ -148,7 +152,8 @@ fn replay_stored(
     Ok(replay_missing(client, Some(&mut session), opened).then_some(session))
 }
 
-/// Creates an empty conversation of a client. The answers of its extern predicates are added to the predicate journal.
+/// Creates an empty conversation of a client, with `key` as the key of its digests. The answers of its extern
+/// predicates are added to `journal`.
 fn new_conversation(
     client: &ClientState,
     key: [u8; 32],
@@ -170,7 +175,8 @@ fn new_conversation(
 /// Creates the state of a conversation that has no turns yet. `id` is its number in the database, and `key` the key
 /// of its digests in hexadecimal.
 ///
-/// # Errors If the key is damaged, or the conversation cannot be created.
+/// # Errors
+/// If the key is damaged, or the conversation cannot be created.
 fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
     let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged(
         "a row of the table `conversations` has no key of 32 bytes in hexadecimal",

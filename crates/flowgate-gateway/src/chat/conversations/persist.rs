@@ -91,6 +91,7 @@ impl Conversations {
     /// Drops a conversation from memory, so that the next request loads the last stored state, and releases its lease.
     async fn drop_turn(&self, handle: &ConversationHandle, locked: &mut LockedConversation<'_>) {
         *locked.session = None;
+        // A lease that cannot be released expires by itself.
         let _ = self.store.release_lease(&handle.key.0, handle.name()).await;
     }
 
@@ -159,8 +160,8 @@ impl Conversations {
         Ok(shown.unwrap_or_else(|| (Vec::new(), next_text)))
     }
 
-    /// Returns whether a turn leaves the labels of its tenant's stores unchanged. Reads only the cache, not the
-    /// database, so `false` can also mean that the tenant's record is not cached.
+    /// Returns whether a turn leaves the labels of its tenant's external state unchanged. Reads only the cache, not the
+    /// database, so `false` can also mean that the cache has no record of the tenant.
     ///
     /// # Errors
     /// If the record of the labels cannot be read.
@@ -177,7 +178,7 @@ impl Conversations {
             DatabaseError::Damaged("a row of the table `tenants` holds labels of external state that cannot be read; restore it from a backup")
         })?;
         let change_count = Some(session.conversation.monitor().external_state_changes());
-        // Since this number of changes, the labels were not compared with the record.
+        // The labels may have changed since they were last compared with the record.
         if session.settled != change_count {
             let written = session.conversation.monitor().external_state_record().to_string();
             session.settled = change_count.filter(|_| written == before);
@@ -186,8 +187,8 @@ impl Conversations {
     }
 
     /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations
-    /// of the tenant have written since. Also returns the new record of the labels of its tenant's stores, if the
-    /// turn changes that record.
+    /// of the tenant have written since. The second part of the result is the new record of the labels of the tenant's
+    /// external state; `None` if the turn leaves the record unchanged.
     ///
     /// # Errors
     /// If the database fails, the record of the labels cannot be read, or the system has no random bytes.
@@ -201,8 +202,6 @@ impl Conversations {
             used: ids(std::mem::take(&mut session.used_approvals)),
             void: ids(std::mem::take(&mut session.void_approvals)),
         };
-        // Labels that other conversations of the tenant have written to stores since are joined with the labels of this
-        // conversation.
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {
             session.join_external_state(before).map_err(|_| {

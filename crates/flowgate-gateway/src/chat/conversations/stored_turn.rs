@@ -78,7 +78,7 @@ impl ConversationState {
         self.proxies.pins(server)
     }
 
-    /// Returns an open question of the state proxy of a server.
+    /// Returns the open question with this name of the state proxy of a server; `None` if there is none.
     pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
         self.proxies.question(server, name)
     }

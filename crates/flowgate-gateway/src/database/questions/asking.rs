@@ -43,7 +43,8 @@ impl QuestionToAsk {
     }
 
     /// Finds a question with the same content that was asked since the same message of the model, has not expired, and
-    /// whose approval this turn does not use: a repeated request must not ask people twice. `None` if there is none.
+    /// whose approval this turn does not use: a repeated request must not ask people twice. Returns it as
+    /// [`AskOutcome::Known`]; `None` if there is none.
     pub(super) async fn find_same(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -68,10 +69,11 @@ impl QuestionToAsk {
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
-        // Questions about offered tools are counted apart, so that they take no room from questions about calls. The
-        // limit on one conversation leaves room for the client's other conversations.
+        // Questions about offered tools are counted separately, so that they take no room from questions about calls.
+        // Their name is that of a server instead of a conversation. The limit on one conversation leaves room for the
+        // client's other conversations.
         let is_offer = self.turn == TURN_OF_TOOL_OFFER;
-        let (turn_condition, place_limit) =
+        let (turn_condition, conversation_limit) =
             if is_offer { ("= ?3", MAX_OFFERED) } else { ("> ?3", self.most.of_conversation) };
         let sql = format!(
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN name = ?2 THEN 1 ELSE 0 END), 0) FROM questions \
@@ -83,7 +85,7 @@ impl QuestionToAsk {
             .first()
             .ok_or(DatabaseError::Damaged("the count of open questions in `questions` returned no row"))?;
         let (open_of_client, open_here) = (counts.integer(0)?, counts.integer(1)?);
-        Ok(match open_here >= place_limit {
+        Ok(match open_here >= conversation_limit {
             true => Some(AskOutcome::FullConversation),
             false if !is_offer && open_of_client >= self.most.of_client => Some(AskOutcome::FullClient),
             false if !is_offer && self.asked_in_an_hour(tx).await? >= self.most.an_hour => {
@@ -133,7 +135,7 @@ impl QuestionToAsk {
         Ok(void)
     }
 
-    /// Inserts the question as open, with the number of this change.
+    /// Inserts the question as open. `change` is the number under which event streams report it.
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
         let Self { id, client, name, tenant, digest, content, expires_after, turn, .. } = self;
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
@@ -154,7 +156,8 @@ impl QuestionToAsk {
     }
 }
 
-/// Parses the content of a question, and removes the external state that the question is about.
+/// Parses the content of a question, and removes the external state that the question is about; `None` if the content
+/// is not valid JSON.
 fn without_state(content: &str) -> Option<Value> {
     let mut content: Value = serde_json::from_str(content).ok()?;
     if let Some(Value::Object(hidden)) = content.get_mut(HIDDEN_MEMBER) {

@@ -29,14 +29,16 @@ const CHECKPOINT_IDLE_TIME: Duration = Duration::from_secs(2);
 pub(super) struct CheckpointThread {
     /// The number of writes since the last request.
     count: u32,
+    /// The channel of requests for checkpoints; `None` when the thread has to end.
     asked: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CheckpointThread {
     /// Starts the thread, which runs a checkpoint when one is requested, and ends when this value is dropped. Between
-    /// checkpoints, a read transaction prevents the restart of the log, which makes writes wait for the disk, until the
-    /// log is long, or no checkpoint was requested for [`CHECKPOINT_IDLE_TIME`].
+    /// checkpoints, the thread has a read transaction open, which prevents the restart of the log: a restart makes
+    /// writes wait for the disk. The log may restart when it is long ([`LONG_LOG`]), or when no checkpoint was
+    /// requested for [`CHECKPOINT_IDLE_TIME`].
     pub(super) fn begin(path: &Path) -> Result<Self, DatabaseError> {
         let (connection, mut reader) = (connect(path)?, WalReader::new(path)?);
         let (request_sender, requests) = sync_channel::<()>(1);
@@ -59,6 +61,7 @@ impl CheckpointThread {
                 for _ in 0..if is_long { 4 } else { 1 } {
                     // A failure is retried with the next request. A passive checkpoint neither waits for readers and
                     // writers nor delays them.
+                    // The second column of the result is the number of pages in the log.
                     let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
                     log_pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
                 }
@@ -113,6 +116,7 @@ impl WalReader {
 
 impl Drop for CheckpointThread {
     fn drop(&mut self) {
+        // Closes the channel, at which the thread ends.
         self.asked = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

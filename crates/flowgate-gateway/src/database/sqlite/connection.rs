@@ -33,14 +33,15 @@ const PRAGMAS: [&str; 6] = [
 const READ_PRAGMAS: [&str; 1] = ["PRAGMA busy_timeout = 10000"];
 /// The number of prepared statements that a connection caches: more than the gateway has.
 const STATEMENTS: usize = 128;
-/// The time of the database in milliseconds.
+/// The SQL for the time of the database, in milliseconds since 1970.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
 /// Where a connection is opened.
 #[derive(Debug, Clone)]
 pub(super) enum DatabasePlace {
+    /// A file that is read and written.
     File(PathBuf),
-    /// A file that is not changed.
+    /// A file that is only read.
     FileToRead(PathBuf),
     /// A database in memory, which ends with its last connection.
     Memory(String),
@@ -71,6 +72,7 @@ impl DatabasePlace {
 /// A connection that is in no transaction between operations.
 #[derive(Debug)]
 pub(super) struct SqliteConnection {
+    /// Where the connection was opened, to open it again.
     place: DatabasePlace,
     pub(super) connection: Connection,
 }
@@ -147,7 +149,9 @@ impl SqliteConnection {
 /// The statements of an operation.
 struct SqliteTransaction<'c> {
     connection: &'c mut Connection,
+    /// Whether the operation wants its changes to be rolled back.
     is_discarded: bool,
+    /// The actions that run after the commit.
     committed: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -173,6 +177,7 @@ impl SqliteTransaction<'_> {
         Ok(result)
     }
 
+    /// Runs a statement, and returns the number of rows that it changed.
     fn change(&self, sql: &str, values: &[SqlValue<'_>]) -> Result<u64, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&expand_statement(sql, NOW))?;
         Ok(u64::try_from(statement.execute(params_from_iter(values))?).unwrap_or(u64::MAX))

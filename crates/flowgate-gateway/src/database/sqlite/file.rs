@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::database::error::DatabaseError;
 use flowgate_audit::file_lock;
 
-/// The file of a store that this process owns.
+/// The file of a database that this process owns.
 #[derive(Debug)]
 pub(super) struct LockedDatabaseFile {
     path: PathBuf,

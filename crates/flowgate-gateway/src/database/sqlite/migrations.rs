@@ -29,8 +29,10 @@ pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), DatabaseE
 }
 
 /// Applies those of the first `count` migrations that were not applied before, each in one transaction with its record.
-/// Fails before any of them if the database has a migration that this program does not know, or one that was applied in
-/// part.
+///
+/// # Errors
+/// Before any migration, if the database has one that this program does not know or that was applied in part. At a
+/// migration, if it was applied in another form, or a statement fails; earlier migrations then stay applied.
 pub(super) fn migrate_to(connection: &mut Connection, count: usize) -> Result<(), DatabaseError> {
     connection.execute_batch(RECORDS)?;
     let mut applied = BTreeMap::new();

@@ -14,7 +14,7 @@ use super::connection::SqliteConnection;
 use crate::database::error::DatabaseError;
 use crate::database::transaction::{Access, Operation};
 
-/// The most operations that wait for the thread; further requests wait for a place.
+/// The most operations in the queue of the thread; a caller waits while the queue is full.
 const MAX_WAITING: usize = 1024;
 /// The time for which a stop waits for the operations that were sent before.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,6 +23,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 struct Request {
     access: Access,
     operation: Operation,
+    /// Receives the outcome; closed if the caller no longer waits.
     outcome: oneshot::Sender<Result<(), DatabaseError>>,
 }
 
@@ -40,8 +41,9 @@ impl SentOperation {
 /// A thread with a connection.
 #[derive(Debug)]
 pub(super) struct SqliteThread {
-    /// Absent once it is closed.
+    /// The queue; `None` once the thread has to end.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
+    /// The handle that is joined on drop; `None` if a stop no longer waits for the thread.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Resolves when the thread has closed its connection.
     end: Mutex<Option<oneshot::Receiver<()>>>,

@@ -116,6 +116,7 @@ impl GatewayService {
         self.exchanges.run(&client, end).await.map_err(|_| busy_reply())
     }
 
+    /// Returns the state of the routes for MCP servers; the error says that the gateway has none.
     fn servers(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
         let message = "this gateway has no MCP servers: its operator can configure them with `--config`";
         self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))

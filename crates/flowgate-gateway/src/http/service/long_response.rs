@@ -19,11 +19,13 @@ use crate::mcp_proxy::pending_reply;
 
 /// The formats of a failed turn: in place of an answer, and at the end of a stream that has begun.
 pub(super) struct FailureFormats<R, E> {
+    /// Formats a reply in place of an answer.
     pub(super) reply: R,
+    /// Formats the event that ends a stream.
     pub(super) event: E,
 }
 
-/// Formats a status and a message.
+/// A function that formats a failure, given its status and message.
 type FailureFormat<T> = fn(StatusCode, &str) -> T;
 
 /// Returns the formats of the route for MCP servers.
@@ -38,7 +40,8 @@ pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, Failur
 const UNEXPECTED: &str =
     "the turn failed because of a bug in the gateway; the conversation continues from its last stored turn";
 
-/// What bounds the number of responses of a kind that are computed at the same time.
+/// The bound on the responses of a kind that are computed at the same time. The fields are those of a
+/// [`GatewayBound`].
 pub(super) struct ResponseBound {
     what: &'static str,
     setting: Option<&'static str>,
@@ -46,18 +49,21 @@ pub(super) struct ResponseBound {
     most: fn(&ServerLimits) -> usize,
 }
 
+/// The bound on turns.
 pub(super) const TURNS: ResponseBound = ResponseBound {
     what: "turns of agents at the same time",
     setting: Some("--max-turns"),
     advice: None,
     most: |limits| limits.turns,
 };
+/// The bound on messages to MCP servers.
 pub(super) const EXCHANGES: ResponseBound = ResponseBound {
     what: "messages to MCP servers at the same time",
     setting: None,
     advice: None,
     most: |limits| limits.exchanges,
 };
+/// The bound on streams of messages of MCP servers.
 pub(super) const STREAMS: ResponseBound = ResponseBound {
     what: "streams of MCP servers at the same time",
     setting: None,
@@ -109,6 +115,7 @@ impl GatewayService {
                     });
                     return Ok(response);
                 }
+                // The channel was closed before a first part: the turn answers in one piece.
                 _ => work.as_mut().await,
             },
             outcome = work.as_mut() => outcome,

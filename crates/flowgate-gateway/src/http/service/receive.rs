@@ -75,7 +75,8 @@ impl GatewayService {
             let Ok(data) = frame.into_data() else { continue };
             arrived = arrived.saturating_add(data.len());
             if arrived > self.limits.body {
-                // A client that is still sending when the connection closes would not see the answer.
+                // A client that is still sending when the connection closes would not see the answer, so the rest is
+                // read. The memory and the permits of the bytes so far are released.
                 read.bytes = Vec::new();
                 read.held.split(read.held.num_permits());
                 if arrived > self.limits.body.saturating_mul(TOO_LARGE) {
