@@ -231,6 +231,7 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
 pub(super) struct ContentDeletion<'a> {
     path: &'a Path,
     draft: PathBuf,
+    /// The entries to delete.
     whose: &'a ContentSelector,
     writer: BufWriter<File>,
     /// The number of bytes of the file that were copied or left out so far.

@@ -77,7 +77,7 @@ pub enum AuditEvent {
         /// The reason why no person was asked.
         cause: String,
     },
-    /// A call that the chat had permitted was sent to its server beside the chat.
+    /// A call that was permitted in the chat, and that the client then made itself, was sent to its MCP server.
     RanBeside {
         /// The conversation.
         conversation: String,
@@ -101,13 +101,13 @@ pub enum AuditEvent {
         /// The names of the rules.
         reasons: Vec<String>,
     },
-    /// A person froze something, or released it.
+    /// A person froze something or released it, or withdrew a lasting grant.
     KillSwitch {
-        /// The target: a client, a tenant, a tool, or everything.
+        /// The kind and the name of the target, such as `client NAME` or `lasting-grant ID`.
         what: String,
         /// The person.
         who: String,
-        /// Whether the target is frozen now.
+        /// Whether the target is frozen from now on. For a lasting grant, it is always `Set`.
         state: FreezeSwitch,
     },
     /// A person cleared the gateway's record of texts that a client was shown.

@@ -9,11 +9,13 @@
 //! * [`AuditEvent`]: a recorded event.
 //! * [`AuditLog`]: the writer. After a failed write it rejects records until there is room again.
 //! * [`verify()`]: the check that a log is unchanged.
-//! * `record`: one line. `chain`: hashes and heads. `key`: the signing key. `content`: content beside the log.
-//!   [`ContentReader`]: the reader of that content. `tail`: the end of a log that was closed or whose process was
-//!   killed.
-//!   [`file_lock`]: locks on files. [`DatabaseLogAnchors`]: a database's record of its logs. [`WitnessRecord`]: heads that are kept elsewhere.
-//! * [`watch`]: the watch log, of verdicts that are not enforced.
+//! * `record`: one line; `chain`: its hash, and heads; `key`: the signing key.
+//! * `content`: the writer of the separate file of content; [`ContentReader`]: its reader.
+//! * `tail`: the end of a log, at which its writer continues, also after its process was killed.
+//! * [`DatabaseLogAnchors`]: a database's record of its logs; [`WitnessRecord`]: the heads that a program outside the
+//!   gateway has received.
+//! * [`file_lock`]: locks on files.
+//! * [`watch`]: the watch log, a separate file of verdicts that are not enforced.
 
 mod anchor;
 mod bounded_lines;
@@ -62,7 +64,7 @@ use record::RecordFields;
 
 /// The principal in records of the deletion of expired content.
 const RETENTION: &str = "retention";
-/// The maximum number of line numbers in one record.
+/// The maximum number of line numbers in one record of a deletion.
 const MAX_NAMED: usize = 256;
 
 /// The settings of a log.

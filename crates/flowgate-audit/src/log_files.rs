@@ -1,4 +1,5 @@
-//! Opens, locks, names and syncs the files of a log. [`AuditLog`](super::AuditLog) and the content beside the log use them.
+//! Opens, locks, names and syncs the files of an audit log. [`AuditLog`](super::AuditLog) and the writer of its file of
+//! contents (`content`) use it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};

@@ -1,8 +1,8 @@
-//! Defines the watch log: what a guard that stops nothing would have decided. `flowgate hook`, `flowgate mcp` and the gateway append to
-//! it, and `flowgate report` reads it.
+//! Defines the watch log: the verdicts of a policy in watch mode, in which they are not enforced. `flowgate hook`,
+//! `flowgate mcp` and the gateway append to it, and `flowgate report` reads it.
 //!
-//! Unlike the audit log, it is not signed: it describes a policy that is not in force yet. A line names the tool and the reasons of
-//! the policy, and has no content of the conversation.
+//! Unlike the audit log, it is not signed: it describes a policy that is not in force yet. A line names the tool and
+//! the reasons of the policy, and has no content of the conversation.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -41,6 +41,7 @@ pub enum WatchedSubject {
 }
 
 impl WatchedSubject {
+    /// All subjects, for the search by name.
     const ALL: [Self; 5] = [Self::Call, Self::Output, Self::Prompt, Self::Reply, Self::Description];
 
     /// Returns the name in the file and in reports.

@@ -1,34 +1,37 @@
 //! Writes the page that compares runs: closed channels against the attacker's advantage, utility against risk, a panel for each game, and one table with
 //! the figures of all runs.
 //!
-//! A run is a file in the format jsonl, of any suite. The page reads the manifest and the lines with figures and nothing else, so the runs may
-//! be of other seeds and models. `flowgate bench compare` calls [`page`].
+//! A run is a file in the format jsonl, of any suite. Only the manifest and the lines with figures are read, so the runs may have different
+//! seeds and models. `flowgate bench compare` calls [`page`].
 
 use serde_json::Value;
 
 use crate::games::text_table::{Table, cell, table};
 use crate::html::{self, Chart, Drawing, Measured, Point};
 
-/// A run: its name, and its lines.
+/// A run: its name, which the page shows, and the lines of its file.
 pub type RecordedRun = (String, Vec<Value>);
 
-/// A scatter: its title, the part of the tasks or the game, and the fields of both axes with their names.
+/// A scatter that the page draws if any run has its figures.
 struct Panel<'p> {
     title: String,
+    /// The game, or the part of the tasks, of the lines that the panel shows.
     part: &'p str,
+    /// The name of the figure on the horizontal axis, and the title of the axis.
     x: (&'static str, &'static str),
+    /// The same for the vertical axis.
     y: (&'static str, &'static str),
 }
 
-/// Returns the HTML page that compares the runs: a scatter for each measure pair and each part of the tasks, then the figures and manifests.
+/// Returns the HTML page that compares the runs: the scatters of each game or part of the tasks, then the table of all figures, then the manifests.
 ///
 /// # Errors
-/// If a run has no manifest or no figures.
+/// If a run has no manifest or no figures; the message begins with the name of the run.
 pub fn page(runs: &[RecordedRun]) -> Result<String, String> {
     for (name, lines) in runs {
         if lines.first().is_none_or(|line| text(line, "type") != "manifest") {
             return Err(format!(
-                "{name}: line 1 is no manifest; give a file that `flowgate bench` wrote with `--format jsonl`"
+                "{name}: line 1 is not the manifest of a run; give a file that `flowgate bench` wrote with `--format jsonl`"
             ));
         }
         if !lines.iter().any(|line| text(line, "type") == "figures") {
@@ -43,8 +46,8 @@ pub fn page(runs: &[RecordedRun]) -> Result<String, String> {
     Ok(html::page("Comparison of runs", &manifests, &drawings, &[figure_table(runs)]))
 }
 
-/// Returns the games or parts of the tasks that have figures in any run, each once, in the order of the lines; `all`, the name of the
-/// figures over all tasks, is first.
+/// Returns the games and parts of the tasks that have figures in any run, each once, in the order of the lines. The first is `all`, which names the
+/// figures over all tasks, even if no run has it.
 fn parts(runs: &[RecordedRun]) -> Vec<String> {
     let mut parts = vec!["all".to_owned()];
     for line in figures(runs).map(|(_, line)| line) {
@@ -63,7 +66,7 @@ fn figures(runs: &[RecordedRun]) -> impl Iterator<Item = (&str, &Value)> {
     })
 }
 
-/// The game of a row of the games, or the part of the tasks of a row of the privacy suite.
+/// Returns the game of a line of the games, or the part of the tasks of a line of the privacy suite; empty for a line with neither.
 fn part(line: &Value) -> &str {
     match text(line, "game") {
         "" => text(line, "tasks"),
@@ -71,8 +74,8 @@ fn part(line: &Value) -> &str {
     }
 }
 
-/// Returns the panels for one game or part of the tasks. The first two have measures of the games, the third those of the privacy suite,
-/// so a panel can have no run with its figures; [`drawing`] then omits it.
+/// Returns the panels for one game or part of the tasks. The first two show measures of the games, the third those of the privacy suite.
+/// A panel whose figures no run has is not drawn: [`drawing`] returns `None` for it.
 fn panels(part: &str) -> [Panel<'_>; 3] {
     [
         Panel {
@@ -107,8 +110,8 @@ fn drawing(panel: &Panel<'_>, runs: &[RecordedRun]) -> Option<Drawing> {
     (!chart.points.is_empty()).then_some(Drawing::Scatter(chart))
 }
 
-/// Returns the figure `name` of a line with its interval, limited to the axes, which end at -1 and 1. The interval has the ends that the
-/// line states, else those that its half-width gives, else no width. `None` if the line does not have the figure.
+/// Returns the figure `name` of a line with its interval, limited to the axes, which end at -1 and 1. The ends of the interval are the fields
+/// `NAME_low` and `NAME_high`, else the value less and plus `NAME_half_width`, else the value itself. `None` if the line does not have the figure.
 fn measured(line: &Value, name: &str) -> Option<Measured> {
     let number = |name: String| line.get(name).and_then(Value::as_f64).filter(|value| value.is_finite());
     let value = number(name.to_owned())?;
@@ -119,7 +122,7 @@ fn measured(line: &Value, name: &str) -> Option<Measured> {
     Some(Measured { value: within(value), low: within(low), high: within(high) })
 }
 
-/// Returns one table with a row for each line of figures of all runs. A dash replaces a figure that the suite of the run does not measure.
+/// Returns one table with a row for each line of figures of all runs. A cell is a dash if the suite of the run does not measure the figure.
 fn figure_table(runs: &[RecordedRun]) -> Table {
     const COLUMNS: [&str; 9] = [
         "closure",

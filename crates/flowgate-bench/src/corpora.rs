@@ -2,9 +2,9 @@
 //!
 //! The benchmarks are not part of this project: [`load`] reads their own files, in the form in which their authors publish them, and
 //! refuses what has another form. The policy is [drafted](flowgate::draft) from the descriptions of the benchmark's tools, and
-//! names nothing of its cases. Each case runs in a guarded conversation, with a test double that does what the case says: the calls
-//! of the user's task, and what the injected text asks for, as soon as it is visible. The figures are those of the policy and of the method,
-//! and not of a model.
+//! names nothing of its cases. Each case runs in a guarded conversation, with a test double that does what the case says: it makes the calls
+//! of the user's task, and does what the injected text asks for as soon as the text is visible. The figures are those of the policy and of the
+//! method, and not of a model.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -87,7 +87,7 @@ impl Benchmark {
 /// Reads the cases of a benchmark from its folder.
 ///
 /// # Errors
-/// If a file is missing, or is not in the form of the benchmark: the file, the place in it, and what was expected.
+/// If a file is missing, or is not in the form of the benchmark. The error names the file, the position in it, and what was expected.
 pub fn load(benchmark: Benchmark, folder: &dyn CorpusFolder) -> Result<Corpus, CorpusError> {
     let mut files = CorpusFiles::new(folder);
     let (tool_sets, cases) = match benchmark {
@@ -103,14 +103,15 @@ pub fn load(benchmark: Benchmark, folder: &dyn CorpusFolder) -> Result<Corpus, C
 #[derive(Debug)]
 pub struct CorpusSuite {
     corpus: Corpus,
+    /// The policy of each set of tools, in the order of the sets.
     policies: Vec<Arc<Policy>>,
 }
 
 impl CorpusSuite {
-    /// Drafts the policies.
+    /// Drafts a policy for each set of tools of the corpus.
     ///
     /// # Errors
-    /// If a drafted policy does not compile: the set of tools, and why.
+    /// If a drafted policy does not compile. The error names the set of tools, and says why.
     pub fn new(corpus: Corpus) -> Result<Self, CorpusError> {
         let policy = |set: &ToolSet| {
             let parsed = Policy::parse(&set.policy());
@@ -125,16 +126,16 @@ impl CorpusSuite {
         Ok(Self { corpus, policies })
     }
 
-    /// Returns the cases.
+    /// Returns the cases, with their tools and the files that were read.
     pub fn corpus(&self) -> &Corpus {
         &self.corpus
     }
 
-    /// Runs all cases under one method. `after_case` is called after each case; if it returns true, the remaining cases are skipped and
-    /// there are no rows.
+    /// Runs all cases under one method, and returns a row for each. `after_case` is called after each case; if it returns true (the user has
+    /// interrupted the command), the remaining cases are skipped and the result is `None`.
     ///
     /// # Errors
-    /// If a case cannot run: its name, and why.
+    /// If a case cannot run. The error names the case, and says why.
     pub fn run_method(
         &self,
         method: Method,

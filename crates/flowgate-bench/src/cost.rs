@@ -1,15 +1,15 @@
-//! Counts what a run costs without running it: the requests to a model, and their tokens.
+//! Counts what a run with a model would cost, without calling the model: the requests, and their input tokens.
 //!
-//! A double determines the course of the conversations. A real model looks, asks and calls otherwise, so the counts are an estimate; the
-//! tokens of a request are estimated from its length, since no tokenizer is known before the model is. The command line wraps the double in a
-//! [`CountedModel`] for `--dry-run`.
+//! A double answers in place of the model and so determines the course of the conversations. A real model can look, ask and call differently, so the
+//! counts are an estimate. The tokens of a request are estimated from its length, since the tokenizer depends on the model. The command line wraps
+//! the double in a [`CountedModel`] for `--dry-run`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{BoxFuture, ChatModel, Error, Listener, estimated_input_tokens};
 
-/// The requests of a run.
+/// Counts the requests of a run. Parallel parts of the run can share it.
 #[derive(Debug, Default)]
 pub struct RequestCounter {
     requests: AtomicU64,
@@ -22,7 +22,7 @@ impl RequestCounter {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the estimated tokens of all requests together.
+    /// Returns the sum of the estimated input tokens of all requests.
     pub fn input_tokens(&self) -> u64 {
         self.input_tokens.load(Ordering::Relaxed)
     }
@@ -31,9 +31,9 @@ impl RequestCounter {
 /// A double whose requests are counted.
 #[derive(Debug)]
 pub struct CountedModel<'m, M: ?Sized> {
-    /// The model that answers.
+    /// The double that answers.
     pub model: &'m M,
-    /// The counter.
+    /// Counts each request before the double answers it.
     pub counter: &'m RequestCounter,
 }
 
@@ -42,7 +42,7 @@ impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
         self.model.name()
     }
 
-    /// Counts the request and its estimated tokens, and lets the double answer it, so that the conversation takes its course.
+    /// Counts the request and its estimated tokens, and lets the double answer it, so that the conversation continues.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

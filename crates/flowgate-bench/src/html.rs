@@ -1,7 +1,7 @@
 //! Writes the page of a run: one HTML file with tables and charts, which loads nothing and prints well.
 //!
-//! A chart is a scatter of defences with the intervals of both measures. Defences in one place share a mark; the legend below the chart names
-//! them. The reports of all suites call [`page`] for the format `html`.
+//! A chart is a scatter of defences with the intervals of both measures, or a bar for each defence. Defences of a scatter with equal values share a
+//! mark; the legend below the scatter names them. The reports of all suites call [`page`] for the format `html`.
 
 mod bars;
 
@@ -27,7 +27,9 @@ pub(crate) enum Drawing {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) value: f64,
+    /// The lower end of the interval.
     pub(crate) low: f64,
+    /// The upper end of the interval.
     pub(crate) high: f64,
 }
 
@@ -47,22 +49,26 @@ pub(crate) struct Point {
     pub(crate) y: Measured,
 }
 
-/// A scatter of defences; both measures are at most 1.
+/// A scatter of defences. The horizontal measure is from 0 to 1, the vertical one from -1 to 1.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {
     pub(crate) title: String,
+    /// The title of the horizontal axis.
     pub(crate) x: &'static str,
+    /// The title of the vertical axis.
     pub(crate) y: &'static str,
     pub(crate) points: Vec<Point>,
 }
 
+/// The width and the height of a chart, in pixels as all lengths here.
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 320.0;
-/// The room for labels at the left and at the bottom, and the margin elsewhere.
+/// The space between the edge and the axes: with labels at the left and at the bottom, empty at the right and at the top.
 const LEFT: f64 = 52.0;
 const BOTTOM: f64 = 44.0;
 const MARGIN: f64 = 14.0;
 
+/// The style sheet of the page, for the screen and for print.
 const STYLE: &str = "body{font:14px/1.4 sans-serif;margin:2em auto;max-width:70em;color:#111}\
 table{border-collapse:collapse;margin:.5em 0 1.5em;font-size:12px}th,td{padding:.15em .6em;text-align:right;border-bottom:1px solid #ccc}\
 th:first-child,td:first-child{text-align:left}figure{display:inline-block;vertical-align:top;margin:0 1em 1.5em 0;width:460px;break-inside:avoid}\
@@ -75,6 +81,7 @@ pub(crate) fn page(title: &str, manifest: &Value, drawings: &[Drawing], tables: 
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n",
         title = escaped(title)
     );
+    // Writing to a string cannot fail, so the results of `write!` are ignored.
     for drawing in drawings {
         page.push_str(&match drawing {
             Drawing::Scatter(chart) => figure(chart),
@@ -104,16 +111,18 @@ pub(crate) fn page(title: &str, manifest: &Value, drawings: &[Drawing], tables: 
     page
 }
 
-/// Draws a scatter as SVG with its legend in HTML. The horizontal axis is from 0 to 1, the vertical one from 0 or -1 to 1. Each mark has lines for
-/// both intervals and a number, which the legend explains.
+/// Draws a scatter as SVG with its legend in HTML. The horizontal axis is from 0 to 1. The vertical one is from 0 to 1, or from -1 if an interval
+/// ends below 0. Each mark has lines for both intervals, and a number, which the legend explains.
 fn figure(chart: &Chart) -> String {
-    // The vertical axis begins below 0 if a value does.
+    // The value at the lower end of the vertical axis.
     let lowest = chart.points.iter().map(|point| point.y.low).fold(0.0_f64, f64::min);
     let base = if lowest < 0.0 { -1.0 } else { 0.0 };
+    // The coordinates in the drawing of a value on each axis. SVG counts the vertical ones from the top.
     let x = |value: f64| LEFT + value * (WIDTH - LEFT - MARGIN);
     let y = |value: f64| MARGIN + (1.0 - value) / (1.0 - base) * (HEIGHT - BOTTOM - MARGIN);
     let mut svg =
         format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\">");
+    // The grid lines at each quarter of both axes, with their values.
     for tick in 0..=4 {
         let share = f64::from(tick) / 4.0;
         let level = base + share * (1.0 - base);
@@ -170,8 +179,8 @@ fn figure(chart: &Chart) -> String {
     )
 }
 
-/// Groups the defences with equal values and intervals, which would cover each other: returns one point for each group with the names of all its
-/// defences.
+/// Groups the defences with equal values and intervals, whose marks would cover each other. Returns one point for each group, with the names of all
+/// its defences.
 fn groups(points: &[Point]) -> Vec<(&Point, Vec<String>)> {
     let mut groups: Vec<(&Point, Vec<String>)> = Vec::new();
     for point in points {

@@ -2,7 +2,7 @@
 //!
 //! [`agents`] runs a capable and gullible agent over tasks with injected instructions, and measures what each
 //! method of the guard permits, how many questions it asks, and what it costs. The model is a test double
-//! that performs each task in the best way and follows every instruction in its view, so the figures show
+//! that performs each task without mistakes and follows every instruction in its view, so the figures show
 //! what a method guarantees and permits, independently of a model's abilities.
 //!
 //! [`games`] plays the security games of AgentSecBench with the defences of that paper and with guarded conversations, and
@@ -11,13 +11,14 @@
 //! [`privacy`] runs the privacy-leak tasks of RTBAS, and measures missed and needless questions, utility, and whether a question names
 //! exactly the private data that a call discloses.
 //!
-//! [`propagation`] finds the labels that answers to questions about documents need, and measures exact matches, improvement, cost and
-//! the alignment of regenerated answers, as *Permissive Information-Flow Analysis* does.
+//! [`propagation`] lets methods choose labels for answers to questions about documents, as *Permissive Information-Flow Analysis for Large Language
+//! Models* does. It measures how often a label is exactly the one that the answer needs, the improvement over the join of all labels, the cost, and
+//! how well regenerated answers agree with the original ones.
 //!
 //! [`corpora`] reads public benchmarks from a folder of the user, and measures what a drafted policy decides on their cases.
 //!
-//! `flowgate bench` is the command. Its runs are files, which [`verify`] repeats and [`compare`] draws on one page; [`cost`] counts the requests of a run
-//! in advance, and [`statistics`] says whether a difference between two defences can be chance.
+//! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, [`compare`] draws several on one page, [`cost`]
+//! counts the requests of a run in advance, and [`statistics`] tests whether a difference between two defences can be chance.
 
 pub mod agents;
 pub mod compare;

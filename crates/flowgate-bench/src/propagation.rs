@@ -4,8 +4,8 @@
 //! *Permissive* propagation gives an answer the labels of the documents that it needs, and not the join of the labels of all documents that were
 //! retrieved, which is the naive label. `flowgate_guard::propagation` has the methods; `flowgate bench propagation` runs this suite.
 //!
-//! The paper's data is not public; these sets follow its description. The ground truth of a question, which is the set of its minimal labels, is
-//! computed from the facts that documents state. Doubles show bounds of the methods, not results of models.
+//! The paper's data is not public; the data sets of this suite follow its description. The ground truth of a question, which is the set of its
+//! minimal labels, is computed from the facts that documents state. Doubles show bounds of the methods, not results of models.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `key_value.rs`, `news.rs`, `agent_set.rs` | the three data sets |
 //! | `retrieve.rs` | finds the documents for a question by TF-IDF |
 //! | `double.rs` | test doubles of models that score texts, answer, and cite documents |
-//! | `method.rs`, `tune.rs` | the methods that find labels, and the choice of λ, the loss of utility that they tolerate, on questions that are not reported |
-//! | `measure.rs`, `rouge.rs` | compare labels with the ground truth, and answers with the data set's |
+//! | `method.rs`, `tune.rs` | the methods that find labels, and the choice of λ, the tolerated loss of utility, on questions outside the report |
+//! | `measure.rs`, `rouge.rs` | compare labels with the ground truth, and answers with the answers of the data set |
 //! | `regenerate.rs` | answers that are generated again at their label, attacks on them, and endorsement by quoting |
 //! | `suite.rs`, `report.rs`, `manifest.rs` | runs all tables, prints them, and identifies the run |
 

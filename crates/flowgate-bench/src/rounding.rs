@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Rounds to six digits, so that no platform's last bit shows.
+/// Returns the number as JSON, rounded to six decimal places; `null` if it is not finite.
 pub(crate) fn rounded(value: f64) -> Value {
     // Adding 0 turns a negative zero into a positive one.
     Value::from((value * 1e6).round() / 1e6 + 0.0)

@@ -1,8 +1,8 @@
-//! Reads the questions that screeners ask a model, and writes the answers, for the test doubles of all suites that screen.
+//! Reads the questions that screeners ask a model, and writes the answers. The test doubles of all suites use it when they answer for a screener.
 //!
 //! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next step needs.
 //!
-//! A double that screens chooses the regions that it would look at if it were the agent's own model. It does not obey the text
+//! As a screener's model, a double names the regions that it would look at as the agent's own model. It does not obey the text
 //! of the regions that it is asked about.
 
 use flowgate_guard::screener::judge::ANSWER;
@@ -10,14 +10,15 @@ use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-/// Reads a screener's question: returns the chat that it is about, as the agent's own model would be shown it (with placeholders instead of the tagged
-/// regions, and with the tool `look`), and whether the answer must be a call of the screener's tool instead of text. Returns `None` if the request is no
-/// such question.
+/// Reads a screener's question. The first result is the chat in question, as the agent's own model would be shown it: with placeholders instead of
+/// the tagged regions, and with the tool `look`. The second is whether the answer must be a call of the judge's tool; otherwise it is text. Returns
+/// `None` if the request is no such question.
 pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     // The instructions show the form of a tag, `<<REGION_NONCE_NAME>>`. The nonce is unknown to the authors of texts, so a text cannot close its tag.
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
     let open = format!("<<REGION_{nonce}_");
+    // Replaces each tagged region of a text by its placeholder. A region without a closing tag extends to the end of the text.
     let hide = |text: &str| {
         let mut hidden = String::new();
         let mut rest = text;
@@ -56,14 +57,15 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     Some((request, has_answer_tool))
 }
 
-/// Returns the tagged regions of a screener's question, as pairs of name and text, in the order of the chat; none if the request is no such question.
+/// Returns the tagged regions of a screener's question, as pairs of name and text, in the order of the chat. Returns no regions if the request is no
+/// such question.
 pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     let first = request.messages.first().map(text_of).unwrap_or_default();
     let nonce = first.split_once("<<REGION_").and_then(|(_, rest)| rest.split_once("_NAME>>"));
     let Some((nonce, _)) = nonce else { return Vec::new() };
     let open = format!("<<REGION_{nonce}_");
     let mut regions: Vec<(String, String)> = Vec::new();
-    // The first and the last message are the screener's instructions.
+    // The first message is the screener's instructions, which show the form of a tag and contain no region.
     for message in request.messages.iter().skip(1) {
         for piece in text_of(message).split(&open).skip(1) {
             let Some((name, content)) = piece.split_once(">>") else { continue };

@@ -1,26 +1,26 @@
 //! Compares two defences on the same tasks: McNemar's exact test, and a bootstrap interval of the difference.
 //!
-//! Both are paired, because all defences run the same tasks: a task on which two defences do equally well says nothing about their difference. The
-//! reports of the privacy suite and of the games call [`compare`].
+//! Both are paired, because all defences run the same tasks: the results of two defences are compared task by task. The reports of the privacy suite
+//! and of the games call [`compare`].
 
 use serde_json::{Value, json};
 
 use crate::games::random::SeededRandom;
 use crate::rounding::rounded;
 
-/// The number of resamples of a bootstrap.
+/// The number of samples that a bootstrap interval is computed from.
 pub const RESAMPLES: usize = 2000;
 
-/// What two defences did on the same tasks.
+/// How often an event, such as a violation, happened under two defences on the same tasks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairedComparison {
-    /// Tasks.
+    /// The number of tasks.
     pub tasks: usize,
-    /// Tasks on which the event happened under the first defence alone.
+    /// The number of tasks on which the event happened under the first defence alone.
     pub only_first: usize,
-    /// Tasks on which it happened under the second one alone.
+    /// The number of tasks on which the event happened under the second defence alone.
     pub only_second: usize,
-    /// The rate of the first less that of the second.
+    /// The share of tasks with the event under the first defence, less that under the second.
     pub difference: f64,
     /// The 95 % bootstrap percentile interval of the difference.
     pub interval: (f64, f64),
@@ -29,7 +29,7 @@ pub struct PairedComparison {
 }
 
 impl PairedComparison {
-    /// Returns the comparison as a JSON object; `first`, `second` and `event` are the names of the two defences and of the compared event.
+    /// Returns the comparison as a JSON object. `first`, `second` and `event` are the names of the two defences and of the event.
     pub fn to_json(&self, first: &str, second: &str, event: &str) -> Value {
         json!({
             "type": "comparison",
@@ -47,12 +47,13 @@ impl PairedComparison {
     }
 }
 
-/// Compares whether an event happened under two defences, task by task: each list has an entry for each task, in the same order. `None` without tasks or
-/// if the lists differ in length. The seed determines the resamples.
+/// Compares how often an event happened under two defences. Each list says for each task, in the same order, whether the event happened. `None`
+/// without tasks or if the lists differ in length. The seed determines the samples of the bootstrap.
 pub fn compare(first: &[bool], second: &[bool], seed: u64) -> Option<PairedComparison> {
     if first.is_empty() || first.len() != second.len() {
         return None;
     }
+    // For each task, 1 if the event happened under the first defence alone, -1 if under the second alone, else 0.
     let differences: Vec<i64> =
         first.iter().zip(second).map(|(first, second)| i64::from(*first) - i64::from(*second)).collect();
     let count = |wanted: i64| differences.iter().filter(|difference| **difference == wanted).count();
@@ -67,13 +68,13 @@ pub fn compare(first: &[bool], second: &[bool], seed: u64) -> Option<PairedCompa
     })
 }
 
-/// Returns the two-sided p-value of McNemar's exact test. Of the discordant tasks, on which the event happened under one defence alone, it says how probable
-/// a split between the defences is that is at least as uneven, if both directions are equally likely. It is 1 without discordant tasks.
+/// Returns the two-sided p-value of McNemar's exact test. A task is *discordant* if the event happened under one defence alone. If either defence
+/// were equally likely on each discordant task, the p-value would be the probability of a split at least as uneven. It is 1 without discordant tasks.
 pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
     let discordant = only_first + only_second;
     let least = only_first.min(only_second);
-    // The terms of the binomial distribution with p = 1/2, each from the one before, as logarithms: with more than a thousand
-    // discordant tasks, the first term is smaller than every number that a float represents.
+    // Each term of the binomial distribution with p = 1/2 is computed from its predecessor. The terms are logarithms, because with more than a
+    // thousand discordant tasks the first term is smaller than every positive number that a float represents.
     let (mut log_term, mut tail) = (discordant as f64 * 0.5_f64.ln(), 0.0);
     for k in 0..=least {
         tail += log_term.exp();
@@ -82,10 +83,10 @@ pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// Returns the percentile interval at 95 % of the mean difference: the means of [`RESAMPLES`] samples, each of as many tasks drawn with replacement, are
-/// sorted, and the ends cut off 2.5 % on each side.
+/// Returns the bootstrap percentile interval at 95 % of the mean of the differences. Each of [`RESAMPLES`] samples draws as many differences as there
+/// are, with replacement. The means of the samples are sorted, and the interval leaves out 2.5 % of them on each side.
 fn bootstrap(differences: &[i64], seed: u64) -> (f64, f64) {
-    // The number of the stream is arbitrary; it separates these choices from those of the tasks.
+    // The second argument is an arbitrary stream number: it makes these numbers differ from those that generate tasks from the same seed.
     let mut random = SeededRandom::new(seed, 0x0b00_7574_7261_7000);
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
@@ -95,6 +96,7 @@ fn bootstrap(differences: &[i64], seed: u64) -> (f64, f64) {
         })
         .collect();
     means.sort_by(f64::total_cmp);
+    // The mean that is preceded by this share of the sorted means.
     let at =
         |share: f64| means.get((share * (means.len() - 1) as f64).round() as usize).copied().unwrap_or(0.0);
     (at(0.025), at(0.975))

@@ -1,8 +1,8 @@
 //! Verifies a recorded run: computes its manifest again, repeats the run, and compares every line. `flowgate bench verify` calls [`verify`].
 //!
-//! A run of a double can be repeated from its manifest. A run of a real model cannot, because the model may answer differently the next time, and is
-//! refused. Nor can a search for attacks, because the manifest does not record its number of queries: its lines are left out, and
-//! [`verify`] reports that.
+//! A run of a double can be repeated from its manifest. A run of a real model is refused, because the model may answer differently the next time. A
+//! search for attacks cannot be repeated either, because the manifest does not record its number of queries: its lines are left out of the
+//! comparison, and [`verify`] reports that.
 
 use serde_json::Value;
 
@@ -16,22 +16,24 @@ use crate::propagation::{self, Copying, PropagationSuite, Size};
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Lines that the program repeats.
+    /// The number of recorded lines that equal those of the repeated run.
     pub repeated: usize,
-    /// What differs, one line each; the run is confirmed if there is nothing.
+    /// A text for each difference, such as `line 3: questions differs`. The run is confirmed if there is none.
     pub differences: Vec<String>,
-    /// What was not compared, one line each.
+    /// A text for each kind of line that was not compared, with the number of these lines.
     pub left_out: Vec<String>,
 }
 
 /// Verifies the lines of a run in the format jsonl, of which the first is the manifest. Differences are part of the result and no error.
 ///
 /// # Errors
-/// If the lines are no run of a suite, the run is one of a real model, or the manifest names something that this program does not have.
+/// If the lines are no run of a suite, the run is one of a real model or of a public benchmark, the manifest names something that this program does
+/// not have, or the repeated run fails.
 pub fn verify(lines: &[Value]) -> Result<Verification, String> {
     let manifest = lines.first().filter(|line| text(line, "type") == "manifest");
-    let manifest = manifest
-        .ok_or("line 1 is no manifest; give a file that `flowgate bench` wrote with `--format jsonl`")?;
+    let manifest = manifest.ok_or(
+        "line 1 is not the manifest of a run; give a file that `flowgate bench` wrote with `--format jsonl`",
+    )?;
     match text(manifest, "suite") {
         "rtbas-privacy" => verify_privacy(manifest, lines),
         "agentsecbench-games" => verify_games(manifest, lines),
@@ -98,8 +100,8 @@ fn verify_propagation(manifest: &Value, lines: &[Value]) -> Result<Verification,
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Repeats a run of the games with the seed, the variant and the defences that the manifest names, and compares the lines with the recorded ones. Lines of
-/// searches for attacks are left out.
+/// Repeats a run of the games with the seed, the number of pairs, the variant and the defences that the manifest names, and compares the lines with
+/// the recorded ones. Lines of searches for attacks are left out.
 fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
     let instances = instances(manifest)?;
@@ -120,6 +122,7 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
         ));
     }
     let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
+    // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
     let mut repeated = vec![games::manifest(&suite, &defences, &double)];
     let (mut executions, mut figures) = (Vec::new(), Vec::new());
@@ -146,7 +149,8 @@ fn not_repeatable(model: &str) -> String {
     )
 }
 
-/// Returns the number of pairs of each game; an error outside 1 to 10000, since a manipulated file could otherwise take any time.
+/// Returns the number of pairs of each game that the manifest names. It is an error outside 1 to 10000: the repeated run of a manipulated file could
+/// otherwise take any amount of time.
 fn instances(manifest: &Value) -> Result<usize, String> {
     let instances = usize::try_from(number(manifest, "instances")?).unwrap_or(usize::MAX);
     let is_valid = (1..=10_000).contains(&instances);
@@ -155,8 +159,8 @@ fn instances(manifest: &Value) -> Result<usize, String> {
     })
 }
 
-/// Repeats a run of the games beyond the paper with the seed, the games and the defences that the manifest names, and compares the lines with the recorded
-/// ones.
+/// Repeats a run of the extended games, which the paper does not have, with the seed, the number of pairs, the games and the defences that the
+/// manifest names, and compares the lines with the recorded ones.
 fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };
     let defences: Result<Vec<_>, _> =
@@ -175,6 +179,7 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
         ));
     }
     let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
+    // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
     let mut repeated = vec![games::extended_manifest(&suite, &named, &defences, &double)];
     let mut figures = Vec::new();
@@ -193,8 +198,8 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
     Ok(compare(lines, &repeated, &[]))
 }
 
-/// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A line counts
-/// by its number in the file, so that a user finds it; a different number of lines is a difference of its own.
+/// Compares the recorded lines with those of the repeated run, in order. Recorded lines whose `type` is in `skipped` are left out and counted. A
+/// difference names the line by its number in the file. A different number of lines is a difference of its own.
 fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verification {
     let mut result = Verification::default();
     let is_skipped = |line: &Value| skipped.contains(&text(line, "type"));
@@ -218,8 +223,8 @@ fn compare(recorded: &[Value], repeated: &[Value], skipped: &[&str]) -> Verifica
     result
 }
 
-/// Returns a phrase that names the fields in which two lines differ, each once; fields of an object in a line are named `OBJECT.FIELD`. Values are not
-/// repeated, since they can be long.
+/// Returns a phrase that names the fields in which two different lines differ, each once. A field of an object within a line is named `OBJECT.FIELD`.
+/// The phrase omits the values, since they can be long.
 fn difference(recorded: &Value, repeated: &Value) -> String {
     let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
         return "the line is not a JSON object".to_owned();
@@ -227,8 +232,9 @@ fn difference(recorded: &Value, repeated: &Value) -> String {
     let mut fields: Vec<String> = Vec::new();
     for name in recorded.keys().chain(repeated.keys()) {
         let (one, other) = (recorded.get(name), repeated.get(name));
-        let within = one.and_then(Value::as_object).zip(other.and_then(Value::as_object));
-        let found: Vec<String> = match within {
+        // Two objects are compared field by field, other values as a whole.
+        let objects = one.and_then(Value::as_object).zip(other.and_then(Value::as_object));
+        let found: Vec<String> = match objects {
             _ if one == other => Vec::new(),
             Some((one, other)) => {
                 let changed = one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key));

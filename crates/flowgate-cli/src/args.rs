@@ -93,6 +93,7 @@ pub(crate) struct Args {
     pub(crate) progress: ProgressMode,
 }
 
+/// What `flowgate --help` shows after the list of commands.
 const AFTER_HELP: &str = "\
 Start here:
   flowgate demo                              see an injected payment stopped, step by step
@@ -161,7 +162,7 @@ pub(crate) enum Command {
         /// [default: everything, without --method]
         #[arg(long, value_parser = method_or_all)]
         influence: Vec<String>,
-        /// The method of a guarded conversation (see `flowgate methods`): the run is replayed in a real conversation, whose model is a
+        /// The method of a guarded conversation (see `flowgate run --help`): the run is replayed in a real conversation, whose model is a
         /// double that repeats each recorded call if what the call needs is in its view, in a slot or behind a look (open loop). May be
         /// given several times, or as `all`.
         #[arg(long = "method", value_name = "METHOD", value_parser = step_method_or_all)]
@@ -409,7 +410,8 @@ pub(crate) enum TableFormat {
     Json,
 }
 
-/// Checks the value of `--influence`: the name of an influence method.
+/// Checks the value of `--influence`, the name of an influence method, and returns it as it is. The error lists the
+/// known methods.
 fn method(name: &str) -> Result<String, String> {
     let methods = flowgate_guard::method::MethodRegistry::builtin();
     let known: Vec<&str> = methods.influence_methods().iter().map(|method| method.name()).collect();
@@ -419,7 +421,8 @@ fn method(name: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the value of `--method`: the name of a method of a guarded conversation, or `all`.
+/// Checks the value of `--method`, the name of a method of a guarded conversation or `all`, and returns it as it is.
+/// The error lists the known methods.
 fn step_method_or_all(name: &str) -> Result<String, String> {
     let known = flowgate_guard::method::MethodRegistry::builtin();
     let known: Vec<&str> = known.methods().iter().map(|method| method.name()).collect();
@@ -431,7 +434,7 @@ fn step_method_or_all(name: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the value of `--influence` of `replay`: the name of an influence method, or `all`.
+/// Checks the value of `--influence` of `replay` like [`method`]; it can also be `all`.
 fn method_or_all(name: &str) -> Result<String, String> {
     if name == "all" { Ok(name.to_owned()) } else { method(name).map_err(|error| format!("{error} and all")) }
 }

@@ -9,10 +9,13 @@ use serde_json::Value;
 /// The fields of a run that describe its task and its attack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunMarks<'r> {
+    /// The name of the suite, which chooses the policy that judges the run.
     pub(crate) suite: Option<&'r str>,
     /// The name of the attack; `None` in a useful run.
     pub(crate) attack: Option<&'r str>,
+    /// The id of the task that the user gives.
     pub(crate) user_task: Option<&'r str>,
+    /// The id of the task that the attack injects.
     pub(crate) injection_task: Option<&'r str>,
     /// Whether the attack succeeded when the run was recorded.
     pub(crate) attack_succeeded: Option<bool>,
@@ -33,13 +36,14 @@ impl<'r> RunMarks<'r> {
 }
 
 impl RunMarks<'_> {
-    /// Returns whether the user asks for what attacks ask for elsewhere: AgentDojo runs its injection tasks alone to learn
-    /// whether the model can do them. Such a run is neither a useful task nor an attack.
+    /// Returns whether the user's own task is an injection task, and there is no attack. AgentDojo records such runs to
+    /// learn whether the model can do its injection tasks at all. They are neither useful tasks nor attacks.
     pub(crate) fn is_injection_alone(&self) -> bool {
         self.attack.is_none() && self.user_task.is_some_and(|task| task.starts_with("injection_task_"))
     }
 
-    /// Returns the names of the run's task and of its injected task, if it has one.
+    /// Returns the ids of the user's task and of the injected task, joined by `×`. A task that the run does not have is
+    /// left out.
     pub(crate) fn task(&self) -> String {
         let tasks: Vec<&str> = self.user_task.into_iter().chain(self.injection_task).collect();
         tasks.join(" × ")
@@ -59,7 +63,7 @@ pub(crate) struct AttackCalls {
 impl AttackCalls {
     /// Returns the acting calls that the attack asked for. A call acts unless everything may flow into its tool.
     pub(crate) fn of(run: &ReplayedRun) -> Self {
-        // A run without calls has none that the attack asked for.
+        // A run without calls counts as known: the attack asked for none of its calls.
         let are_known = run.calls.is_empty() || run.calls.iter().any(|call| call.origin.is_some());
         let is_of_attack = |call: &JudgedCall| {
             !call.judgement.is_harmless && (!are_known || call.origin.as_deref() == Some("injection"))
@@ -69,7 +73,8 @@ impl AttackCalls {
         Self { indices: indices.collect(), are_known }
     }
 
-    /// Returns how far the verdicts in `run` let the attack go. `run` is a replay of the run from which `indices` were taken.
+    /// Returns how far the verdicts in `run` let the attack go. `run` is a replay of the same recorded run as the one
+    /// from which `indices` were taken; its policy may be another one.
     pub(crate) fn harm(&self, run: &ReplayedRun) -> AttackHarm {
         let outcomes = self.indices.iter().filter_map(|index| run.calls.get(*index)).map(|call| call.outcome);
         let permitted = outcomes.filter(|outcome| *outcome == Outcome::Permit).count();

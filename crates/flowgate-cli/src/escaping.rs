@@ -43,13 +43,13 @@ pub(crate) fn multiline(text: &str) -> String {
     escape_unless(text, |c| matches!(c, '\n' | '\t') || is_joiner(c))
 }
 
-/// Escapes text for a place within a line: line breaks and tabs are escaped too.
+/// Escapes text that is printed within a line: line breaks and tabs are escaped too.
 pub(crate) fn line(text: &str) -> String {
     escape_unless(text, is_joiner)
 }
 
 /// Returns at most the first `characters` characters of a text, escaped, on one line: each sequence of white space
-/// becomes a space. A text that is cut ends with `…`.
+/// becomes a space, and joiners are escaped too. A text that is cut ends with `…`.
 pub(crate) fn excerpt(text: &str, characters: usize) -> String {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let cut: String = joined.chars().take(characters).collect();
@@ -64,7 +64,7 @@ pub(crate) fn json(value: &Value) -> String {
     escape_json(&serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-/// Returns a value as JSON on one line, with such escapes.
+/// Returns a value as JSON on one line, escaped like the result of `json`.
 #[cfg(feature = "gateway")]
 pub(crate) fn json_line(value: &Value) -> String {
     escape_json(&value.to_string())
@@ -106,8 +106,8 @@ fn escape_unless(text: &str, is_allowed: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Returns whether a character is an invisible one that joins emoji or letters of some scripts. These are not escaped:
-/// text needs them, and they hide nothing.
+/// Returns whether a character is an invisible one that joins emoji or the characters of some scripts. Text needs these
+/// characters, and they hide nothing; so most functions of this module do not escape them.
 fn is_joiner(c: char) -> bool {
     matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe0f}')
 }

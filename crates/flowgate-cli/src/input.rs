@@ -19,7 +19,7 @@ pub(crate) use folder::files_of;
 
 /// The longest line of a corpus, in bytes; a longer one is rejected with its number.
 pub(crate) const MAX_LINE: u64 = 64 << 20;
-/// The largest JSON document over several lines, in bytes; such a document is read as a whole.
+/// The largest JSON document over several lines, in bytes after its first line; such a document is read as a whole.
 const MAX_FILE: u64 = 64 << 20;
 
 /// The reason why a file cannot be used, in one line with its name and position.
@@ -55,7 +55,7 @@ fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
 }
 
 /// Returns a reader of the content of `from`, which is decompressed if it is gzip, also with several members. `path` is
-/// its name in error messages.
+/// the name of the file in error messages.
 fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, InputError> {
     let mut reader = BufReader::with_capacity(1 << 16, from);
     let magic = reader
@@ -68,7 +68,8 @@ fn decompress(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, Inpu
     Ok(Box::new(reader))
 }
 
-/// Returns the reason of an error for a message, without the file: for the common ones in own words, with advice.
+/// Returns the reason of an error for a message, without the name of the file. The most common errors have a message of
+/// Flowgate; the others have the text of the operating system.
 pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
@@ -78,8 +79,8 @@ pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
     }
 }
 
-/// Splits an argument `NAME=FILE` or `FILE` into the name, if it has one, and the path. An argument with a `/` before the `=` is a
-/// path.
+/// Splits an argument `NAME=FILE` or `FILE` into the name, if it has one, and the path. An argument with a `/` before
+/// the `=` is a path.
 pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
     match argument.split_once('=').filter(|(name, _)| !name.contains('/')) {
         Some((name, path)) => (Some(name), path),
@@ -87,8 +88,11 @@ pub(crate) fn split_name(argument: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Reads a policy, or another short text. A text that is longer than a policy may be is cut one byte after that length,
-/// so that the compiler reports it.
+/// Reads a policy, or another short text. A text that is longer than [`MAX_SOURCE`](flowgate::policy::MAX_SOURCE) is
+/// cut one byte after that length: memory stays bounded, and the compiler still reports the text as too long.
+///
+/// # Errors
+/// If the file cannot be read or is not UTF-8.
 pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
     let limit = u64::try_from(flowgate::policy::MAX_SOURCE).unwrap_or(u64::MAX) + 1;
     let mut bytes = Vec::new();
@@ -109,7 +113,10 @@ pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError
     let read = open(path)?.take(limit + 1).read_to_end(&mut bytes);
     read.map_err(|error| InputError(format!("{name}: {}", describe_io_error(&error))))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limit {
-        return Err(InputError(format!("{name}: the file is longer than {} MiB", limit >> 20)));
+        return Err(InputError(format!(
+            "{name}: the file is longer than {} MiB; give a shorter one",
+            limit >> 20
+        )));
     }
     utf8_text(bytes, &name.to_string(), 1).map_err(InputError)
 }
@@ -206,8 +213,9 @@ pub(crate) fn for_each_run(
     Ok(())
 }
 
-/// Reads the rest of a JSON document over several lines, of which `first` is the first line, with the number `number`.
-/// At most [`MAX_FILE`] further bytes are read; a longer document is then incomplete, which is an error.
+/// Reads the rest of a JSON document over several lines, and returns the document as one run. `first` is its first
+/// line, `number` is the number of that line, and `name` is the file in messages. At most [`MAX_FILE`] further bytes
+/// are read; a longer document is then incomplete, which is an error.
 fn read_document(
     name: &str,
     first: String,

@@ -46,7 +46,7 @@ pub(crate) struct CallLimits {
     pub(crate) answer: usize,
 }
 
-/// Returns whether to stop as soon as possible.
+/// Returns true once the caller must stop waiting, for example after Ctrl-C.
 pub(crate) type CancelCheck<'a> = dyn Fn() -> bool + Send + Sync + 'a;
 
 /// Shows notes about a server to the user.
@@ -61,7 +61,7 @@ pub(crate) struct McpServerHandle {
     connection: Mutex<Option<McpConnection>>,
 }
 
-/// Servers with their tools.
+/// The started servers, each with the tools that it offers.
 pub(crate) type StartedServers = Vec<(Arc<McpServerHandle>, Vec<OfferedTool>)>;
 
 /// Starts all servers at the same time and lists their tools. If one of them cannot be used, ends the others.
@@ -123,11 +123,11 @@ pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
     }
 }
 
-/// The tools of a server, or the reason why it does not list them, with advice.
+/// The name of a server, with its tools or the reason why it does not list them; the reason contains advice.
 pub(crate) type ListedServer = (String, Result<Vec<draft::DescribedTool>, String>);
 
-/// Starts all servers at the same time, lists their tools, and ends the servers. Waits at most `limit` for all of them to
-/// start and to list their tools.
+/// Starts all servers at the same time, lists their tools, and ends the servers. Waits at most `limit` for all of them
+/// to start and to list their tools. Returns one item for each server, in the order of `specs`.
 pub(crate) fn list_tools(
     specs: Vec<McpServerSpec>,
     limit: Duration,
@@ -154,6 +154,7 @@ pub(crate) fn list_tools(
         let tools = task
             .wait(left, is_cancelled)
             .map_err(|why| format!("does not list its tools: {}", describe_task_error(why, limit)))
+            // The task ran to its end, but the server may not have started: that is an error in its result.
             .and_then(|opened: Result<_, String>| opened)
             .and_then(|(connection, tools)| {
                 ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT)));
@@ -187,8 +188,11 @@ fn describe_task_error(why: TaskError, limit: Duration) -> String {
 pub(crate) struct DescribedTool {
     name: String,
     description: String,
+    /// The JSON schema of the arguments.
     input: Value,
+    /// The JSON schema of structured answers, if the server gives one.
     output: Option<Value>,
+    /// What the annotations of the server say about the tool.
     hints: ToolHints,
 }
 
@@ -216,8 +220,8 @@ impl McpServerHandle {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a permitted call, on a restarted server if the old one has ended, and returns the answer for the model. An
-    /// error is an answer as well; `remark` shows the user that the server ended.
+    /// Runs a permitted call and returns the answer for the model. Restarts the server if it has ended. If the call
+    /// fails, the answer says why; `remark` shows the user that the server ended or cannot be restarted.
     pub(crate) fn call(
         &self,
         call: &AuthorizedCall,
@@ -254,7 +258,7 @@ impl McpServerHandle {
     }
 
     /// Calls a tool, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
-    /// when `is_cancelled` returns true.
+    /// when `is_cancelled` returns true. If the call was sent by then, the error says that the tool may have run.
     fn run(
         &self,
         tool: String,

@@ -11,16 +11,21 @@ use crate::escaping;
 
 /// The destinations of a command's output, and whether it has colours.
 pub(crate) struct Console {
+    /// The standard output, for results.
     out: Box<dyn Write>,
+    /// The standard error, for everything else.
     err: Box<dyn Write>,
+    /// Whether `out` has colours.
     color: bool,
+    /// Whether `err` has colours.
     err_color: bool,
+    /// When to show progress.
     progress: ProgressMode,
 }
 
 impl Console {
-    /// Creates a console on the standard streams. Without an explicit choice, a stream has colours if it is a terminal
-    /// and `NO_COLOR` is not set.
+    /// Creates a console on the standard streams. With [`Color::Auto`], a stream has colours if it is a terminal and
+    /// `NO_COLOR` is not set.
     pub(crate) fn standard(color: Color, progress: ProgressMode) -> Self {
         let has_color = |is_terminal: bool| match color {
             Color::Always => true,
@@ -31,7 +36,7 @@ impl Console {
         Self { out: Box::new(stdout()), err: Box::new(stderr()), color, err_color, progress }
     }
 
-    /// Returns whether to show the progress of commands.
+    /// Returns when to show the progress of commands.
     pub(crate) fn progress(&self) -> ProgressMode {
         self.progress
     }
@@ -130,15 +135,15 @@ impl Console {
     }
 }
 
-/// Returns the name of the file and the number of the line to show for a statement of a policy. `name` is the policy's
-/// own file.
+/// Returns the name of the file and the number of the line to show for the statement at `span` of a policy. `name` is
+/// the policy's own file; the statement can be in a file that it imports.
 pub(crate) fn statement_line(name: &str, policy: &Policy, span: &Span) -> (String, usize) {
-    let place = policy.locate(span);
-    (policy_file_name(name, place.file), place.line)
+    let position = policy.locate(span);
+    (policy_file_name(name, position.file), position.line)
 }
 
-/// Returns the path to show for a file of a policy: the path `policy` itself, or that of a file that it imports, which
-/// is relative to the policy's folder.
+/// Returns the path to show for a file of a policy. `policy` is the path of the policy itself; `imported` is the path
+/// of a file that it imports, relative to the policy's folder, or `None` for the policy itself.
 pub(crate) fn policy_file_name(policy: &str, imported: Option<&str>) -> String {
     let folder = Path::new(policy).parent().unwrap_or(Path::new(""));
     imported.map_or_else(|| policy.to_owned(), |file| folder.join(file).display().to_string())

@@ -12,8 +12,8 @@ pub(crate) fn load_policy(path: &Path, output: &mut Console) -> Result<Policy, I
     load_policy_as(path, Dialect::Flowgate, output)
 }
 
-/// Reads a policy, with the files that it imports, in a dialect. Prints its errors and warnings, and notes about parts
-/// that a reader may not expect.
+/// Reads a policy, with the files that it imports, in a dialect. Prints its errors and warnings, and a note if it
+/// enforces no label or gives unlabelled regions a default label: a reader may not expect either.
 ///
 /// # Errors
 /// If the file cannot be read, or the policy has errors.
@@ -31,7 +31,7 @@ pub(crate) fn load_policy_as(
             output.diagnostics(&name, policy.files(), policy.warnings());
             if policy.is_rules_only() {
                 output.note(&format!(
-                    "{name} declares no lattice, so no label is enforced: only its rules are"
+                    "{name} declares no lattice, so only its rules are enforced, and no labels"
                 ));
             }
             if policy.has_permissive_default() {

@@ -32,7 +32,7 @@ pub(crate) fn lock_beside(path: &Path) -> io::Result<File> {
 /// Replaces the content of a file atomically: writes it to another file in the same folder, and renames that.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let part = sibling_path(path, ".part");
-    // A file that a killed process left may be accessible to others.
+    // A partial file that a killed process left is not reused: it may be accessible to others.
     match std::fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

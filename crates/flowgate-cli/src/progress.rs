@@ -69,22 +69,23 @@ enum ProgressDisplay {
 /// What is shown, and where.
 struct DisplayState {
     out: Box<dyn Write + Send>,
-    /// The time of the last update of the line on the terminal; none if no line is shown.
+    /// The time of the last update of the line on the terminal; `None` if no line is shown.
     at: Option<Duration>,
     /// The tenth of the work that the last line reported.
     tenth: u64,
 }
 
 impl Progress {
-    /// Shows the progress of reading files, in bytes. `item` is the name of what they contain. `is_wanted` is false if
-    /// the results of the command show its progress already: then there is no line on a terminal.
+    /// Shows the progress of reading files, in bytes. `item` names what they contain, as in [`WorkUnit::Files`].
+    /// `is_wanted` is false if the results of the command show its progress already: then there is no line on a
+    /// terminal.
     pub(crate) fn over_files(
         files: &[PathBuf],
         item: &'static str,
         is_wanted: bool,
         output: &Console,
     ) -> Self {
-        // The standard input and pipes have no length: then the whole is unknown.
+        // The standard input and pipes have no length. One `None` makes the sum `None`: the total is unknown.
         let lengths =
             files.iter().map(|file| std::fs::metadata(file).ok().filter(|m| m.is_file()).map(|m| m.len()));
         Self::on_stderr(WorkUnit::Files(item), lengths.sum(), is_wanted, output.progress())
@@ -95,9 +96,10 @@ impl Progress {
         Self::on_stderr(WorkUnit::Steps(step), u64::try_from(total).ok(), true, output.progress())
     }
 
-    /// Creates the progress display on the standard error: on a terminal, a line that is rewritten if `may_rewrite`; with
-    /// [`ProgressMode::Always`], otherwise one line after another; else nothing. From now on, a first Ctrl-C requests the
-    /// command to stop, and a second one ends the program.
+    /// Creates the progress display on the standard error. On a terminal, if `may_rewrite`, it is one line that is
+    /// overwritten, unless `mode` is [`ProgressMode::Never`]. In all other cases it is a line for each tenth of the
+    /// work with [`ProgressMode::Always`], and nothing without. From now on, a first Ctrl-C requests the command to
+    /// stop, and a second one ends the program.
     fn on_stderr(work: WorkUnit, total: Option<u64>, may_rewrite: bool, mode: ProgressMode) -> Self {
         let show = match (mode, stderr().is_terminal()) {
             (ProgressMode::Auto | ProgressMode::Always, true) if may_rewrite => ProgressDisplay::Terminal,
@@ -165,8 +167,8 @@ impl Progress {
         }
     }
 
-    /// Clears the line of progress, and returns whether the command was interrupted. In that case, warns in `output` that
-    /// the results are incomplete, with the number of finished items.
+    /// Clears the line of progress, and returns whether the command was interrupted. In that case, warns in `output`
+    /// that the results are incomplete, with the number of finished items.
     pub(crate) fn finish(&self, output: &mut Console) -> bool {
         self.clear();
         if self.is_interrupted() {

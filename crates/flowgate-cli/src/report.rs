@@ -19,15 +19,16 @@ pub(crate) fn outcome_mark(outcome: Outcome, output: &Console) -> String {
     }
 }
 
-/// Returns the statement of the policy that caused a reason, as `FILE:LINE  TEXT`; none if no statement did. `name` is
-/// the policy's own file.
+/// Returns the statement of the policy that caused a reason, as `FILE:LINE  TEXT`; `None` if no statement did. `name`
+/// is the policy's own file.
 pub(crate) fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<String> {
     let span = reason.statement.as_ref()?;
     let (file, line) = statement_line(name, policy, span);
     Some(format!("{file}:{line}  {}", policy.excerpt(span)))
 }
 
-/// Returns a phrase for the event that contains a region, such as `user`, `call of TOOL` or `answer of TOOL`.
+/// Returns a phrase for the event that contains a region, such as `user`, `call of TOOL` or `answer of TOOL`. It is
+/// empty if the trace has no such event.
 pub(crate) fn region_source(region: &Region, monitor: &Monitor) -> String {
     let Some(event) = monitor.trace().event(region.event) else { return String::new() };
     match &event.body {
@@ -43,7 +44,8 @@ pub(crate) fn region_source(region: &Region, monitor: &Monitor) -> String {
     }
 }
 
-/// Returns the text of a region on one line, cut after 100 characters; none if the trace has no such region.
+/// Returns the text of the JSON value that a region belongs to, on one line, cut after 100 characters; `None` if the
+/// trace has no such value.
 pub(crate) fn region_text(region: &Region, monitor: &Monitor) -> Option<String> {
     let document = &monitor.trace().event(region.event)?.document;
     let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
@@ -54,8 +56,9 @@ pub(crate) fn region_text(region: &Region, monitor: &Monitor) -> Option<String> 
     Some(escaping::excerpt(&text, 100))
 }
 
-/// Prints one reason: its message, its statement, and its regions with their labels. `show` also prints the text of the
-/// regions. `name` is the policy's own file.
+/// Prints one reason: its message, its statement, and its regions with their labels, or its events if it has no
+/// regions. With `show`, prints the text of the regions as well. `name` is the policy's own file; every line begins
+/// with `indent`.
 pub(crate) fn print_reason(
     reason: &Reason,
     monitor: &Monitor,

@@ -1,6 +1,6 @@
-//! Keeps the labels of external state (stores: state that tools write and read, such as a database), and shares them between
-//! sessions. A chat of `flowgate run` shares them with the agents to which it delegates tasks; with `--stores FILE`,
-//! `flowgate run` and `flowgate mcp` also share them with other processes of the same account.
+//! Keeps the labels of external state (stores: state that tools write and read, such as a database), and shares them
+//! between sessions. A chat of `flowgate run` shares them with the agents to which it delegates tasks; with `--stores
+//! FILE`, `flowgate run` and `flowgate mcp` also share them with other processes of the same account.
 //!
 //! Before a call runs, the labels of what it can write are stored; before its answer is labelled, the labels that other
 //! sessions stored are read. So no session reads a value whose label it does not know.
@@ -59,6 +59,8 @@ impl ExternalStateSession for Monitor {
 pub(crate) struct SharedStoreLabels {
     /// The file, and its open lock file.
     file: Option<(PathBuf, File)>,
+    /// The labels as JSON, as [`ExternalStateSession::external_state_record`] returns them; `None` before the first
+    /// write.
     labels: Option<Value>,
     /// The number of changes of `labels`. A session remembers the version that it has joined.
     version: u64,
@@ -74,19 +76,22 @@ impl SharedStoreLabels {
         Ok(stores)
     }
 
-    /// Joins the labels that other sessions wrote to a new session. Returns their version, which the session
-    /// passes to later calls as `seen_version`.
+    /// Joins the labels that other sessions wrote to a new session, as far as this process has read them. Returns their
+    /// version, which the session passes to later calls as `seen_version`.
+    ///
+    /// # Errors
+    /// If the stored labels are malformed.
     pub(crate) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
         if let Some(labels) = &self.labels {
-            let place =
+            let name =
                 self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
-            monitor.join_external_state(labels).map_err(|error| InputError(format!("{place}: {error}")))?;
+            monitor.join_external_state(labels).map_err(|error| InputError(format!("{name}: {error}")))?;
         }
         Ok(self.version)
     }
 
-    /// Joins the labels that other sessions wrote to a session, if it does not have them yet. `seen_version` is
-    /// the version of the labels that the session has, and is updated.
+    /// Reads the labels that other sessions wrote, and joins them to a session that does not have them yet.
+    /// `seen_version` is the version of the labels that the session has, and is updated.
     pub(crate) fn refresh_session(
         &mut self,
         session: &mut impl ExternalStateSession,
@@ -99,7 +104,8 @@ impl SharedStoreLabels {
     }
 
     /// Joins the labels of other sessions to this session, and stores the result. A random stamp marks what this
-    /// session wrote, so that other sessions notice the write even if no label changes.
+    /// session wrote, so that other sessions notice the write even if no label changes. `seen_version` is the version
+    /// of the labels that the session has, and is updated.
     pub(crate) fn save_labels(
         &mut self,
         session: &mut impl ExternalStateSession,
@@ -122,8 +128,8 @@ impl SharedStoreLabels {
         })
     }
 
-    /// Runs `act` while this process holds the lock file, so that no other process reads or writes the labels meanwhile.
-    /// Without a lock file, only runs `act`.
+    /// Runs `act` while this process holds the lock file, so that no other process reads or writes the labels
+    /// meanwhile. Without a lock file, only runs `act`. Also fails if the file cannot be locked or unlocked.
     fn with_lock<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let lock = |(path, file): &(PathBuf, File)| {
             file.lock().map_err(|error| file_error(path, &describe_io_error(&error)))

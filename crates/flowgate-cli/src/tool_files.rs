@@ -31,14 +31,15 @@ pub(crate) struct ToolComparison {
 /// A note about tools: that they were not compared, or that no statement covers them.
 #[derive(Debug)]
 struct ToolNote {
+    /// The identifier of this kind of note, for programs that read the output.
     code: &'static str,
     message: String,
     /// The tools that the note lists; may be empty.
     tools: Vec<String>,
 }
 
-/// Compares a policy with the files of the arguments, each `FILE` or `SERVER=FILE`, and prints the result. `name` is the name of the
-/// policy's file.
+/// Compares a policy with the files of the arguments, each `FILE` or `SERVER=FILE`, and prints the result. `name` is
+/// the name of the policy's file.
 ///
 /// # Errors
 /// If a file cannot be used, or if the policy names a tool or an argument that does not exist.
@@ -124,16 +125,16 @@ fn coverage_notes(tools: &ToolSchemas, policy: &Arc<Policy>) -> Vec<ToolNote> {
     };
     let unrequired = uncovered_tools(&|tool| monitor.has_requirement(tool));
     if !unrequired.is_empty() {
-        let most = monitor.describe(&Label::BOTTOM).join(", ");
+        let allowed = monitor.describe(&Label::BOTTOM).join(", ");
         let count = plural(unrequired.len(), "tool");
-        let message = format!("no `require` covers {count}, whose calls may carry only {most} data");
+        let message = format!("no `require` covers {count}, whose calls may carry only {allowed} data");
         notes.push(ToolNote { code: "no-requirement", message, tools: unrequired });
     }
     let unlabelled = uncovered_tools(&|tool| monitor.labels_outputs(tool));
     if !unlabelled.is_empty() && !policy.has_permissive_default() {
-        let most = monitor.describe(&policy.space().top()).join(", ");
+        let assumed = monitor.describe(&policy.space().top()).join(", ");
         let count = plural(unlabelled.len(), "tool");
-        let message = format!("no `label` covers the answers of {count}, which are {most}");
+        let message = format!("no `label` covers the answers of {count}, which are {assumed}");
         notes.push(ToolNote { code: "no-label", message, tools: unlabelled });
     }
     notes

@@ -1,5 +1,5 @@
-//! Writes the events of a monitor as JSON lines, which `flowgate check` and `flowgate replay` read. `flowgate run --trace` and
-//! `flowgate trace export` use it.
+//! Writes the events of a monitor as JSON lines, which `flowgate check` and `flowgate replay` read. `flowgate run
+//! --trace` and `flowgate trace export` use it.
 //!
 //! Messages and answers are in OpenAI's form, each call is a separate message, and an answer with structured
 //! content is in MCP's form, which has a field for it.
@@ -8,7 +8,8 @@ use flowgate::monitor::Monitor;
 use flowgate::trace::{Event, EventBody};
 use serde_json::{Value, json};
 
-/// Makes ids of different servers distinct: readers of MCP's form put the server before the id.
+/// Returns the id of a call with its server, for a line in OpenAI's form. Two servers can use the same id; the reader
+/// of MCP's form adds the server to an id in the same way, so that a call and its answer match.
 fn id(server: Option<&str>, id: &str) -> String {
     server.map_or_else(|| id.to_owned(), |server| format!("{server}#{id}"))
 }

@@ -1,6 +1,6 @@
 //! Warns about a policy and traces that are valid but do not fit each other: names in the policy that do not occur in
-//! the traces, traces without messages, and unknown roles. `flowgate check` and `flowgate replay` use it. In
-//! JSON, the warnings that `--tools` finds (a tool or argument that the policy names and no server has) are in the same list.
+//! the traces, traces without messages, and unknown roles. `flowgate check` and `flowgate replay` use it. In JSON, the
+//! warnings that `--tools` finds (a tool or argument that the policy names and no server has) are in the same list.
 
 use flowgate::occurrence::{Occurrences, ROLES};
 use flowgate::policy::{Diagnostic, Policy};
@@ -33,38 +33,37 @@ pub(crate) struct Warnings {
 }
 
 impl TraceOccurrences {
-    /// Adds the names that occur in one run. `place` names the run.
-    pub(crate) fn add(&mut self, place: &str, trace: &Trace) {
+    /// Adds the names that occur in one run. `name` is the name of the run in warnings.
+    pub(crate) fn add(&mut self, name: &str, trace: &Trace) {
         if trace.is_empty() {
-            self.add_empty(place);
+            self.add_empty(name);
         }
         self.occurrences.add(trace);
     }
 
     /// Adds a run or a file without messages.
-    pub(crate) fn add_empty(&mut self, place: &str) {
-        self.empty.get_or_insert_with(|| (place.to_owned(), 0)).1 += 1;
+    pub(crate) fn add_empty(&mut self, name: &str) {
+        self.empty.get_or_insert_with(|| (name.to_owned(), 0)).1 += 1;
     }
 
     /// Adds the names and the traces without messages of `other`.
     pub(crate) fn merge(&mut self, other: Self) {
         self.occurrences.merge(other.occurrences);
-        if let Some((place, count)) = other.empty {
-            self.empty.get_or_insert((place, 0)).1 += count;
+        if let Some((name, count)) = other.empty {
+            self.empty.get_or_insert((name, 0)).1 += count;
         }
     }
 
     /// Returns the warnings about these traces, and about the names in the policy that do not occur in them.
     pub(crate) fn warnings(&self, policy: &Policy) -> Warnings {
         let mut traces = Vec::new();
-        // The place of the first trace without messages, and the number of such traces.
-        if let Some((place, count)) = &self.empty {
+        if let Some((first, count)) = &self.empty {
             let others = match count - 1 {
                 0 => String::new(),
                 others => format!(", and neither has {}", plural(others, "other trace")),
             };
             traces
-                .push(("empty-trace", format!("{place} has no messages{others}: nothing was judged in it")));
+                .push(("empty-trace", format!("{first} has no messages{others}: nothing was judged in it")));
         }
         for role in self.occurrences.unknown_roles() {
             let known = ROLES.join(", ");
@@ -102,11 +101,13 @@ impl Warnings {
     /// Prints the warnings on the standard error, except those of the comparison, which are printed already: all that
     /// have a suggestion (`did you mean`), and [`MAX_DRAWN`] of the others. `name` is the policy's own file.
     pub(crate) fn print(&self, name: &str, policy: &Policy, output: &mut Console) {
-        let is_near =
+        let has_suggestion =
             |warning: &&Diagnostic| warning.help.as_deref().is_some_and(|help| help.starts_with("did you"));
-        let near = self.policy.iter().filter(is_near);
-        let others: Vec<&Diagnostic> = self.policy.iter().filter(|warning| !is_near(warning)).collect();
-        let drawn: Vec<Diagnostic> = near.chain(others.iter().copied().take(MAX_DRAWN)).cloned().collect();
+        let suggested = self.policy.iter().filter(has_suggestion);
+        let others: Vec<&Diagnostic> =
+            self.policy.iter().filter(|warning| !has_suggestion(warning)).collect();
+        let drawn: Vec<Diagnostic> =
+            suggested.chain(others.iter().copied().take(MAX_DRAWN)).cloned().collect();
         output.diagnostics(name, policy.files(), &drawn);
         if let Some(more) = others.len().checked_sub(MAX_DRAWN).filter(|more| *more > 0) {
             let message = format!(
@@ -120,7 +121,7 @@ impl Warnings {
         }
     }
 
-    /// Returns the warnings as JSON, with those of the comparison.
+    /// Returns the warnings as JSON, with those of the comparison. `name` is the policy's own file.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let of_policy = self.about_policy().map(|warning| {
             let (file, line) = statement_line(name, policy, &warning.span);
@@ -141,10 +142,11 @@ impl Warnings {
         of_policy.chain(of_traces).collect()
     }
 
-    /// Returns the warnings and notes as SARIF results; those about traces have only the policy's file as their place.
+    /// Returns the warnings and notes as SARIF results. Those about traces are located at the policy's own file,
+    /// `name`, without a line.
     pub(crate) fn sarif(&self, name: &str, policy: &Policy) -> Vec<Value> {
-        let result = |code: &str, message: String, place: Option<(String, usize)>| {
-            let (file, line) = place.unzip();
+        let result = |code: &str, message: String, position: Option<(String, usize)>| {
+            let (file, line) = position.unzip();
             let region = line.map_or(Value::Null, |line| json!({"startLine": line}));
             let file = file.as_deref().unwrap_or(name);
             let mut location = json!({"artifactLocation": {"uri": file}});
@@ -160,8 +162,8 @@ impl Warnings {
         };
         let of_policy = self.about_policy().map(|warning| {
             let help = warning.help.as_deref().map(|help| format!("; {help}")).unwrap_or_default();
-            let place = statement_line(name, policy, &warning.span);
-            result(warning.code, format!("{}{help}", warning.message), Some(place))
+            let position = statement_line(name, policy, &warning.span);
+            result(warning.code, format!("{}{help}", warning.message), Some(position))
         });
         of_policy
             .chain(self.traces.iter().map(|(code, message)| result(code, message.clone(), None)))

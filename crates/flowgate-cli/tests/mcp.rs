@@ -81,7 +81,7 @@ fn a_client_that_ends_gets_the_rest() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(answers(&output).contains(&"1 result".to_owned()), "{output:?}");
     assert!(
-        said.contains("dropped 1 line of the server's standard output that were not messages of MCP"),
+        said.contains("dropped 1 line of the server's standard output that were not messages of MCP; let the server write its log to the standard error"),
         "{said}"
     );
 }

@@ -131,7 +131,7 @@ pub(crate) struct ApprovalContext<'t> {
     /// The value of `turns` when the first question about the model's last message was asked.
     pub(crate) since: i64,
     pub(crate) presence: &'t ClientPresence,
-    /// The client's key for the upstream, if it sends one; it is kept out of every record.
+    /// The client's key for the upstream, if it sends one; it is removed from every record.
     pub(crate) key: Option<&'t str>,
 }
 
@@ -160,7 +160,7 @@ impl ApprovalService {
     /// asked, and the call does not run, if no person may decide or a limit on questions is reached; both are logged.
     /// Also stores the questions that later calls of the same message will probably need (`upcoming`), so that a person
     /// can decide all of them at once. `used` are the approvals that this turn has used already, which answer no
-    /// further question.
+    /// further question. The outcome has the decision, which is `Decision::Later` while the question stays open.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
@@ -186,8 +186,8 @@ impl ApprovalService {
             }
         };
         for next in &ask.upcoming {
-            // No room for a further question is no error here: it is asked again, and the lack of room reported, when its
-            // call is judged.
+            // No room for a further question is no error here: it is asked again, and the lack of room reported, when
+            // its call is judged.
             if self.store_question(context, next, used).await?.is_err() {
                 break;
             }
@@ -517,7 +517,7 @@ impl ApprovalService {
     }
 
     /// Returns the database's record of the labels of a tenant's external state, in JSON; `None` if there is no record
-    /// or it equals `known`.
+    /// or it equals `known`, the record that the caller has already.
     pub(crate) async fn changed_external_state(
         &self,
         tenant: &str,

@@ -12,6 +12,8 @@
 //! * `model_request`: its client and its headers; `client_limits`: the limits on the requests of a client.
 //! * `answer`: from its body to its reply; `turn`: from its chat to its completion; `upstream_model`: the model that the
 //!   turn calls.
+//! * `person_approver`: questions to people about the calls of a turn; `tool_choice_model`: the choice of tools that
+//!   the client requests.
 //! * `stream`: streamed answers; `error_reply`: errors in the form of an API.
 //! * `report`: the log line of a request.
 //! * `model_list`: the list of models; `count_tokens`: the number of tokens of a request.
@@ -192,8 +194,8 @@ impl ModelRoutes {
         failing
     }
 
-    /// Appends the verdicts on a client in watch mode to the watch log. If that fails, the operator's log says so: in watch mode, nothing
-    /// is stopped.
+    /// Appends the verdicts on a client in watch mode to the watch log. If that fails, the operator's log says so: in
+    /// watch mode, nothing is stopped.
     pub(crate) fn record_watched(&self, client: &ClientSettings, verdicts: &[WatchedVerdict]) {
         let Some(watch) = &client.watch else { return };
         if let Err(error) = watch.log.append(verdicts) {
@@ -223,7 +225,7 @@ fn remark_open_files(place: &config::DatabaseAddress, audit: Option<&AuditSpec>,
     );
     for path in database::sqlite::file::readable_by_others(&paths) {
         let path = path.display();
-        let sentence = format!("{path} can be read or written by others than its owner: chmod 600 {path}");
+        let sentence = format!("users other than its owner can read or write {path}: run `chmod 600 {path}`");
         log.write(LogEvent::Remark, "", Vec::new(), &sentence);
     }
 }

@@ -12,7 +12,7 @@
 //!   base URL; `mcp_proxy`: MCP servers, in the same conversations.
 //! * [`config`]: the file that names upstreams, servers, clients and people.
 //! * [`openapi`]: the description that is served, and that tests compare with the implementation.
-//! * [`watching`]: watch mode, in which a policy is judged and stops nothing.
+//! * [`watching`]: watch mode, in which the verdicts of a policy are reported and not enforced.
 //! * [`visibility`]: the items that are hidden from models, and the policy statement or setting that would show each.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy

@@ -12,17 +12,17 @@
 //! * `request`: authenticates a client by the headers of its request, checks limits and finds the conversation.
 //! * `proxies`: the proxies of a conversation; `conversation_inputs`: hands an input to a proxy, and stores the effects
 //!   before anything is sent.
-//! * `person_questions`: asks people whether a call may run; `audit_records`: the audit records of the questions that an MCP
-//!   client asks its own user.
-//! * `tool_approvals`: offers only the tools that the tenant has approved, as they were described then; `freezes`: stops
-//!   what an admin has frozen.
+//! * `person_questions`: asks people whether a call may run; `audit_records`: the audit records of the questions that
+//!   an MCP client asks its own user.
+//! * `tool_approvals`: offers only the tools that the tenant has approved, as they were described then; `freezes`:
+//!   stops what an admin has frozen.
 //! * `server_requests`: a message to a server, until its answer is labelled.
 //! * `listening`: server messages that answer no request; `stream_watch`: checks while a client listens.
-//! * `upstream`: sends requests to a server; `answer_bytes`, `event_stream`: read its answers; `resumption`: resumes a stream
-//!   that ended before the answer; `stop_signal`: ends the wait for a server (disconnect, cancellation, shutdown, freeze, time
-//!   limit).
-//! * `pending_reply`: replies to a client; `pending_requests`: requests in progress; `stream_place`: the bound on listening
-//!   streams of a client.
+//! * `upstream`: sends requests to a server; `answer_bytes`, `event_stream`: read its answers; `resumption`: resumes a
+//!   stream that ended before the answer; `stop_signal`: ends the wait for a server (disconnect, cancellation,
+//!   shutdown, freeze, time limit).
+//! * `pending_reply`: replies to a client; `pending_requests`: requests in progress; `stream_place`: the bound on
+//!   listening streams of a client.
 //! * `headers`: the HTTP headers of a message.
 
 mod answer_bytes;

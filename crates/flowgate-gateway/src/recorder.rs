@@ -374,9 +374,9 @@ pub(crate) fn void_approval_entry(
     event.into()
 }
 
-/// Returns the audit entry for a reply of the model that a rule withheld. The text is the entry's content, which is stored
-/// beside the log. The list of reasons is empty: the message of the rule may quote the text, and the log itself contains no
-/// content.
+/// Returns the audit entry for a reply of the model that a rule withheld. The text is the entry's content, which is
+/// stored beside the log. The list of reasons is empty: the message of the rule may quote the text, and the log itself
+/// contains no content.
 pub(crate) fn withheld_reply_entry(client: &ClientSettings, conversation: &str, text: String) -> AuditEntry {
     let event = AuditEvent::ReplyWithheld {
         conversation: conversation.to_owned(),

@@ -1,8 +1,9 @@
-//! Reports which messages, tools and tool outputs the policy hides from a client's model, and the statement of the policy or
-//! the setting that would show them. If a statement would make third-party text trusted, the report names the risk.
+//! Reports which messages, tools and tool outputs the policy hides from a client's model, and the statement of the
+//! policy or the setting that would show them. If a statement would make third-party text trusted, the report names the
+//! risk.
 //!
-//! The report appears at startup, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and in
-//! a response header for clients that request it.
+//! The report appears at startup, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
+//! in a response header for clients that request it.
 //!
 //! The operator's log contains the whole report. The header for the client contains only items that the configuration,
 //! the policy and the client's own request (the roles of its messages, the names of its tools) determine. So it reveals
@@ -147,7 +148,8 @@ fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
 }
 
 /// Logs the items that are hidden from the lowest steps of a conversation (the steps with the lowest label) and were
-/// not logged before. `sender` is the client as the guard knows it; `explained` holds what was logged, and is updated.
+/// not logged before. `sender` is the client as the guard knows it, and `name` the name of the conversation.
+/// `explained` holds what was logged, and is updated.
 pub(crate) fn log(
     log: &OperatorLog,
     client: &ClientSettings,
@@ -334,7 +336,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
             advice("user-messages", false, text)
         }
         (_, HidingCause::Hole) => {
-            let text = "a part of a pinned message is hidden: it is the text at a `{}` of `pinned`, which can vary and is not trusted";
+            let text = "a part of a pinned message is hidden: it is the text at a `{}` of `pinned`, which can vary and is not trusted; if it never varies, write it into `pinned`";
             advice("hole", true, text.to_owned())
         }
         (_, HidingCause::Repeated) => {

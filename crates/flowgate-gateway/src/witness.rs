@@ -271,6 +271,7 @@ impl HeadDestination {
     /// Sends the newest head, and updates the state of the destination. Reports the first of several failures, and the
     /// first success after them. Does nothing once the log is released.
     fn deliver(&self) -> Result<(), DeliveryError> {
+        // Held until the end of this function, so that one delivery follows the other.
         let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         let signed = {
             // Unlocked before the line is sent: the release of the log waits for this lock, but must not wait for a

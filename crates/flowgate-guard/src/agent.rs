@@ -86,7 +86,8 @@ impl<F: Fn(AuthorizedCall) -> ToolAnswer + Send + Sync> ToolHandler for F {
     }
 }
 
-/// The tools that an agent can run in this process, by identity; or the statement that its caller runs all tools.
+/// The tools that an agent can run in this process, by identity. An [external](Self::external) toolbox has none: the
+/// caller of the agent runs all tools.
 #[derive(Default)]
 pub struct Toolbox {
     tools: HashMap<Identity, Box<dyn ToolHandler>>,
@@ -143,7 +144,7 @@ pub trait Observer: Send {
     /// other conversations have since written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
-    /// If that fails. The call does not run.
+    /// If the state cannot be joined. The call does not run.
     fn before_decision<'a>(
         &'a mut self,
         _conversation: &'a mut Conversation,
@@ -154,7 +155,7 @@ pub trait Observer: Send {
     /// stores that it writes to.
     ///
     /// # Errors
-    /// If that fails. The call does not run.
+    /// If it cannot be persisted. The call does not run.
     fn before_run<'a>(
         &'a mut self,
         _conversation: &'a mut Conversation,
@@ -166,7 +167,7 @@ pub trait Observer: Send {
     /// written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
-    /// If that fails. The answer is shown to no principal.
+    /// If the state cannot be joined. The answer is shown to no principal.
     fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
@@ -190,7 +191,7 @@ impl Observer for NullObserver {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TurnError {
-    /// The model gave no answer.
+    /// A model gave no answer, or the turn was cancelled.
     Model(Error),
     /// The session has no room for the user's message.
     Full(PushError),
@@ -216,7 +217,7 @@ impl std::error::Error for TurnError {
 
 /// The parties that drive a conversation.
 pub struct Agent<'a> {
-    /// The model that writes the chat.
+    /// The model that writes the messages of the chat.
     pub model: &'a dyn ChatModel,
     /// The model that a screener queries; a smaller one suffices.
     pub screener: &'a dyn ChatModel,
@@ -242,7 +243,8 @@ impl Agent<'_> {
     /// Runs one turn: from a message of the user to the model's reply.
     ///
     /// # Errors
-    /// If the model cannot be queried. Calls that ran before are recorded in the conversation.
+    /// If the session has no room for the message, or the turn cannot be finished: see
+    /// [`continue_turn`](Self::continue_turn). Calls that ran before are recorded in the conversation.
     pub async fn run_turn(
         &mut self,
         conversation: &mut Conversation,
@@ -271,7 +273,8 @@ impl Agent<'_> {
     /// If the future is dropped before it completes, the conversation remains in the middle of a turn.
     ///
     /// # Errors
-    /// If a model cannot be queried, or if the observer cancels the turn.
+    /// If the screener's model fails, if the model fails on a step that is not [raised](Conversation::is_raised), or if
+    /// the observer cancels the turn.
     pub async fn continue_turn(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
         loop {
             self.observer.before_need(conversation);
@@ -378,11 +381,14 @@ impl Agent<'_> {
     }
 
     /// Queries a model whose text is not part of the reply: a screener or a filler.
+    ///
+    /// # Errors
+    /// If the model fails, or the observer is cancelled.
     async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
         ReplyListener { observer: &mut *self.observer, live: None }.complete(model, request).await
     }
 
-    /// Ends the turn in the conversation because of `error`, and returns the error.
+    /// Ends the turn in the conversation because of `error`, and returns this error.
     fn abort_turn(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
         conversation.stop();
         Err(TurnError::Model(error))

@@ -1,9 +1,9 @@
-//! Defines approvals (RTBAS, Algorithm 4, line 10): where the policy neither permits nor denies a call, a person is
-//! asked whether the call may run, and decides.
+//! Defines approvals: where the policy neither permits nor denies a call, a person is asked whether the call may run,
+//! and decides (line 10 of Algorithm 4 of the paper RTBAS).
 //!
 //! An approval applies to one call with exactly these arguments, once, for exactly the reasons that the person was
-//! shown, and until it expires. The monitor judges the call again when the decision arrives, and deny wins. No answer
-//! means no.
+//! shown, and until it expires. The monitor judges the call again when the decision arrives; if it then denies the
+//! call, the call does not run in spite of the approval. A question without an answer counts as refused.
 
 mod question_budget;
 
@@ -32,7 +32,7 @@ pub struct ApprovalRequest {
     pub arguments: Value,
     /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,
-    /// The label of the question itself: its existence is hidden from readers below it.
+    /// The label of the question itself: readers who are not cleared for it must not learn that the question exists.
     pub decided: Label,
     /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
     pub summary: String,
@@ -97,7 +97,7 @@ impl ApprovalRequest {
 pub struct Excerpt {
     /// The region of the text.
     pub region: Region,
-    /// Its label, in the dimensions that exceed the requirement.
+    /// Its label, one phrase for each dimension in which the label exceeds the requirement.
     pub label: Vec<String>,
     /// The beginning of the text.
     pub text: String,

@@ -1,5 +1,5 @@
-//! Implements guarded conversations between a user, a model and tools: RTBAS's Algorithm 4 as a state machine without
-//! I/O.
+//! Implements guarded conversations between a user, a model and tools: Algorithm 4 of the paper RTBAS as a state
+//! machine without I/O.
 //!
 //! The machine reports what it [needs](Need) next: the model's next message, the text of a slot, a person's decision,
 //! a tool's answer. Its driver ([`crate::agent`], a gateway, a test) obtains that input and passes it in. One piece
@@ -72,8 +72,10 @@ use unique_numbers::UniqueNumbers;
 pub struct Conversation {
     monitor: Monitor,
     settings: ConversationSettings,
+    /// What the model, the screener and the filler may read.
     clearance: EndpointClearances,
     tools: ToolOffer,
+    /// The chat: messages, and steps with their calls.
     items: ConversationItems,
     /// The next action.
     phase: ConversationPhase,
@@ -87,6 +89,7 @@ pub struct Conversation {
     turn: RunningTurn,
     /// The calls that the caller runs itself.
     handed: HandedOverCalls,
+    /// The counters for ids that reveal nothing about hidden text.
     numbers: UniqueNumbers,
     /// The inputs since a caller last took them.
     journal: Journal,
@@ -267,6 +270,7 @@ impl Conversation {
         self.step.view().is_some_and(|view| view.bound != *self.labels.base())
     }
 
+    /// Returns the last item of the chat if it is a step, such as the one whose calls are processed.
     fn last_step(&self) -> Option<&ModelStep> {
         match self.items.last() {
             Some(ConversationItem::Step(step)) => Some(step),

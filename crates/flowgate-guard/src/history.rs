@@ -1,10 +1,11 @@
 //! Compares a history that a client sends with the messages of its session: which messages are unchanged, new or rewritten.
 //!
 //! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
-//! drops long messages, or inserts retrieved text. Labels therefore belong to *occurrences*. A message at its old
-//! position keeps its label; messages that replace others carry the join of the replaced ones; a new message is trusted
-//! as far as the operator trusts the [client](ClientProfile), except for quotations that were [seen](QuotationMemory)
-//! with a label. The content of a message never vouches for its origin: a page can quote the user's own sentence.
+//! drops long messages, or inserts retrieved text. A label therefore belongs to a message at its position in the chat,
+//! and not to its content. A message at its old position keeps its label; messages that replace others carry the join
+//! of the labels of these; a new message is trusted as far as the operator trusts the [client](ClientProfile), except
+//! for quotations that were [seen](QuotationMemory) with a label. The content of a message never vouches for its
+//! origin: a page can quote the user's own sentence.
 
 mod chat;
 mod client;
@@ -74,7 +75,7 @@ impl<T> fmt::Debug for Derived<T> {
 
 /// How much of the preceding text is joined with the next one, in bytes.
 const TAIL: usize = 512;
-/// How many adjacent characters that are not compared are copied into that end: escapes and markup have a few.
+/// How many adjacent characters that are not compared are copied into a tail: escapes and markup have a few.
 const LONGEST_RUN: usize = 4;
 
 /// Appends a text to the end of earlier texts, and shortens the result from the front to [`TAIL`] bytes. The next
@@ -133,11 +134,12 @@ impl HistoryMessage {
 pub(crate) struct Alignment {
     /// The number of messages at the beginning that are unchanged.
     pub(crate) unchanged: usize,
-    /// The messages of the session that are missing.
+    /// The messages of the session that are missing, by their indices in the session.
     pub(crate) removed: Range<usize>,
-    /// The sent messages that replace them.
+    /// The sent messages that replace them, by their indices in the sent history.
     pub(crate) replacements: Range<usize>,
-    /// The messages of the session after the missing ones, which follow the replacements; what follows is new.
+    /// The messages of the session after the missing ones, by their indices in the session. In the sent history, they
+    /// follow the replacements; what comes after them is new.
     pub(crate) moved: Range<usize>,
 }
 
@@ -150,9 +152,9 @@ pub struct MergeSummary {
     pub removed: usize,
     /// Messages that are new or were rewritten.
     pub new: usize,
-    /// Pieces of the new messages that had been seen with a label.
+    /// Pieces of the new messages that quote a text which was seen with a label.
     pub quoted: usize,
-    /// The most bits about seen texts that the choice of these pieces can reveal.
+    /// The most bits about seen texts that the bounds of these pieces can reveal.
     pub bits: u32,
 }
 

@@ -1,4 +1,5 @@
-//! Defines influence methods, which determine the regions that a call depends on.
+//! Defines influence methods, which determine the regions that a call depends on, mainly for the calls of recorded runs
+//! ([`crate::replay`]).
 //!
 //! | method | regions | guarantee |
 //! |---|---|---|

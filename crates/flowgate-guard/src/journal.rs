@@ -66,7 +66,7 @@ pub enum Input {
         /// The label of the other agent's call, in names.
         carries: Value,
     },
-    /// The turn continued.
+    /// A turn that had ended continued, without a message of the user.
     GoOn,
     /// The label that was chosen for the next step, in names.
     Choose(Value),
@@ -74,13 +74,13 @@ pub enum Input {
     Offer(Vec<OfferedTool>),
     /// The sampling parameters.
     Sampling(Sampling),
-    /// The labels of the account's stores.
+    /// The labels that other conversations of the tenant have written to stores.
     Recall(Value),
     /// The complete set of policy lines whose consents are withdrawn.
     Withdrawn(BTreeSet<usize>),
     /// What people have approved for the rest of the conversation is withdrawn.
     GrantsWithdrawn,
-    /// The stamp of what was written to stores.
+    /// The stamp of what was written to stores since the last stamp.
     Stamped(String),
     /// A chat sent by the caller.
     Sent {

@@ -63,7 +63,8 @@ impl LinkPolicy {
 }
 
 /// Returns the text with every address broken apart that the policy does not permit in text with `label`, and the
-/// refused addresses. `method` is the influence method to record, and `next_id` numbers the calls that are judged.
+/// refused addresses. `method` is the name of the method that the attribution records, and `next_id` numbers the calls
+/// that are judged.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
@@ -103,6 +104,7 @@ pub(crate) struct StreamCleaner {
     policy: LinkPolicy,
     placeholders: StreamNeutralizer,
     cleaner: Cleaner,
+    /// Whether any text was released to be shown.
     has_begun: bool,
 }
 
@@ -180,7 +182,8 @@ pub(crate) fn disarm_value(
 }
 
 /// Returns whether the policy permits an address: judges the call `flowgate/link` with the URL as its argument, as if
-/// it depended on text with `label`. `method` is the influence method to record, and `next_id` numbers the calls.
+/// it depended on text with `label`. `method` is the name of the method that the attribution records, and `next_id`
+/// numbers the calls.
 fn is_permitted(
     monitor: &mut Monitor,
     method: &'static str,

@@ -91,13 +91,13 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the bits that a question above the lowest label can reveal.
+    /// Returns the bits of hidden text that a question about a call of a step above the lowest label can reveal.
     fn question_bits(&self) -> usize {
         0
     }
 }
 
-/// A handle of a method.
+/// A handle of a method: a value that can be copied and compared, and refers to the implementation.
 #[derive(Clone, Copy)]
 pub struct Method(&'static dyn StepMethod);
 

@@ -38,7 +38,8 @@ enum PlaceholderMatch {
     No,
 }
 
-/// Returns the placeholders in a text, in order. `known` is the number of regions that the view of its author hides.
+/// Returns the placeholders in a text, in order. `known` is the number of regions that the view of its author hides:
+/// the forms without brackets or without the word `hidden` count only for `h1` to `h{known}`.
 pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
     let seen = decoded_chars(text);
     let mut found: Vec<Placeholder> = Vec::new();
@@ -56,7 +57,7 @@ pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
     found
 }
 
-/// Returns the normalized characters of a text, with percent and numeric character escapes decoded.
+/// Returns the characters of a text as a renderer may show them, with percent escapes and numeric HTML escapes decoded.
 fn decoded_chars(text: &str) -> Vec<RenderedChar> {
     let seen = rendered_chars(text);
     if !seen.iter().any(|seen| matches!(seen.c, '%' | '&')) {
@@ -143,8 +144,8 @@ pub(crate) fn is_in_keys(value: &Value, known: usize) -> bool {
     }
 }
 
-/// Returns the names of the placeholders in the texts of a value, in order and without duplicates. `known` is the number of
-/// regions that have been hidden so far: only `h1` to `h{known}` are names of placeholders.
+/// Returns the names of the placeholders in the texts of a value, in order and without duplicates. `known` is the
+/// number of regions that the view of the author hides: see [`find`].
 pub(crate) fn placeholder_names(value: &Value, known: usize) -> Vec<String> {
     let mut names = Vec::new();
     collect_names(value, known, &mut names);
@@ -202,6 +203,7 @@ fn replace_in_text(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> St
 /// can change.
 #[derive(Debug, Default)]
 pub(crate) struct StreamNeutralizer {
+    /// The end of the text so far, which could become a placeholder.
     pending: String,
     /// The number of regions that the author's view hides.
     known: usize,

@@ -4,14 +4,14 @@
 //! | file | purpose |
 //! |---|---|
 //! | `search.rs` | a label search as a machine without I/O |
-//! | `algorithm_1.rs` | Algorithm 1 to the letter |
+//! | `algorithm_1.rs` | Algorithm 1 exactly as in the paper |
 //! | `hitting_set.rs` | finds the same labels in fewer tests, and says when they are the same |
-//! | `shapley.rs` | Shapley values of labels, exact and sampled |
-//! | `utility.rs`, `prompt.rs` | negative perplexity; the prompt of a question about labelled documents |
+//! | `shapley.rs` | Shapley values of labels (how much each label contributes to the utility), exact and sampled |
+//! | `utility.rs`, `prompt.rs` | utilities such as negative perplexity; the prompt of a question about labelled documents |
 //! | `scorer.rs` | scores subcontexts with shared beginnings and early stops, and counts the cost |
 //! | `options.rs`, `find.rs` | drives a search with a model, within a budget |
 //! | `wrapper.rs` | answers at the chosen label: the wrapper around retrieval |
-//! | `knn.rs` | utilities of the kNN-LM architecture |
+//! | `knn.rs` | utilities of the kNN-LM architecture, a language model that looks up documents by their hidden states |
 //! | `introspection.rs` | the model says which documents it needs |
 //! | `answer_cache.rs` | keeps answers with their labels for later questions that are similar |
 //!

@@ -1,5 +1,5 @@
-//! Defines dependency screeners, models that name the hidden regions that the next step depends on (RTBAS, Algorithm
-//! 2).
+//! Defines dependency screeners, models that name the hidden regions that the next step depends on (Algorithm 2 of the
+//! paper RTBAS).
 //!
 //! With [lowest first](crate::conversation::Method::LowestFirst), the model itself requests hidden regions. A screener
 //! is asked before every step for which something is hidden; the view of the step then shows what flows to the join of

@@ -1,7 +1,8 @@
 //! Drives the future of a model to its end, for callers that are not asynchronous, such as command-line programs.
 //! Starts a small tokio runtime for them, which the HTTP client needs.
 
-/// Waits for a future on the calling thread, which must not be one that drives other futures.
+/// Waits for a future and returns its output. Blocks the calling thread, which must therefore not be one that drives
+/// other futures.
 ///
 /// With the feature `remote`, the future runs in the context of a tokio runtime, which this crate starts at the first
 /// call and never stops, so that open connections survive between two calls. The calling thread is not a thread of that
@@ -16,6 +17,7 @@
 /// # Ok::<(), flowgate_lm::Error>(())
 /// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    // The runtime is the current one until the end of this function.
     #[cfg(feature = "remote")]
     let _entered = runtime::enter();
     pollster::block_on(future)
@@ -31,7 +33,8 @@ mod runtime {
     /// The runtime of this process; `None` if the system lacks the resources to start one.
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
 
-    /// Sets the runtime as the current one of the calling thread. Without one, requests of remote models fail.
+    /// Sets the runtime as the current one of the calling thread, until the returned guard is dropped. `None` if there
+    /// is no runtime: requests of remote models then fail.
     pub(super) fn enter() -> Option<EnterGuard<'static>> {
         let start = || {
             let mut builder = Builder::new_multi_thread();

@@ -25,7 +25,7 @@ pub struct Request {
     pub messages: Messages,
     /// The tools that the model may call.
     pub tools: Vec<ToolSpec>,
-    /// Whether it must, may or must not call one.
+    /// Whether the model must, may or must not call a tool.
     pub choice: ToolChoice,
     /// How the message is generated.
     pub sampling: Sampling,
@@ -41,11 +41,12 @@ pub enum Message {
     User(Vec<Part>),
     /// A message of the model.
     Assistant {
-        /// Its text; empty if it only called tools.
+        /// The text of the message; empty if the model only called tools.
         text: String,
-        /// Its calls, in order.
+        /// The calls of the message, in order.
         calls: Vec<ToolCall>,
-        /// The reasoning before both. What a client sends as reasoning is never decoded into it.
+        /// The reasoning before the text and the calls, as the model's server returned it. Reasoning that a client
+        /// sends is never decoded into this field.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         thoughts: Vec<ReasoningPart>,
     },
@@ -55,7 +56,7 @@ pub enum Message {
         call_id: String,
         /// The content of the output.
         content: Vec<Part>,
-        /// Whether it is an error instead of a result. `None` if unknown: not every format can express it.
+        /// Whether the output is an error instead of a result. `None` if unknown: not every format can express it.
         #[serde(default)]
         is_error: Option<bool>,
     },
@@ -85,18 +86,18 @@ pub struct ToolSpec {
     pub name: String,
     /// The description of what it does.
     pub description: String,
-    /// The JSON schema of its arguments, which requests of many chats share.
+    /// The JSON schema of its arguments. The requests of many chats share one copy.
     pub parameters: Arc<Value>,
 }
 
 /// A call as a model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The id that its output refers to.
+    /// The id that the output of the tool refers to.
     pub id: String,
     /// The name of the tool.
     pub name: String,
-    /// The arguments; JSON if the model wrote valid JSON.
+    /// The arguments as the model wrote them: JSON, unless the model made a mistake.
     pub arguments: String,
 }
 
@@ -106,11 +107,11 @@ pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// It must call a tool.
+    /// The model must call a tool, and chooses which one.
     Any,
-    /// It must not call a tool.
+    /// The model must not call a tool.
     None,
-    /// It must call this tool.
+    /// The model must call the tool with this name.
     Tool(String),
 }
 
@@ -139,16 +140,16 @@ pub struct Sampling {
 /// The answer of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Completion {
-    /// Its text; empty if it only called tools.
+    /// The text of the answer; empty if the model only called tools.
     pub text: String,
-    /// Its calls, in order.
+    /// The calls of the answer, in order.
     pub calls: Vec<ToolCall>,
-    /// The reasoning before both.
+    /// The reasoning before the text and the calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thoughts: Vec<ReasoningPart>,
     /// Why generation stopped.
     pub stop: Stop,
-    /// What it cost.
+    /// The cost of the answer; 0 if the server does not report it.
     pub usage: Usage,
 }
 
@@ -163,22 +164,23 @@ pub enum Stop {
     Calls,
     /// The limit on tokens was reached.
     Length,
-    /// The provider's filter, or the model itself, refused.
+    /// The provider's filter, or the model itself, refused to answer.
     Refused,
 }
 
-/// What a completion cost, in tokens.
+/// The cost of a completion, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Input tokens.
+    /// The tokens of the request.
     pub input: u64,
-    /// Output tokens.
+    /// The tokens of the answer.
     pub output: u64,
 }
 
 impl Request {
-    /// Returns the request without the reasoning of earlier messages, and without parameters for the reasoning of the
-    /// next one: for another model than the one that wrote that reasoning, which could not read it.
+    /// Returns the request without the reasoning of earlier messages, and without the parameters that
+    /// [`Sampling::without_reasoning`] removes. A chat is sent in this form to another model than the one that wrote
+    /// the reasoning, because no other model can read it.
     #[must_use]
     pub fn without_reasoning(mut self) -> Self {
         for message in self.messages.edit() {
@@ -199,7 +201,7 @@ impl Sampling {
 }
 
 impl Usage {
-    /// Returns the sum of both.
+    /// Returns the sum of two costs; a sum that is too large is replaced by the largest number.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

@@ -10,7 +10,7 @@ pub(crate) fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES_PER_TOKEN)
 }
 
-/// Returns the estimated number of tokens of a request and of its completion.
+/// Returns the estimated cost of a completed request: the tokens of the request and of its completion.
 pub(crate) fn usage(request: &Request, completion: &Completion) -> Usage {
     Usage { input: input(request), output: output(completion) }
 }
@@ -32,8 +32,8 @@ fn output(completion: &Completion) -> u64 {
     tokens(completion.text.len() + calls.sum::<usize>() + thoughts.sum::<usize>())
 }
 
-/// Returns the size of all texts in a message, in bytes. An image counts with the text that is sent for it: its URL, or
-/// its data in Base64.
+/// Returns the size of all texts in a message, in bytes. The size of an image is that of the text that is sent for it:
+/// its URL, or its data in base64.
 fn message(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),

@@ -1,8 +1,11 @@
 //! Defines the traits of models that expose intermediate values of their evaluation: [`HiddenStateModel`] and
 //! [`AttentionModel`]. Local models implement them, for methods that estimate what an output depends on.
 //!
-//! The position of a token is a range of bytes of the text in the request, so that a caller finds the region that
+//! The position of a token is a range of bytes of the text in the request, so that a caller can find the region that
 //! the token belongs to.
+//!
+//! The attention is used as in *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, which this
+//! file refers to as RTBAS.
 
 use std::ops::Range;
 
@@ -10,8 +13,8 @@ use crate::{Error, Prefix};
 
 /// A model that exposes its hidden states.
 pub trait HiddenStateModel: Send + Sync {
-    /// Returns the number of layers. [`hidden_states`](Self::hidden_states) has one more: layer 0 is the input of the
-    /// first layer.
+    /// Returns the number of layers. [`hidden_states`](Self::hidden_states) accepts one more: layer 0 is the input of
+    /// the first layer.
     fn layer_count(&self) -> usize;
 
     /// Returns the output of `layer` for each token of `text`, one vector per token. The output of the last layer,
@@ -25,30 +28,31 @@ pub trait HiddenStateModel: Send + Sync {
 /// The hidden states of one layer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HiddenStates {
-    /// For each token its bytes in the text; empty for a token that the model adds.
+    /// The byte range of each token in the text; empty for a token that the model adds, such as one that marks the
+    /// beginning.
     pub tokens: Vec<Range<usize>>,
-    /// For each token its vector.
+    /// The vector of each token, in the same order.
     pub vectors: Vec<Vec<f32>>,
 }
 
 /// A model that exposes its attention, and how much its output depends on it.
 pub trait AttentionModel: Send + Sync {
     /// Returns the attention that each token of the continuation pays to each token before it, and the gradient of the
-    /// loss with respect to it.
+    /// loss with respect to that attention.
     ///
     /// # Errors
     /// If the texts are too long for the model, the continuation is empty, or a token spans the end of the prompt.
     fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error>;
 }
 
-/// A request for the attention of a text, the continuation, to itself and to the text before it.
+/// A request for the attention that the tokens of a continuation pay to the tokens before them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AttentionRequest<'a> {
     /// The beginning of the prompt, as [`ScoringModel::prefix`](crate::ScoringModel::prefix) returned it.
     pub prefix: Option<&'a Prefix>,
-    /// The prompt after the prefix.
+    /// The rest of the prompt, after the prefix.
     pub prompt: &'a str,
-    /// The text whose tokens attend.
+    /// The text whose tokens pay the attention.
     pub continuation: &'a str,
     /// The loss whose gradients are computed.
     pub loss: AttentionLoss,
@@ -57,12 +61,12 @@ pub struct AttentionRequest<'a> {
 /// The loss whose gradients with respect to the attention are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AttentionLoss {
-    /// The negative log-probability of the continuation: the sum over its tokens (RTBAS, section 3.3). Where the model is
-    /// sure of a token its gradient is near 0.
+    /// The negative log-probability of the continuation: the sum over its tokens (RTBAS, section 3.3). Where the model
+    /// is sure of a token, the gradient is near 0.
     #[default]
     NegativeLogProbability,
-    /// The sum over the tokens of the logit of the likeliest other token, minus the logit of the token. Its gradient
-    /// does not vanish where the model is sure.
+    /// The sum of the margins of the tokens. The margin of a token is the logit of the likeliest other token minus the
+    /// logit of the token itself. The gradient does not vanish where the model is sure.
     Margin,
 }
 
@@ -78,14 +82,17 @@ pub struct Attention {
     heads: usize,
     /// In the order layer, head, row, column; rows are padded with 0 to the length of the last one.
     weights: Vec<f32>,
+    /// The gradients of the loss with respect to `weights`, in the same order.
     gradients: Vec<f32>,
 }
 
 impl Attention {
-    /// Creates the attention of `layers` layers with `heads` heads each. `weights` and `gradients` have the order layer, head,
-    /// row, column, with one row for each token of the continuation, and one column for each token but the last one; 0 where
-    /// a row is shorter. `None` if they have other lengths. Ranges are bytes of the prompt, prefix included, and of the
-    /// continuation.
+    /// Creates the attention of `layers` layers with `heads` heads each.
+    ///
+    /// The tokens are byte ranges: `prompt_tokens` in the prefix and the prompt, `continuation_tokens` in the
+    /// continuation. `weights` and `gradients` have the order layer, head, row, column, with one row for each token of
+    /// the continuation, and one column for each token but the last one; they are 0 where a row is shorter. `None` if
+    /// the length of one of them does not match these numbers.
     #[must_use]
     pub fn new(
         prompt_tokens: Vec<Range<usize>>,
@@ -101,13 +108,14 @@ impl Attention {
         is_consistent.then_some(attention)
     }
 
-    /// Returns for each token of the prompt its bytes in the prefix and the prompt; empty for a token that the model adds.
+    /// Returns the byte range of each token of the prompt in the prefix and the prompt; empty for a token that the
+    /// model adds.
     #[must_use]
     pub fn prompt_tokens(&self) -> &[Range<usize>] {
         &self.prompt_tokens
     }
 
-    /// Returns for each token of the continuation its bytes in the continuation.
+    /// Returns the byte range of each token of the continuation in the continuation.
     #[must_use]
     pub fn continuation_tokens(&self) -> &[Range<usize>] {
         &self.continuation_tokens
@@ -149,9 +157,9 @@ impl Attention {
         self.row_of(&self.gradients, layer, head, row)
     }
 
-    /// Returns for each token of the continuation the sum over all layers and heads of `|attention * gradient|` for each
-    /// token before it (RTBAS, section 3.3, equation 2): an estimate of how much the loss depends on that token. The
-    /// outer list has one entry for each token of the continuation, the inner one an entry for each column.
+    /// Estimates how much the loss of each token of the continuation depends on each token before it: the sum over all
+    /// layers and heads of `|attention * gradient|` (RTBAS, section 3.3, equation 2). The outer list has one entry for
+    /// each token of the continuation, the inner list has one for each column.
     #[must_use]
     pub fn saliency(&self) -> Vec<Vec<f32>> {
         let mut sums = vec![vec![0.0; self.columns()]; self.rows()];
@@ -168,7 +176,7 @@ impl Attention {
         sums
     }
 
-    /// Returns one row of the weights or the gradients; empty if there is no such row.
+    /// Returns one row of `all`, the weights or the gradients; empty if there is no such row.
     fn row_of<'a>(&self, all: &'a [f32], layer: usize, head: usize, row: usize) -> &'a [f32] {
         if layer >= self.layers || head >= self.heads || row >= self.rows() {
             return &[];

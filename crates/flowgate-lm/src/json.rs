@@ -1,9 +1,9 @@
 //! Parses JSON strictly, and borrows the strings of the text instead of copying them. The decoders of requests in
 //! `wire` use this parser.
 //!
-//! A chat is sent whole with each request, and most of it is parsed only to be compared with the messages before. The
-//! parser therefore copies no string without escapes and builds no hash map per object. A duplicate key, which two
-//! parsers could resolve differently, is an error.
+//! Each request contains the whole chat, and most of it is parsed only to compare it with the messages of the previous
+//! request. The parser therefore copies only strings with escapes, and builds no hash map for each object. A duplicate
+//! key is an error, since two parsers could resolve it differently.
 
 mod items;
 
@@ -48,7 +48,7 @@ impl<'t> Json<'t> {
         Ok(value)
     }
 
-    /// Returns the value under a key of an object.
+    /// Returns the value under a key; `None` if there is no such key, or this is not an object.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else { return None };
@@ -123,7 +123,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-/// Parses a value.
+/// Parses any value: the entry point of `serde` into this parser.
 struct JsonSeed;
 
 impl<'de> DeserializeSeed<'de> for JsonSeed {
@@ -177,21 +177,21 @@ impl<'de> Visitor<'de> for JsonSeed {
         Ok(Json::List(list))
     }
 
-    /// Reads an object, with its entries in the order of the text. A duplicate key, which two parsers could resolve
-    /// differently, is an error.
-    fn visit_map<A: MapAccess<'de>>(self, mut read: A) -> Result<Json<'de>, A::Error> {
+    /// Reads an object, with its entries in the order of the text. A duplicate key is an error, since two parsers could
+    /// resolve it differently.
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Json<'de>, A::Error> {
         let (mut entries, mut keys) = (Vec::new(), DuplicateKeyFinder::default());
-        while let Some(key) = read.next_key_seed(KeySeed)? {
+        while let Some(key) = object.next_key_seed(KeySeed)? {
             if !keys.add(&entries, &key) {
                 return Err(de::Error::custom("duplicate key"));
             }
-            entries.push((key, read.next_value_seed(Self)?));
+            entries.push((key, object.next_value_seed(Self)?));
         }
         Ok(Json::Object(entries))
     }
 }
 
-/// Parses a key.
+/// Parses a key of an object. Borrows it if it has no escapes.
 struct KeySeed;
 
 impl<'de> DeserializeSeed<'de> for KeySeed {
@@ -226,12 +226,13 @@ const LINEAR_SEARCH_LIMIT: usize = 16;
 struct DuplicateKeyFinder {
     /// The hashes of the keys, once there are more than [`LINEAR_SEARCH_LIMIT`].
     hashes: HashSet<u64>,
-    /// The random hash function, so that no client can choose keys with equal hashes.
+    /// The hash function, once it is needed. It is random, so that no client can choose keys with equal hashes.
     state: Option<RandomState>,
 }
 
 impl DuplicateKeyFinder {
-    /// Adds a key to an object that has these entries so far. Returns whether the key is new, so not a duplicate.
+    /// Adds the next key of an object; `entries` are the entries before it. Returns whether the key is new, that is,
+    /// not a duplicate.
     ///
     /// Short objects are searched; in longer ones only keys with equal hashes are compared, so that an object with many
     /// keys does not take quadratic time.
@@ -247,6 +248,7 @@ impl DuplicateKeyFinder {
         }
         // Not reached: the state was set above.
         let Some(state) = &self.state else { return false };
+        // Different keys can have equal hashes, so a known hash is followed by a comparison of the keys.
         self.hashes.insert(state.hash_one(key)) || is_new()
     }
 }

@@ -3,19 +3,21 @@
 //!
 //! | trait | result | implemented by |
 //! |---|---|---|
-//! | [`ChatModel`] | the next message of a chat, with tool calls | every provider |
-//! | [`ScoringModel`] | the log-probability of a given continuation | servers that return those of the prompt, local models |
+//! | [`ChatModel`] | the next message of a chat, with tool calls | every model of this crate |
+//! | [`ScoringModel`] | the log-probability of a given continuation | some servers, local models |
 //! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
 //! | [`AttentionModel`] | which earlier token each token attended to, and how much the output depends on it | local models |
 //!
-//! A method depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
+//! A caller depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
 //! decides what a model may see before it sends a request.
 //!
 //! [`RemoteModel`] queries a model over HTTP, in one of the three formats of [`wire`], which also implements their
 //! server side. [`RecordedModel`] stores answers in a file and replays them; [`ScriptedModel`] returns fixed answers
 //! for tests.
 //!
-//! Models are asynchronous. A caller that is not uses [`block_on`].
+//! [`json`] and [`sse`] parse JSON and event streams for [`wire`] and for the gateway.
+//!
+//! [`ChatModel`] and [`ScoringModel`] are asynchronous. A synchronous caller uses [`block_on`].
 //!
 //! # Features
 //!

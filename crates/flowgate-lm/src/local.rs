@@ -18,8 +18,8 @@
 //! | `file.rs`, `load_error.rs` | files of bounded size, and the error of a model that cannot be loaded |
 //!
 //! A model computes while its future is polled, and does not yield in between: an asynchronous caller polls it on a
-//! thread that may block. Results do not depend on earlier requests: the part of an earlier prompt that a chat reuses
-//! equals what the chat would compute again, bit for bit.
+//! thread that may block. Results do not depend on earlier requests: a chat may reuse the evaluation of an earlier
+//! prompt, which equals, bit for bit, what the chat would compute itself.
 //!
 //! ```no_run
 //! use flowgate_lm::local::{LocalModel, LocalSettings};
@@ -82,11 +82,12 @@ pub use load_error::LoadError;
 pub struct LocalSettings {
     /// The processor.
     pub processor: Processor,
-    /// The most tokens of a text, generated ones included. Without it, what the model was made for.
+    /// The most tokens of a text, generated ones included. `None` selects the length of text that the model was trained
+    /// for.
     pub context: Option<usize>,
 }
 
-/// What evaluates a model.
+/// The processor that evaluates a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Processor {
     /// The cores of this machine. `RAYON_NUM_THREADS` limits them: for a small model, one thread is fastest.
@@ -104,11 +105,13 @@ pub struct LocalModel {
     name: String,
     decoder: Decoder,
     tokenizer: TextTokenizer,
+    /// The chat template, if the model has one.
     template: Option<ChatTemplate>,
-    /// Tokens that end a message.
+    /// The tokens that end a message.
     ends: Vec<u32>,
+    /// The evaluations of recent prompts of chats.
     recent: Mutex<RecentPrompts>,
-    /// Tells the prefixes of this model from those of others.
+    /// Distinguishes the prefixes that this model has evaluated from those of other models.
     identity: Arc<()>,
 }
 
@@ -158,9 +161,10 @@ impl LocalModel {
     fn load_gguf(path: &Path, device: Device, settings: &LocalSettings) -> Result<Self, LoadError> {
         let file = GgufFile::open(path)?;
         let config = gguf::read(&file, settings.context)?;
-        let beside = path.with_file_name("tokenizer.json");
-        let tokenizer = if beside.try_exists().unwrap_or(true) {
-            TextTokenizer::read(&beside)?
+        let tokenizer_file = path.with_file_name("tokenizer.json");
+        // If it is unknown whether the file exists, reading it gives the error.
+        let tokenizer = if tokenizer_file.try_exists().unwrap_or(true) {
+            TextTokenizer::read(&tokenizer_file)?
         } else {
             TextTokenizer::of_gguf(path, &file.metadata)?
         };
@@ -172,8 +176,9 @@ impl LocalModel {
         Self::assemble(path, config, WeightSource::Gguf(file), device, tokenizer, template, ends)
     }
 
-    /// Loads the decoder with its weights and combines the parts to a model. `ends` are the tokens that end a message;
-    /// the end token of the template is added. Fails if the tokenizer has more tokens than the embedding has rows.
+    /// Loads the decoder with its weights from `source`, and combines the parts to a model. `ends` are the tokens that
+    /// end a message; the end token of the template is added. Fails if the tokenizer has more tokens than the embedding
+    /// has rows. `path` gives the model its name, and names it in errors.
     fn assemble(
         path: &Path,
         config: DecoderConfig,
@@ -214,13 +219,13 @@ impl LocalModel {
         self
     }
 
-    /// Returns the most tokens of a text.
+    /// Returns the most tokens of a text that the model reads, generated ones included.
     #[must_use]
     pub fn context(&self) -> usize {
         self.decoder.config().context
     }
 
-    /// Returns the number of tokens of a text, those that the model adds included.
+    /// Returns the number of tokens of a text, including those that the tokenizer adds.
     ///
     /// # Errors
     /// If the tokenizer fails on the text.
@@ -238,7 +243,7 @@ fn device(path: &Path, processor: Processor) -> Result<Device, LoadError> {
     }
 }
 
-/// Reads a token id, or a list of them.
+/// Reads a token id, or a list of them. Ids that are absent or not valid are left out.
 fn token_list(value: Option<&Value>) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {

@@ -1,5 +1,5 @@
-//! Defines [`ChatModel`], the trait of models that write the next message of a chat, and [`Error`], the error type of every
-//! kind of model.
+//! Defines [`ChatModel`], the trait of models that write the next message of a chat, and [`Error`], the error type of
+//! every kind of model.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -14,14 +14,15 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A model that writes the next message of a chat.
 pub trait ChatModel: Send + Sync {
-    /// Returns the name for reports: the model, and where it runs if that matters.
+    /// Returns the name of the model that reports show. The name of a remote model includes the host of its server.
     fn name(&self) -> &str;
 
     /// Generates the next message. `listener` receives the whole message, in pieces if the server streams, and may
     /// cancel. A caller that drops the future cancels as well.
     ///
     /// # Errors
-    /// If there is no answer, or none that can be parsed. What the listener received is then void.
+    /// If the listener cancels, no answer arrives, or the answer cannot be parsed. The pieces that the listener has
+    /// received are then void.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -81,7 +82,8 @@ pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Sends a whole completion to a listener, as if it were streamed: for models that do not stream their answers.
+/// Sends a whole completion to a listener, as if it were streamed: for models that do not stream their answers. The
+/// order is reasoning, text, calls; empty texts are not sent.
 ///
 /// # Errors
 /// If the listener cancels.
@@ -105,7 +107,7 @@ pub fn send_completion(completion: &Completion, listener: &mut dyn Listener) -> 
 /// A piece of a completion that is being generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
-    /// Further readable reasoning, which precedes the text unless it is interleaved with it.
+    /// Further readable reasoning. Usually it precedes the text; some models alternate between reasoning and text.
     Reasoning(&'a str),
     /// Further text.
     Text(&'a str),
@@ -113,19 +115,19 @@ pub enum Delta<'a> {
     Call {
         /// The index of the call, from 0.
         index: usize,
-        /// Its id.
+        /// The id of the call, to which the output of the tool refers.
         id: &'a str,
         /// The name of the tool.
         name: &'a str,
     },
-    /// Further arguments of a call.
+    /// A further piece of the arguments of a call.
     Arguments {
         /// The index of the call, from 0.
         index: usize,
-        /// The next piece of the JSON.
+        /// The piece of the arguments' JSON text.
         json: &'a str,
     },
-    /// The attempt failed and is retried: what was received before is void.
+    /// The attempt failed and is retried: all earlier pieces are void.
     Restart,
 }
 
@@ -137,38 +139,38 @@ pub enum Error {
     Cancelled,
     /// No answer arrived in time.
     Timeout,
-    /// The address cannot be reached; with the system's description.
+    /// The request cannot be sent, or the connection failed; with the reason.
     Unreachable(String),
-    /// The server asks to wait.
+    /// The server is busy and asks to send the request later.
     Busy {
         /// The requested delay, if the server states one.
         retry_after: Option<Duration>,
     },
-    /// The server rejects the request: its status, and its message without content of the request.
+    /// The server rejects the request.
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// The server's name of the error.
+        /// The server's name of the error; its longer message is left out, since it may quote the request.
         message: String,
     },
     /// The answer does not have the expected form; with a description.
     Malformed(&'static str),
-    /// The answer exceeds the limit, in bytes.
+    /// The answer, or one event of a stream, is longer than this limit, in bytes.
     TooLong(usize),
-    /// A budget for the model is spent; with its name.
+    /// The budget for the model is spent, so the request was not sent; with the limit that is reached.
     OverBudget(&'static str),
-    /// The server, or the recorded answers, lack what was requested.
+    /// The model, its wire format, or the file of recorded answers cannot provide this.
     Unsupported(&'static str),
     /// A text has more tokens than the model can read.
     TooManyTokens {
         /// The number of tokens.
         tokens: usize,
-        /// The most that the model can read.
+        /// The most tokens that the model can read.
         limit: usize,
     },
     /// A local model failed to compute an answer; with the description of the failing operation.
     Failed(String),
-    /// The answer arrived but could not be recorded; with the system's description.
+    /// The answer arrived but could not be recorded; with the reason.
     NotRecorded(String),
 }
 

@@ -1,8 +1,9 @@
 //! Records answers of a model in a file, and replays them: [`RecordedModel`]. Measurements and tests with real models
-//! can so be repeated without querying the models again.
+//! can thus be repeated without querying the models again.
 //!
-//! The file has one answer per line, in JSON, under a key: the SHA-256 of the model's name and the request. The file
-//! contains answers without their reasoning, and no requests. If a key occurs in several lines, the last one applies.
+//! Each line of the file is a JSON object with an answer and its key: the SHA-256 of the model's name and the request.
+//! The file contains answers without their reasoning, and no requests. If a key occurs in several lines, the last one
+//! applies.
 
 mod line;
 
@@ -19,7 +20,7 @@ use crate::{BoxFuture, ChatModel, Error, Listener, send_completion};
 /// The longest line of a file, in bytes.
 const MAX_LINE: u64 = 32 << 20;
 
-/// The error of a request whose answer was not recorded.
+/// The error of a request whose answer is not in the file.
 const NOT_RECORDED: Error = Error::Unsupported(
     "a recorded answer to this request; record the run again, since the requests have changed",
 );
@@ -29,7 +30,7 @@ const NOT_RECORDED: Error = Error::Unsupported(
 pub enum RecordingMode {
     /// Queries the model, and records the answer.
     Record,
-    /// Returns the recorded answer.
+    /// Returns the recorded answer; fails if there is none.
     Replay,
     /// Returns the recorded answer; if there is none, queries the model and records its answer.
     Both,
@@ -39,7 +40,7 @@ pub enum RecordingMode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnswerFileError {
-    /// It cannot be read or written; with the system's description.
+    /// The file cannot be read or written; with the system's description.
     Io(String),
     /// A line is not an answer.
     Damaged {
@@ -73,8 +74,9 @@ impl From<io::Error> for AnswerFileError {
     }
 }
 
-/// A model whose answers are recorded.
+/// A model whose answers are recorded in a file, or replayed from it.
 pub struct RecordedModel<M> {
+    /// The model that answers the requests that are not replayed.
     model: M,
     mode: RecordingMode,
     state: Mutex<RecordedAnswers>,
@@ -115,14 +117,15 @@ impl RecordedModel<UnavailableModel> {
     /// Opens the recorded answers of the model `name`.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// If the file cannot be read, or is damaged.
     pub fn replay(name: &str, path: &Path) -> Result<Self, AnswerFileError> {
         Self::open(UnavailableModel(name.to_owned()), path, RecordingMode::Replay)
     }
 }
 
 impl<M: ChatModel> RecordedModel<M> {
-    /// Opens the file of a model's answers. Creates it if it does not exist and `mode` writes.
+    /// Opens the file with the answers of a model. Creates it if it does not exist, unless the mode is
+    /// [`RecordingMode::Replay`].
     ///
     /// # Errors
     /// If the file cannot be read or written, or is damaged.
@@ -137,12 +140,12 @@ impl<M: ChatModel> RecordedModel<M> {
         Ok(Self { model, mode, state: Mutex::new(RecordedAnswers { answers, file }) })
     }
 
-    /// Returns the number of answers.
+    /// Returns the number of recorded answers.
     pub fn len(&self) -> usize {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.len()
     }
 
-    /// Whether there are no answers.
+    /// Whether there are no recorded answers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -156,7 +159,7 @@ impl<M: ChatModel> RecordedModel<M> {
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a partial line, the next answer would be damaged as well.
+        // After a partial line, the next answer would be damaged as well. The file is put back after a complete write.
         let file = state.file.take().ok_or_else(|| {
             Error::NotRecorded(
                 "an earlier answer was written only in part; record the run again, into another file"
@@ -181,7 +184,6 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
-        // In the mode `Both`, a request whose answer is not in the file is sent to the model, and recorded.
         Box::pin(async move {
             let key = line::key(self.model.name(), request);
             if self.mode != RecordingMode::Record {
@@ -193,6 +195,7 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
                     return Err(NOT_RECORDED);
                 }
             }
+            // The mode is `Record`, or `Both` and the file has no answer to this request.
             let completion = self.model.complete(request, listener).await?;
             self.store_answer(key, &completion)?;
             Ok(completion)
@@ -214,7 +217,7 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, AnswerFileError> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_LINE) {
             return Err(damaged("the line is longer than 32 MiB"));
         }
-        // A line without a line break is truncated, and the next answer would be appended to it.
+        // A last line without a line break is truncated, and the next answer would be appended to it.
         let Some(bytes) = bytes.strip_suffix(b"\n") else {
             return Err(damaged("the line ends without a line break"));
         };

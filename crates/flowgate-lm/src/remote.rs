@@ -3,14 +3,14 @@
 //! The server receives everything that the agent has seen, so only the operator may choose it. The client therefore
 //! follows no redirect, and uses a proxy only if it is configured. An error contains the server's name of the
 //! error and no other text of the server, which may quote the request. No error and no debug output contains
-//! the key.
+//! the key of the provider's account.
 //!
 //! `client.rs` sends a request and retries it (`retry.rs`), over pooled connections (`client_pool.rs`, `authorities.rs`
-//! for TLS) and within a budget (`budget.rs`); `request_body.rs` and `response.rs` are the bodies, `failure.rs` the
-//! errors. [`score`] computes log-probabilities with the same client.
+//! for TLS) and within a budget (`budget.rs`). `request_body.rs` and `response.rs` handle the bodies, `failure.rs` maps
+//! the errors. [`score`] obtains log-probabilities with the same client.
 //!
-//! The futures of the client need a tokio runtime with I/O and time; [`block_on`](crate::block_on) has one. A server
-//! with TLS chooses between HTTP/1.1 and HTTP/2.
+//! The futures of the client need a tokio runtime with I/O and time; [`block_on`](crate::block_on) provides one. A
+//! server with TLS chooses between HTTP/1.1 and HTTP/2.
 //!
 //! ```no_run
 //! use flowgate_lm::chat::{Message, Part, Request};
@@ -61,12 +61,12 @@ pub use retry::RetryPolicy;
 /// Time limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For establishing a connection, if none is open. A request that waits for a place on an open HTTP/2 connection,
-    /// because its server permits no further one, has the time of the whole request for that.
+    /// The limit for establishing a connection, if none is open. It does not apply to a request that waits on an open
+    /// HTTP/2 connection because the server permits no further open request: only `whole` limits that.
     pub connect: Duration,
-    /// From the sending of the request until the answer begins.
+    /// The limit from the sending of the request until the answer begins.
     pub first_byte: Duration,
-    /// For the whole request, including all attempts and the delays between them.
+    /// The limit for the whole request, including all attempts and the delays between them.
     pub whole: Duration,
 }
 
@@ -84,13 +84,17 @@ impl Default for Timeouts {
 #[derive(Clone)]
 pub struct RemoteModel {
     client: HttpClient,
+    /// The wire format.
     api: Api,
+    /// The name of the model, as the server knows it.
     model: String,
+    /// The name for reports: the model and the host of the server.
     name: String,
+    /// Whether streamed answers are requested.
     streaming: bool,
-    /// The sampling for requests that specify none.
+    /// The defaults for sampling parameters that a request does not set.
     sampling: Sampling,
-    /// Whether the limit of chat completions has its old name.
+    /// Whether the token limit of chat completions is sent under its old name `max_tokens`.
     old_max_tokens: bool,
 }
 
@@ -101,16 +105,15 @@ impl fmt::Debug for RemoteModel {
 }
 
 impl RemoteModel {
-    /// Creates a client of the model `model` at a base address, such as `https://api.openai.com/v1`,
-    /// `https://api.anthropic.com/v1` or `http://localhost:8080/v1`.
+    /// Creates a client of the model `model` in the format `api`, at the base address `base`, such as
+    /// `https://api.openai.com/v1`, `https://api.anthropic.com/v1` or `http://localhost:8080/v1`.
     ///
     /// # Errors
     /// If the address is not an HTTP URL, or has more than a host and a path.
     pub fn new(api: Api, base: &str, model: &str) -> Result<Self, Error> {
         let client = HttpClient::new(base)?;
         let name = format!("{model} at {}", client.host());
-        // All providers accept the old name of the limit, except the newest models of the provider that
-        // renamed it.
+        // All providers accept the old name of the limit, except OpenAI, which renamed it, for its newest models.
         let old_max_tokens = api == Api::ChatCompletions && client.host() != "api.openai.com";
         Ok(Self {
             client,
@@ -123,14 +126,14 @@ impl RemoteModel {
         })
     }
 
-    /// Returns a client of another model on the same server.
+    /// Returns a client of another model on the same server, with the same settings.
     #[must_use]
     pub fn with_model(&self, model: &str) -> Self {
         let name = format!("{model} at {}", self.client.host());
         Self { model: model.to_owned(), name, ..self.clone() }
     }
 
-    /// Sets the key, which is sent in the header that the format prescribes.
+    /// Sets the key of the provider's account, which is sent in the header that the format prescribes.
     ///
     /// # Errors
     /// If the key contains characters that a header cannot contain.
@@ -143,7 +146,8 @@ impl RemoteModel {
         Ok(self)
     }
 
-    /// Asks for these features of the Messages API, by their names in its header; has no effect on other formats.
+    /// Requests beta features of the Messages API by their names, which the header `anthropic-beta` lists. Has no
+    /// effect on other formats.
     #[must_use]
     pub fn betas(mut self, betas: &[&'static str]) -> Self {
         if self.api == Api::Messages && !betas.is_empty() {
@@ -153,14 +157,15 @@ impl RemoteModel {
         self
     }
 
-    /// Sets whether to request a stream, which is the default.
+    /// Sets whether streamed answers are requested, which is the default.
     #[must_use]
     pub fn streaming(mut self, streaming: bool) -> Self {
         self.streaming = streaming;
         self
     }
 
-    /// Sets the sampling for requests that specify none.
+    /// Sets the defaults for the sampling parameters that a request does not set. Parameters of reasoning have no
+    /// effect.
     #[must_use]
     pub fn sampling(mut self, sampling: Sampling) -> Self {
         self.sampling = sampling;
@@ -190,7 +195,7 @@ impl RemoteModel {
         self
     }
 
-    /// Sets the retries.
+    /// Sets how failed requests are retried.
     #[must_use]
     pub fn retries(mut self, retries: RetryPolicy) -> Self {
         self.client.retries = retries;
@@ -211,7 +216,7 @@ impl RemoteModel {
         self
     }
 
-    /// Sets whether the limit of chat completions is named `max_tokens` instead of `max_completion_tokens`.
+    /// Sets whether the token limit of chat completions is sent as `max_tokens` instead of `max_completion_tokens`.
     /// True by default, except for `api.openai.com`.
     #[must_use]
     pub fn old_max_tokens(mut self, old: bool) -> Self {
@@ -219,15 +224,16 @@ impl RemoteModel {
         self
     }
 
-    /// Returns a scorer for the same server and model. The format, sampling and streaming have no effect on
-    /// it.
+    /// Returns a scorer for the same server and model; `by` is the interface that the server offers. The format,
+    /// sampling and streaming have no effect on it.
     #[must_use]
     pub fn scorer(&self, by: score::ScoreMethod) -> score::Scorer {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// Returns the JSON body of a request, and the offset at which its messages end, for formats that write the
-    /// messages first: that part of the body is stored with the chat.
+    /// Returns the JSON body of a request, and the offset at which its messages end. The body up to this offset is
+    /// stored with the chat, for the next request. The offset is `None` for formats that do not write the messages
+    /// first, and if the body cannot be serialised (it is empty then).
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
@@ -240,8 +246,8 @@ impl RemoteModel {
         (self.api.encode_request(request, model, stream).to_string().into_bytes(), None)
     }
 
-    /// Fills the sampling parameters that the request does not set with those of this model: the limit, temperature,
-    /// `top_p`, seed and stop sequences, and none of the reasoning.
+    /// Fills the sampling parameters that the request does not set with the defaults of this model: the token limit,
+    /// the temperature, `top_p`, the seed and the stop sequences. Parameters of reasoning are not filled in.
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let default = &self.sampling;
         if *default == Sampling::default() {
@@ -275,9 +281,9 @@ impl ChatModel for RemoteModel {
 }
 
 impl RemoteModel {
-    /// Sends the request, with retries, and reads its answer. Afterwards, stores the serialized messages with the chat,
-    /// so that the next request, which repeats them, need not serialize them again. Marks the reasoning as written by
-    /// this model.
+    /// Sends the request, with retries, and reads its answer. Then stores the serialised messages with the chat, so
+    /// that the next request, which repeats them, need not serialise them again. Marks the reasoning of the answer as
+    /// written by this model. Fails without sending if the format cannot express a feature of the request.
     async fn complete_with_retries(
         &self,
         request: &Request,
@@ -304,18 +310,19 @@ impl RemoteModel {
     }
 }
 
-/// One completion, over all attempts.
+/// The state of one completion over all its attempts.
 struct RetriedCompletion<'a> {
     remote: &'a RemoteModel,
     request: &'a Request,
     listener: &'a mut dyn Listener,
-    /// The number of bytes that the listener received in this attempt.
+    /// The number of bytes that the listener received in the current attempt.
     received_bytes: usize,
 }
 
 impl RetriedCompletion<'_> {
-    /// Reads a streamed answer up to its end, and passes its text to the listener. While the listener is not ready,
-    /// nothing more is read, so that a slow client slows the server down.
+    /// Reads a streamed answer up to its end, and passes its pieces to the listener. While the listener is not ready,
+    /// nothing more is read, so that a slow listener slows the server down. With each piece, updates the estimated
+    /// output in `cost`. An answer that ends early is a failure after which a retry may succeed.
     async fn read_stream(
         &mut self,
         answer: &mut HttpResponse,
@@ -326,7 +333,7 @@ impl RetriedCompletion<'_> {
         while !decoder.is_done() {
             let bytes = answer.read().await?;
             if bytes.is_empty() {
-                // A connection that closes in the middle of an answer may succeed on retry.
+                // The connection was closed before the end of the answer; a retry may succeed.
                 return decoder.finish().map_err(AttemptFailure::transient);
             }
             let mut was_listener_called = false;
@@ -358,7 +365,7 @@ impl RetriedCompletion<'_> {
         Ok(decoder.finish()?)
     }
 
-    /// Returns the cost of an attempt for the budget, if there is one: at first the estimated cost of the request.
+    /// Returns the initial cost of an attempt: the estimated tokens of the request. `None` if there is no budget.
     fn begin_cost(&self) -> Option<PendingCost> {
         let budget = self.remote.client.budget.as_ref()?;
         let usage = Usage { input: estimate::input(self.request), output: 0 };
@@ -369,8 +376,8 @@ impl RetriedCompletion<'_> {
 impl ResponseHandler for RetriedCompletion<'_> {
     type Out = Completion;
 
-    /// Reads an answer, streamed or not, and corrects the cost in the budget: first an estimate, at the end what the
-    /// server reports.
+    /// Reads an answer, streamed or not, and passes it to the listener. Its cost is estimated while it is read; at the
+    /// end, the usage that the server reports replaces the estimate.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut cost = self.begin_cost();
         let completion = if answer.is_stream() {
@@ -379,11 +386,12 @@ impl ResponseHandler for RetriedCompletion<'_> {
             self.remote.api.decode_response(&answer.json().await?)?
         };
         if let Some(cost) = &mut cost {
-            // An estimate if the server reports no usage.
+            // A usage of 0 means that the server reports none: the cost is then the estimate for the whole answer.
             let is_reported = completion.usage != Usage::default();
             cost.usage =
                 if is_reported { completion.usage } else { estimate::usage(self.request, &completion) };
         }
+        // Charges the budget now, and not only after the connection is released.
         drop(cost);
         if answer.is_stream() {
             answer.release_connection().await;
@@ -393,7 +401,8 @@ impl ResponseHandler for RetriedCompletion<'_> {
         Ok(completion)
     }
 
-    /// Reports to the listener that the pieces of the failed attempt are void, if it has received any.
+    /// Reports to the listener that the pieces of the failed attempt are void, if it has received any. Fails if the
+    /// listener cancels.
     fn begin_retry(&mut self) -> Result<(), Error> {
         let is_void = std::mem::take(&mut self.received_bytes) > 0;
         if is_void && self.listener.on_delta(Delta::Restart).is_break() {
@@ -403,7 +412,8 @@ impl ResponseHandler for RetriedCompletion<'_> {
     }
 }
 
-/// The most bytes to read of a body. A stream repeats content and has overhead for each event.
+/// The most bytes to read of a body. It exceeds the limit of an answer, because a stream repeats content and has
+/// overhead for each event.
 const MAX_BODY: usize = 16 * MAX_ANSWER;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Defines models that return the probability of a given text: [`ScoringModel`], its requests and its answers.
 //!
-//! Searches over contexts score the same continuation after many prompts that share their beginning. A [`Prefix`]
-//! stores what a model has computed for such a beginning. Requests are answered in batches, and a model may stop
-//! scoring a request as soon as the score is below the request's bound.
+//! A search over contexts scores one continuation after many prompts that share their beginning. A [`Prefix`] stores
+//! what a model has computed for such a beginning. Requests are answered in batches, and a model may stop scoring a
+//! request as soon as the score is below the request's bound.
 
 use std::any::Any;
 use std::fmt;
@@ -15,16 +15,17 @@ pub trait ScoringModel: Send + Sync {
     /// Scores each request. The scores are in the order of the requests.
     ///
     /// # Errors
-    /// If a request cannot be scored: the model does not return log-probabilities, a text is too long, or a token
-    /// spans the end of the prompt.
+    /// If the model gives no answer, or a request cannot be scored: the model does not return log-probabilities, a text
+    /// is too long, or a token spans the end of the prompt.
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
     ) -> BoxFuture<'a, Result<Vec<Score>, Error>>;
 
-    /// Prepares a text that many prompts begin with: `parent`, if there is one, followed by `text`.
+    /// Prepares a text that many prompts begin with: the text of `parent`, if there is one, followed by `text`.
     ///
-    /// By default, the prefix contains the text only, and the model computes nothing in advance.
+    /// This default implementation only stores the text; a model that can compute a state for it in advance overrides
+    /// it.
     ///
     /// # Errors
     /// If the text is too long for the model.
@@ -63,8 +64,8 @@ pub struct ScoreRequest<'a> {
     pub prompt: &'a str,
     /// The text to score.
     pub continuation: &'a str,
-    /// The sum of log-probabilities below which the caller does not need the score: the model may stop as soon as the
-    /// sum over the tokens so far is smaller.
+    /// The sum of log-probabilities below which the caller does not need the exact score: the model may stop as soon as
+    /// the sum over the tokens so far is smaller. `None` requests the whole score.
     pub bound: Option<f64>,
 }
 
@@ -88,7 +89,7 @@ pub struct Score {
 }
 
 impl Score {
-    /// Returns the log-probability of the tokens: their sum.
+    /// Returns the natural log-probability of all scored tokens together: the sum of their log-probabilities.
     #[must_use]
     pub fn logprob(&self) -> f64 {
         self.tokens.iter().map(|token| token.logprob).sum()
@@ -120,6 +121,7 @@ pub struct ScoredToken {
 #[derive(Clone)]
 pub struct Prefix {
     text: Arc<str>,
+    /// The state of the model that created the prefix, in a type of that model; `None` if it computed nothing.
     state: Option<Arc<dyn Any + Send + Sync>>,
 }
 

@@ -9,13 +9,16 @@ use std::sync::{Mutex, PoisonError};
 use crate::chat::{Completion, Request};
 use crate::{BoxFuture, ChatModel, Error, Listener, estimate, send_completion};
 
+/// Computes the answer to a request.
 type AnswerFunction = dyn Fn(&Request) -> Result<Completion, Error> + Send + Sync;
 
 /// A model that returns scripted answers and counts its requests.
 pub struct ScriptedModel {
     name: String,
     answer: Box<AnswerFunction>,
+    /// The number of requests so far.
     requests: AtomicU64,
+    /// The estimated number of input and output tokens of these requests.
     tokens: AtomicU64,
 }
 
@@ -56,13 +59,13 @@ impl ScriptedModel {
         self
     }
 
-    /// Returns the number of requests.
+    /// Returns the number of requests so far, including those that failed.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Returns the estimated number of input and output tokens of all requests: a quarter of the bytes.
+    /// Returns the estimated number of input and output tokens of all requests so far: a quarter of the bytes.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.tokens.load(Ordering::Relaxed)

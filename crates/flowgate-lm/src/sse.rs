@@ -5,7 +5,7 @@
 
 use crate::Error;
 
-/// The longest event, in bytes: in some formats the last event repeats the whole answer.
+/// The longest event, in bytes. The limit is high because in some formats the last event repeats the whole answer.
 pub const MAX_EVENT: usize = 16 << 20;
 
 /// One event.
@@ -24,8 +24,8 @@ impl SseEvent {
         Self { name: name.to_owned(), data: data.into() }
     }
 
-    /// Encodes the event for sending. Line breaks in `data` arrive as line feeds. Of the name only the first line is sent,
-    /// so that a name cannot add fields to the event.
+    /// Encodes the event for sending. The receiver gets each line break in `data` as a line feed. Only the first line
+    /// of the name is sent, so that a name cannot add fields to the event.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -51,7 +51,7 @@ impl SseEvent {
 /// Splits a stream of bytes into events.
 #[derive(Debug, Default)]
 pub struct EventSplitter {
-    /// The bytes of the current line, which has not ended.
+    /// The bytes of the current line so far.
     line: Vec<u8>,
     /// The name of the current event; empty if no line states one yet.
     name: String,
@@ -59,11 +59,11 @@ pub struct EventSplitter {
     data: Option<String>,
     /// The id of the current event, if a line states one yet.
     id: Option<String>,
-    /// The id of the last event that has ended and has an id.
+    /// The id of the last complete event that has one.
     last_id: String,
-    /// The reconnection time of the stream, in milliseconds.
+    /// The reconnection time that the stream states, in milliseconds, if it states one.
     retry: Option<u64>,
-    /// Whether the last byte was a carriage return: a following line feed belongs to it.
+    /// Whether the last byte was a carriage return: a line feed after it belongs to the same line break.
     after_return: bool,
     /// Whether the first line of the stream has ended. Only the first line can begin with a byte order mark.
     has_first_line: bool,
@@ -71,8 +71,8 @@ pub struct EventSplitter {
 
 impl EventSplitter {
     /// Takes the next bytes of the stream, and returns the events that end in them one by one, so that an error in a
-    /// later event does not discard earlier ones. Text that is not ended by an empty line is not an event. Dropping the
-    /// iterator early loses the remaining bytes.
+    /// later event does not discard earlier ones. An event ends with an empty line; text without one is not returned.
+    /// Dropping the iterator early loses the remaining bytes.
     ///
     /// An event that is longer than [`MAX_EVENT`] or not UTF-8 is an error, and this error is the last item.
     pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<SseEvent, Error>> + 's {
@@ -86,24 +86,25 @@ impl EventSplitter {
         })
     }
 
-    /// Returns the last id that an event stated, with or without data, from which an interrupted stream can be resumed;
-    /// empty if there is none.
+    /// Returns the last id that an event stated, even if the event has no data; empty if there is none. An interrupted
+    /// stream can be resumed from this id.
     #[must_use]
     pub fn last_id(&self) -> &str {
         &self.last_id
     }
 
-    /// Returns the reconnection time that the stream states, in milliseconds.
+    /// Returns the reconnection time that the stream states, in milliseconds; `None` if it states none.
     #[must_use]
     pub fn retry(&self) -> Option<u64> {
         self.retry
     }
 
-    /// Reads bytes up to the end of the next event, and removes them from `rest`; `None` if they end before it. A line
-    /// ends with a carriage return, a line feed, or both.
+    /// Reads bytes up to the end of the next event, removes them from `rest`, and returns the event. `None` if the
+    /// bytes end before the event does: later calls continue it. A line ends with a carriage return, a line feed, or
+    /// both.
     fn next(&mut self, rest: &mut &[u8]) -> Result<Option<SseEvent>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
-            // The line feed after a carriage return, which ended the line already.
+            // The line has already ended with a carriage return; skips the line feed after it.
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 *rest = tail;
                 continue;
@@ -116,9 +117,9 @@ impl EventSplitter {
             }
             self.line.extend_from_slice(piece);
             *rest = next;
-            // The line continues in later bytes.
-            let Some((&ended, tail)) = next.split_first() else { break };
-            self.after_return = ended == b'\r';
+            // Without a line break, the line continues in later bytes.
+            let Some((&line_break, tail)) = next.split_first() else { break };
+            self.after_return = line_break == b'\r';
             *rest = tail;
             if let Some(event) = self.end_of_line()? {
                 return Ok(Some(event));
@@ -154,11 +155,13 @@ impl EventSplitter {
                 none => *none = Some(value.to_owned()),
             },
             "event" => value.clone_into(&mut self.name),
+            // The standard ignores an id with a null character.
             "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            // An empty or too large number changes nothing.
             "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.retry = value.parse().ok().or(self.retry);
             }
-            // A comment has an empty field name.
+            // Unknown fields, and comments, which have an empty field name.
             _ => {}
         }
         Ok(None)

@@ -14,9 +14,9 @@
 //! provider, a second choice) is rejected. Every field of a client's request is understood, dropped for a reason, or
 //! rejected by name ([`listed`]); nothing is passed on unexamined.
 //!
-//! Limits of the formats: [`Api::unsupported_feature`] names the features of a request that a format cannot express and
-//! that the answer depends on. In addition, only Anthropic's format can mark a tool output as an error, and only chat
-//! completions have a seed.
+//! Limits of the formats: [`Api::unsupported_feature`] names the feature of a request that a format cannot express
+//! although the answer depends on it. In addition, only Anthropic's format can mark a tool output as an error, and only
+//! chat completions have a seed.
 
 mod assembly;
 pub mod chat_completions;
@@ -64,9 +64,9 @@ pub struct ResponseHead<'a> {
     pub id: &'a str,
     /// The model that answers.
     pub model: &'a str,
-    /// The time, in seconds since 1970; not part of Anthropic's format.
+    /// The time of the answer, in seconds since 1970; not part of Anthropic's format.
     pub created: u64,
-    /// The forms of the tools that the answer may call.
+    /// The forms of the tools that the answer may call, as the decoder of the request recorded them.
     pub tools: &'a ToolForms,
 }
 
@@ -138,7 +138,7 @@ impl Api {
             .then_some("stop sequences in the Responses API; leave out `stop`")
     }
 
-    /// Encodes the body of a request.
+    /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer.
     #[must_use]
     pub fn encode_request(self, request: &Request, model: &str, stream: bool) -> Value {
         match self {
@@ -183,7 +183,7 @@ impl Api {
         }
     }
 
-    /// Encodes the body of an answer.
+    /// Encodes the body of an answer that is not streamed.
     #[must_use]
     pub fn encode_response(self, completion: &Completion, head: ResponseHead<'_>) -> Value {
         match self {
@@ -193,10 +193,10 @@ impl Api {
         }
     }
 
-    /// Decodes the body of an answer.
+    /// Decodes the body of an answer that is not streamed.
     ///
     /// # Errors
-    /// If it does not contain exactly one answer.
+    /// If it describes an error, violates the format, or does not contain exactly one complete answer.
     pub fn decode_response(self, body: &Value) -> Result<Completion, Error> {
         match self {
             Self::ChatCompletions => chat_completions::decode_response(body),
@@ -205,7 +205,7 @@ impl Api {
         }
     }
 
-    /// Encodes an answer as a stream; `usage` as in [`ReceivedRequest`].
+    /// Encodes an answer as a stream; `usage` is as in [`ReceivedRequest`].
     #[must_use]
     pub fn encode_stream(
         self,
@@ -216,8 +216,8 @@ impl Api {
         self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
-    /// Encodes an answer as a stream, its text in the pieces `pieces`. `usage` is as in [`ReceivedRequest`]. Chat
-    /// completions have no reasoning, so `order` concerns the other two formats.
+    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are its text. `usage` is
+    /// as in [`ReceivedRequest`]. Chat completions have no reasoning, so `order` affects only the other two formats.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -242,7 +242,7 @@ impl Api {
         }
     }
 
-    /// Encodes the body of an error.
+    /// Encodes the body of an error answer with this HTTP status.
     #[must_use]
     pub fn encode_error(self, status: u16, message: &str) -> Value {
         status::encode_error(self, status, message)
@@ -261,7 +261,7 @@ pub enum Decoder {
 }
 
 impl Decoder {
-    /// Takes the next event.
+    /// Decodes the next event, and passes its pieces to the listener.
     ///
     /// # Errors
     /// If the event violates the format, the server reports an error, or the listener cancels.
@@ -273,7 +273,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the answer is complete; later events are ignored.
+    /// Whether the answer is complete. Later events are ignored.
     #[must_use]
     pub fn is_done(&self) -> bool {
         match self {
@@ -299,10 +299,11 @@ impl Decoder {
 /// The error of a stream that ends too early.
 const EARLY: Error = Error::Malformed("the stream ended before the answer was complete");
 
-/// The characters per event in encoded streams.
+/// The most characters of a text in one event of an encoded stream.
 const PIECE: usize = 24;
 
-/// Splits a text into pieces of [`PIECE`] characters, one for each event of an encoded stream.
+/// Splits a text into pieces of [`PIECE`] characters, one for each event of an encoded stream. The last piece may be
+/// shorter; an empty text has no pieces.
 fn pieces(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -315,8 +316,8 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Corrects the stop reason of an answer with calls: servers report a normal end if the request named the tool that
-/// must be called. Rejects an answer that ends with a request for calls, but has none.
+/// Corrects the stop reason of an answer with calls to [`Stop::Calls`]: servers report a normal end if the request
+/// named the tool that must be called. Rejects an answer that claims to end with calls, but has none.
 fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
@@ -335,8 +336,8 @@ fn data(event: &sse::SseEvent) -> Result<Value, Error> {
     serde_json::from_str(&event.data).map_err(|_| Error::Malformed("the data of an event is not valid JSON"))
 }
 
-/// Returns the content of a message as one text if it has exactly one part, which is a text, or no part (then the text
-/// is empty). Such a content is sent as a string, any other as a list of parts.
+/// Returns the content of a message as one text if its only part is a text, or an empty text if it has no parts; `None`
+/// otherwise. Content that is one text is sent as a string, other content as a list of parts.
 fn only_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [] => Some(""),
@@ -345,7 +346,7 @@ fn only_text(parts: &[Part]) -> Option<&str> {
     }
 }
 
-/// Returns the URL of an image: a data URL if the part contains the content of the image. `None` for a text.
+/// Returns the URL of an image: a data URL if the part contains the content of the image. `None` if the part is a text.
 fn image_url(part: &Part) -> Option<String> {
     match part {
         Part::Text(_) => None,
@@ -354,8 +355,8 @@ fn image_url(part: &Part) -> Option<String> {
     }
 }
 
-/// Parses the URL of an image. Accepts only web and data URLs: another scheme could name a local file of the host that
-/// resolves it.
+/// Parses the URL of an image; the error is the problem of the URL. Accepts only web and data URLs: another scheme
+/// could name a local file of the host that resolves it.
 fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest
@@ -372,13 +373,13 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     Err("must be an `http://` URL, an `https://` URL or a data URL")
 }
 
-/// Whether a media type can be part of a data URL.
+/// Whether a media type can be part of a data URL: it is not empty and has no parameters.
 fn is_plain(media_type: &str) -> bool {
     !media_type.is_empty() && !media_type.contains([';', ','])
 }
 
-/// Adds a call from a format in which text and calls are separate items: to the last message if the model wrote it, or
-/// else as a new message of the model.
+/// Adds a call from a format in which text and calls are separate items. If the last message is one of the model, the
+/// call becomes part of it; otherwise it becomes a new message of the model.
 fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
         calls.push(call);
@@ -387,10 +388,10 @@ fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     }
 }
 
-/// Returns the arguments of a call as an object, for formats that do not accept text.
+/// Returns the arguments of a call as an object, for formats that do not accept a text.
 ///
-/// Arguments that are not a JSON object become an object with the field `unparsed`: an agent must be able to continue
-/// after a model wrote malformed arguments.
+/// Arguments that are not a JSON object become the field `unparsed` of an object: an agent must be able to continue
+/// after a model has written malformed arguments. Empty arguments become an empty object.
 fn arguments_object(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return Value::Object(Map::new());

@@ -18,10 +18,13 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED, RunningCall, ifc};
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
 impl Proxy {
-    /// Handles the server's answer to a call: adds the answer to the trace with its label, and forwards the part that
-    /// may be forwarded. `line` is the message as it was received, which is forwarded unchanged if nothing has to be
-    /// removed. An answer that requests input begins a round. A list that would make tools uncallable, a malformed
-    /// answer and one that may not be shown are withheld, and a note reports the reason to the operator.
+    /// Handles the server's answer (a result or an error) to the client's request `id`, which was judged as the call
+    /// `running`: adds the answer to the trace with its label, and forwards the part that may be forwarded. `line` is
+    /// the message as it was received, which is forwarded unchanged if nothing has to be removed. An answer that
+    /// requests input is handled by [`Proxy::handle_input_required`]. A list that would make tools uncallable, a
+    /// malformed answer and one that may not be shown are withheld, and a note reports the reason to the operator.
+    ///
+    /// In watch mode, every other answer is forwarded unchanged, and the reasons are only reported.
     pub(super) fn handle_call_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -38,6 +41,7 @@ impl Proxy {
             return self.handle_input_required(session, id, running, result, answer_label);
         }
         let is_watching = self.settings.is_watching;
+        // The output for the trace, and the part of the answer that the client is shown.
         let (output, shown) = match split_answer(running, answer) {
             Ok(split) => split,
             Err(class) if is_watching => {
@@ -51,9 +55,9 @@ impl Proxy {
         // requirement of a tool on offer would make that tool uncallable from the beginning, so such a list is hidden.
         if running.kind.is_list() {
             let monitor = session.monitor();
-            let carries = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
-            let base = self.greatest_showable_label(monitor, &[]);
-            if !carries.iter().all(|label| label.join(&answer_label).flows_to(&base)) {
+            let labels = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
+            let max_label = self.greatest_showable_label(monitor, &[]);
+            if !labels.iter().all(|label| label.join(&answer_label).flows_to(&max_label)) {
                 let tool = &running.tool;
                 if is_watching {
                     let why = "the label of the list does not permit showing it in a session that may call every tool";
@@ -70,6 +74,7 @@ impl Proxy {
             }
         }
         let labelled = self.record_answer(session.monitor(), output, running, answer_label);
+        // An answer may belong to a repetition of a call: the session knows the call by the ID of its first sending.
         if let Some((event, _)) = labelled {
             session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
@@ -102,14 +107,15 @@ impl Proxy {
         })]
     }
 
-    /// Adds an answer to the trace with its label. Returns whether the answer may be shown to the client.
+    /// Adds an answer to the trace with its label. Returns whether the answer may be shown to the client; `false` also
+    /// if the trace has no room for it.
     pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &RunningCall) -> bool {
         self.record_answer(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
-    /// Adds an answer to the trace, with at least the label `answer_label` that the server states for it, and the least label
-    /// of outputs of the tool. Returns the event, and whether the client may be shown the answer: no rule forbids it, and the
-    /// client's model is cleared for it. Returns `None` if the trace has no room.
+    /// Adds an answer to the trace, with at least the label `answer_label` that the server states for it, and the least
+    /// label of outputs of the tool. Returns the event, and whether the client may be shown the answer: no rule forbids
+    /// it, and the client's model is cleared for it. Returns `None` if the trace has no room.
     pub(super) fn record_answer(
         &self,
         monitor: &mut Monitor,
@@ -122,9 +128,9 @@ impl Proxy {
         Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
 
-    /// Returns the greatest label that may be shown to the client without making uncallable one of the tools on offer
-    /// or of those in `more`, which are about to be offered. Without tools it is the bottom: the requirements of the tools
-    /// that will be offered are not known yet.
+    /// Returns the greatest label that the client may be shown without making any tool uncallable: neither one on offer
+    /// nor one named in `more`, which are about to be offered. Without any tools, it is the bottom: the requirements of
+    /// the tools that will be offered are not known yet.
     pub(super) fn greatest_showable_label(&self, monitor: &Monitor, more: &[String]) -> Label {
         let offered = self.listing.offered_names().chain(more.iter().map(String::as_str));
         let tools: Vec<_> = offered.map(|name| self.tool(name)).collect();
@@ -154,9 +160,8 @@ enum ShownAnswer {
     Failure,
 }
 
-/// Splits an answer by the kind of its call: returns the output to be added to the trace, and the part that is shown:
-/// the whole message, a result without the fields that are not forwarded, or only the fact that the call failed.
-/// Everything that is shown is in the output.
+/// Splits an answer by the kind of its call. Returns the output to be added to the trace, and the part that the client
+/// is shown. Everything that is shown is in the output, so it has a label.
 ///
 /// # Errors
 /// The reason, for the operator's log, if the answer is malformed.

@@ -31,7 +31,8 @@ pub(super) const JUDGED: [(&str, ProxyCallKind); 8] = [
     ("completion/complete", ProxyCallKind::Content),
 ];
 
-/// The protocol's parameter names: a parser that ignores case could take another parameter for one of them.
+/// The protocol's parameter names, as the properties of a JSON schema, the form that [`arguments::check`] takes: a
+/// parser that ignores case could take another parameter for one of them.
 static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
     let names = [
         "name",
@@ -53,13 +54,13 @@ static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
     json!({"properties": names.iter().map(|name| ((*name).to_owned(), json!({}))).collect::<Map<_, _>>()})
 });
 
-/// A field that would turn a call into a task; calls with it are rejected.
+/// A field that would turn a call into a task, and the reason with which calls that have it are refused.
 const TASK: (&str, &str) =
     ("task", "the call has the field `task`, but tasks are not supported; call the tool without `task`");
 
 impl Proxy {
-    /// Handles a message from the client: the bytes of one line of a stream, or of one HTTP body. Returns what the caller
-    /// is to send, ask or report, in order.
+    /// Handles a message from the client: the bytes of one line of a stream, or of one HTTP body. Returns what the
+    /// caller is to send, ask or report, in order.
     pub fn handle_client_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -77,7 +78,10 @@ impl Proxy {
         bytes: &[u8],
     ) -> Vec<ProxyAction> {
         if bytes.len() > self.settings.limits.message {
-            let why = format!("the message is larger than {} bytes", self.settings.limits.message);
+            let why = format!(
+                "the message is larger than {} bytes; send a smaller one",
+                self.settings.limits.message
+            );
             return self.answer_unreadable(&MessageError { why, ids: message::find_ids(bytes) });
         }
         let (message, line) = match message::read(bytes, Numbers::Exact) {
@@ -114,8 +118,8 @@ impl Proxy {
         }
     }
 
-    /// Answers an unreadable message with an error for each ID in it, except IDs of other open requests: the client would
-    /// take the error for their answer. If no ID is left, the error has none.
+    /// Answers an unreadable message with an error for each ID in it, except IDs of other open requests: the client
+    /// would take the error for their answer. If no ID is left, the error has none.
     fn answer_unreadable(&self, unreadable: &MessageError) -> Vec<ProxyAction> {
         let free = |id: &&RequestId| !self.asked.contains_key(id) && !self.abandoned.contains(id);
         // With several clients, the IDs in a message do not identify requests of this proxy.
@@ -193,9 +197,12 @@ impl Proxy {
     }
 
     /// Handles `tools/call`: refuses a call that is malformed, ambiguous or of an unlisted tool; runs or refuses a call
-    /// that was sent again with a person's answer; judges every other call. `can_retry` is whether the client can
-    /// receive a question in the answer, and `allowed_inputs` which input it can provide to the server; `None` if the
-    /// request declares no capabilities, as in the revisions with sessions.
+    /// that was sent again with a person's answer; judges every other call. In watch mode, an ambiguous call and a call
+    /// of an unlisted tool are judged as well, with the objection to them.
+    ///
+    /// `can_retry` is whether the client can receive a question in the answer. `allowed_inputs` are the kinds of input
+    /// that the client can provide to the server; `None` if the request declares no capabilities, as in the revisions
+    /// with sessions.
     fn handle_tool_call(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -254,8 +261,9 @@ impl Proxy {
     }
 
     /// Judges a request. If the request continues a *round*, in which the server has requested input, the client's
-    /// responses are recorded and become arguments that are judged with the others. A continuation that is not valid is
-    /// refused.
+    /// responses are recorded and become arguments that are judged with the others. `continuation` is what
+    /// [`Proxy::take_continuation`] has returned for the request: an error, or a continuation that does not fit its
+    /// round, is refused.
     fn judge_round(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -282,8 +290,8 @@ impl Proxy {
         self.judge_request(session, id, arguments, pending)
     }
 
-    /// Judges a request with these arguments, and sends it, asks a person about it, or refuses it. A call that was
-    /// handed over in the chat is sent under the verdict that it has there.
+    /// Judges a request with these arguments, and sends it, asks a person about it, or refuses it. A call that the
+    /// conversation's chat has handed over to the client to be run is sent under the verdict that it has there.
     fn judge_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -310,7 +318,8 @@ impl Proxy {
     }
 
     /// Sends a permitted call to the server, with exactly the judged arguments, and records that its answer is
-    /// awaited. A call that continues a round is refused if that round was already used.
+    /// awaited. `id` is the ID of the client's request, and `pending` the request without its arguments. A call that
+    /// continues a round is refused if that round was already used.
     pub(super) fn run(
         &mut self,
         id: RequestId,
@@ -318,7 +327,7 @@ impl Proxy {
         pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
         let PermittedRequest { call_id, mut arguments } = permitted;
-        // The call in the form in which it is repeated, if the server may answer by asking for input.
+        // If the server may answer by requesting input, the call in the form in which the client has to repeat it.
         let mut sent = SentCall::new(&pending, &call_id, &arguments);
         let JudgedRequest {
             method,
@@ -342,8 +351,8 @@ impl Proxy {
             params
                 .extend(arguments.shift_remove(RESPONSES).map(|responses| (RESPONSES.to_owned(), responses)));
         }
-        // Notifications are forwarded only for the resources that are remembered here. Above the limit, the request is sent,
-        // but its notifications are dropped.
+        // Notifications are forwarded only for the resources that are remembered here. Above the limit, the request is
+        // sent, but its notifications are dropped.
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         match (method.as_str(), uri) {
             ("resources/subscribe", Some(uri))

@@ -108,8 +108,8 @@ impl Proxy {
     }
 
     /// Takes the call that a request sends again, with the person's answer, if the `requestState` of the request names
-    /// a question to a person, and removes both from the parameters. Only the action `accept` counts as a yes. Otherwise
-    /// returns `None` and leaves the parameters unchanged, since they may belong to a round with the server.
+    /// a question to a person, and removes both from the parameters. Only the action `accept` counts as a yes.
+    /// Otherwise returns `None` and leaves the parameters unchanged, since they may belong to a round with the server.
     pub(super) fn take_retry(
         &mut self,
         params: &mut Map<String, Value>,
@@ -155,7 +155,8 @@ impl Proxy {
         self.handle_person_answer(monitor, question, id, *pending, answer)
     }
 
-    /// Returns the question that is to be [asked](ProxyAction::Ask) under this name.
+    /// Returns the question that is to be [asked](ProxyAction::Ask) under this name; `None` if no such question is
+    /// open.
     pub fn question(&self, name: &str) -> Option<&Question> {
         match self.asking.get(&RequestId::from_name(name)) {
             Some(OutgoingRequest::Person { question, .. }) => Some(question),
@@ -163,15 +164,15 @@ impl Proxy {
         }
     }
 
-    /// Handles a person's answer to the question that was [asked](ProxyAction::Ask) under this name. An unknown name has
-    /// no effect: the question was answered or withdrawn before.
+    /// Handles a person's answer to the question that was [asked](ProxyAction::Ask) under this name. An unknown name
+    /// has no effect: the question was answered or withdrawn before.
     pub fn handle_decision(
         &mut self,
         session: &mut dyn MonitoredSession,
         name: &str,
         answer: &PersonAnswer,
     ) -> Vec<ProxyAction> {
-        // `asking` has requests of the server to the client as well: a decision does not answer one of them.
+        // `asking` also contains requests of the server to the client; a decision must not answer one of those.
         let own = RequestId::from_name(name);
         if !matches!(self.asking.get(&own), Some(OutgoingRequest::Person { .. })) {
             return Vec::new();
@@ -185,8 +186,8 @@ impl Proxy {
 
     /// Handles a person's answer to the question about the request `id`: sends the call if the answer is yes and the
     /// monitor still permits the call, and refuses it otherwise. Does nothing if the request does not wait for a person
-    /// any more. While the question is undecided, the refusal has its name, so that the client can wait for the decision and
-    /// repeat the call.
+    /// any more. While the question is undecided, the refusal contains the name of the question, so that the client can
+    /// wait for the decision and repeat the call.
     pub(super) fn handle_person_answer(
         &mut self,
         monitor: &mut Monitor,
@@ -252,8 +253,8 @@ fn elicitation_params(
     params
 }
 
-/// Escapes untrusted text for display, so that a person sees what is asked: no character is invisible or changes the writing
-/// direction. Letters and digits of all scripts stay, and so does all visible ASCII; others become `\u{...}`.
+/// Escapes untrusted text for display, so that a person sees what is asked: no character is invisible or changes the
+/// writing direction. Letters and digits of all scripts stay, and so does all visible ASCII; others become `\u{...}`.
 fn escape_invisible(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
     let mut shown = String::new();

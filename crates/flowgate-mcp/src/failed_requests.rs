@@ -54,8 +54,8 @@ impl Proxy {
         self.end_failed_call(session, id, running, class)
     }
 
-    /// Ends a call whose answer cannot be forwarded: reports `class` to the operator, records the outcome, and answers the
-    /// client.
+    /// Ends a call whose answer cannot be forwarded: reports `class` to the operator, records the outcome, and answers
+    /// the client.
     pub(super) fn end_failed_call(
         &self,
         session: &mut dyn MonitoredSession,
@@ -102,10 +102,11 @@ impl Proxy {
     /// already knows its answer, which can influence everything that the server sends, and whether it sends anything. A
     /// list that is hidden in any case does not count.
     pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
-        let base = self.greatest_showable_label(monitor, &[]);
-        let carries = self.running_calls().map(|running| (running, monitor.failure_label(&running.call_id)));
-        let labels = carries.filter(|(running, label)| !running.kind.is_list() || label.flows_to(&base));
-        labels.fold(Label::BOTTOM, |joined, (_, label)| joined.join(&label))
+        let max_list_label = self.greatest_showable_label(monitor, &[]);
+        let labelled = self.running_calls().map(|running| (running, monitor.failure_label(&running.call_id)));
+        let counted =
+            labelled.filter(|(running, label)| !running.kind.is_list() || label.flows_to(&max_list_label));
+        counted.fold(Label::BOTTOM, |joined, (_, label)| joined.join(&label))
     }
 
     /// Raises the client's label to the label of the running calls, before the client receives a message of the server
@@ -132,8 +133,8 @@ impl Proxy {
         self.running_calls().any(|running| !running.has_raised)
     }
 
-    /// Returns the forwarded part of a progress notification: its numbers and the client's token; `None` if no running call
-    /// has this token. The server's text about the progress is not forwarded.
+    /// Returns the forwarded part of a progress notification: its numbers and the client's token; `None` if no running
+    /// call has this token. The server's text about the progress is not forwarded.
     pub(super) fn forwarded_progress(&self, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         let token = params.get("progressToken");
         if token.is_none() || !self.running_calls().any(|running| running.progress.as_ref() == token) {

@@ -1,5 +1,6 @@
-//! Converts labels from and to the form that servers and clients exchange in the field `_meta.ifc` of a result. By it, a
-//! server states the label of its answer, and a client learns the label that the answer has here. `answer` calls this file.
+//! Converts labels from and to the form that servers and clients exchange in the field `_meta.ifc` of a result. By it,
+//! a server states the label of its answer, and a client learns the label that the answer has here. `answer` calls this
+//! file.
 //!
 //! ```json
 //! {"integrity": "untrusted", "confidentiality": ["ann", "bob"]}

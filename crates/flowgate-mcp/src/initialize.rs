@@ -41,8 +41,8 @@ pub(super) const UNLABELLED_FIELDS: [(&str, &[&str]); 3] =
 
 impl Proxy {
     /// Handles the client's `initialize` or `server/discover`: forwards it with the capabilities that the policy
-    /// permits. The request is judged like a call, which decides whether the server's text in the answer may be shown; it
-    /// is forwarded in any case, since no session begins without it.
+    /// permits. The request is judged like a call, which decides whether the server's text in the answer may be shown;
+    /// it is forwarded in any case, since no session begins without it.
     pub(super) fn handle_initialize(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -62,7 +62,8 @@ impl Proxy {
             CallRuling::Run(permitted) => Some(RunningCall::without_progress(tool, permitted.call_id)),
             CallRuling::Ask(_) | CallRuling::No(_) => None,
         };
-        // The request is forwarded whatever the verdict is, so in watch mode only the answer counts.
+        // In watch mode, `judge` permits every call and reports the verdict in `watched`. The request is forwarded with
+        // enforcement as well, so this verdict is not reported; it only decides whether the answer would be shown.
         let call = call.filter(|_| {
             !self.settings.is_watching
                 || self.watched.pop().is_some_and(|verdict| verdict.outcome == Outcome::Permit)
@@ -73,8 +74,9 @@ impl Proxy {
     }
 
     /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
-    /// rest is forwarded only if the policy lets the client see it without making a tool uncallable; of an error, only
-    /// the supported versions are. `call` is the call as which the request was judged, if it was permitted.
+    /// rest is forwarded only if the policy lets the client see it without making a tool uncallable, or in watch mode;
+    /// of an error, only the supported versions are. `call` is the call as which the request was judged, if it was
+    /// permitted.
     pub(super) fn handle_initialize_answer(
         &mut self,
         monitor: &mut Monitor,
@@ -83,8 +85,8 @@ impl Proxy {
         answer: Result<Value, Value>,
     ) -> Vec<ProxyAction> {
         let Ok(Value::Object(mut initialize_result)) = answer else {
-            // Only the supported versions are forwarded from an error, under the code for invalid parameters, as MCP has it:
-            // the client may try again with one of them.
+            // Only the supported versions are forwarded from an error, under the code for invalid parameters, as MCP
+            // has it: the client may try again with one of them.
             let data = answer.err().and_then(|error| protocol_versions(error.get("data")?));
             let code = if data.is_some() { -32602 } else { REFUSED };
             return vec![ProxyAction::Client(error(Some(id), code, NO_ANSWER, data.as_ref()))];
@@ -99,9 +101,9 @@ impl Proxy {
         };
         // Compares the labels before the answer is recorded: one that is hidden in any case does not become an event.
         let shown = call.is_some_and(|running| {
-            let carries = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
-            let base = self.greatest_showable_label(monitor, &[]);
-            carries.iter().all(|label| label.flows_to(&base))
+            let labels = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
+            let max_label = self.greatest_showable_label(monitor, &[]);
+            labels.iter().all(|label| label.flows_to(&max_label))
                 && self.is_shown(monitor, output_of(running), running)
         });
         if !shown && self.settings.is_watching {
@@ -197,8 +199,8 @@ fn forwarded_capabilities(capabilities: &Value) -> Value {
     Value::Object(known.collect())
 }
 
-/// Returns the client's capabilities that the policy lets this server use. A capability, such as `sampling`, permits requests
-/// of the server (`sampling/createMessage`); it is permitted if the policy names one of them.
+/// Returns the client's capabilities that the policy lets this server use. A capability, such as `sampling`, permits
+/// requests of the server (`sampling/createMessage`); it is permitted if the policy names one of them.
 fn permitted_client_capabilities(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
     let is_permitted = |name: &str| {
         let mut methods =

@@ -1,13 +1,14 @@
 //! Handles input that a server requests in its answer to a call (*input required*), and the call that the client sends
-//! again with its responses. This is the revision 2026-07-28, in which servers cannot send requests.
+//! again with its responses. This is the MCP revision 2026-07-28, in which servers cannot send requests.
 //!
-//! Requested input is judged like a server's request in the other revisions. Each round is a separate call: it is
-//! judged as influenced by everything that the client was shown up to that point, with the client's responses among its
-//! arguments. A person who is asked about the round sees the responses, and an approval covers exactly these.
+//! A *round* is one such request for input with the call that the client sends in response. Requested input is judged
+//! like a server's request in the other revisions. The call in each round is judged separately: as influenced by
+//! everything that the client was shown up to that point, with the client's responses among its arguments. A person who
+//! is asked about the call sees the responses, and an approval covers exactly these.
 //!
-//! A *round* is one such request for input. The server's `requestState` stays in this proxy. The client receives a
-//! generated name in its place, which is valid once, in this proxy only, for a repetition of the same call. `answer`
-//! passes requests for input to this file, `client` the calls that continue a round.
+//! The server's `requestState`, its own note about the call, stays in this proxy. The client receives a generated name
+//! in its place, which is valid once, in this proxy only, for a repetition of the same call. `answer` passes requests
+//! for input to this file, `client` the calls that continue a round.
 
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;
@@ -69,7 +70,7 @@ pub(super) struct InputRound {
     tool: Tool,
     /// The call that the client has to repeat.
     sent: SentCall,
-    /// The server's `requestState`.
+    /// The server's `requestState`, which the server gets back with the responses.
     state: Option<Value>,
     /// The inputs that the server has requested.
     inputs: Vec<RequestedInput>,
@@ -97,11 +98,12 @@ pub(super) struct RoundContinuation {
     responses: Map<String, Value>,
 }
 
+/// The refusal of a call whose responses to the server the policy does not permit.
 const UNPERMITTED_RESPONSES: &str = "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`";
 
 impl SentCall {
-    /// Returns a call that is about to be sent for the first time, as it is repeated later; `None` if the server may not
-    /// answer it by requesting input: the method or the client does not support that.
+    /// Returns a call that is about to be sent for the first time, as it is repeated later; `None` if the server may
+    /// not answer it by requesting input: the method or the client does not support that.
     pub(super) fn new(
         pending: &JudgedRequest,
         call_id: &str,
@@ -124,7 +126,8 @@ pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, V
 impl Proxy {
     /// Handles an answer that requests input: judges each requested input like a request of the server, and forwards
     /// the inputs if all are permitted; otherwise the call ends. The answer and each input become events. The label of
-    /// each event includes those before it, so that the client's responses carry all of them.
+    /// each event includes those before it, so that the client's responses carry all of them. In watch mode, objections
+    /// are only reported; a malformed answer ends the call in that mode, too.
     pub(super) fn handle_input_required(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -179,6 +182,7 @@ impl Proxy {
             return vec![ProxyAction::Note(note), withheld_answer(id, running.kind)];
         }
         let monitor = session.monitor();
+        // The join of the labels of the answer and of the inputs so far.
         let mut carries =
             monitor.trace().event(event).map_or(monitor.policy().space().top(), |event| event.label);
         for one in &mut inputs {
@@ -235,7 +239,8 @@ impl Proxy {
     /// `None` for a request that continues no round. The round itself stays until the call is sent.
     ///
     /// # Errors
-    /// If the round is unknown, or a response belongs to none of its inputs.
+    /// With the refusal for the client, if the round is unknown, the responses are malformed, or one of them belongs to
+    /// none of the round's inputs.
     pub(super) fn take_continuation(
         &self,
         params: &mut Map<String, Value>,
@@ -257,12 +262,13 @@ impl Proxy {
         Ok(Some(RoundContinuation { name: name.to_owned(), responses }))
     }
 
-    /// Adds the client's responses to the trace and to the judged arguments of a call that continues a round. Returns
-    /// the name of the round.
+    /// Adds the client's responses to the trace and to the judged arguments (`arguments`) of the call `pending`, which
+    /// continues a round. Returns the name of the round.
     ///
     /// # Errors
-    /// If the call is another one than that of the round, other responses were sent before, or the policy does not
-    /// permit the responses to be sent to the server.
+    /// With the refusal for the client, if the call is another one than that of the round, its arguments contain the
+    /// reserved name `inputResponses`, other responses were sent before, or the policy does not permit sending the
+    /// responses to the server. In watch mode, the last of these is only reported.
     pub(super) fn record_continuation(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -341,8 +347,8 @@ impl Proxy {
         Ok(name)
     }
 
-    /// Ends a round, since the call that continues it is about to be sent. Returns the server's state, if it sent one, and
-    /// the call as it is sent this time, if the client still allows the server to request input (`allowed_inputs`).
+    /// Ends a round, since the call that continues it is about to be sent. Returns the server's state, if it sent one,
+    /// and the call as it is sent this time, if the client still allows the server to request input (`allowed_inputs`).
     /// Returns `None` if the round was already used.
     pub(super) fn take_round(
         &mut self,
@@ -356,8 +362,8 @@ impl Proxy {
     }
 }
 
-/// Returns the inputs that an answer to the call `sent` requests, and the server's `requestState`, which is sent back to the
-/// server with the client's responses; `None` if it has none.
+/// Returns the inputs that an answer to the call `sent` requests, and the server's `requestState`, which is sent back
+/// to the server with the client's responses; `None` if it has none.
 ///
 /// # Errors
 /// With the reason, for the operator, if the answer is malformed, exceeds a limit, or requests an input that the client

@@ -1,8 +1,8 @@
 //! Guards the connection between one MCP client and one MCP server by a policy, without I/O.
 //!
-//! A [`Proxy`] takes one message at a time and returns the messages to send, with their receivers. Exactly the judged values are
-//! sent: a call is serialized from the judged arguments, and a message that two parsers could read differently is
-//! dropped.
+//! A [`Proxy`] takes one message at a time and returns the messages to send, with their receivers. Exactly the judged
+//! values are sent: a call is serialized from the judged arguments, and a message that two parsers could read
+//! differently is rejected.
 //!
 //! The proxy does not see the model, so every call is judged as influenced by everything that this client was shown.
 //! Methods, notifications and result fields that are not known to be harmless are not forwarded.
@@ -168,7 +168,7 @@ pub struct Proxy {
     spent: usize,
 }
 
-/// A request of the client.
+/// A request of the client that has no answer yet.
 #[derive(Debug)]
 enum PendingClientRequest {
     /// `initialize` or `server/discover`; the call as which it was judged, if that was permitted.
@@ -277,7 +277,8 @@ struct RetryableCall {
     pending: Box<JudgedRequest>,
 }
 
-/// A call that may run, with the ID of the call in the trace: a permit was redeemed for it, or the proxy only watches (`watching`).
+/// A call that may run, with the ID of the call in the trace: a permit was redeemed for it, or the proxy only watches
+/// (see `watching`).
 struct PermittedRequest {
     call_id: String,
     arguments: Map<String, Value>,
@@ -347,6 +348,7 @@ impl Proxy {
 
     /// Ends the request with this ID (as the server received it), which was sent but has no answer that can be
     /// forwarded. `class` names the kind of failure for the operator; the client gets the same message for all kinds.
+    /// An ID of no open request has no effect.
     pub fn handle_failed_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -362,7 +364,8 @@ impl Proxy {
         out
     }
 
-    /// Rejects a request that was not sent to the server: the client receives the reason, and nothing has happened.
+    /// Ends the request with this ID, which could not be sent to the server: the client receives the reason `why`, and
+    /// nothing becomes an event. An ID of no open request has no effect.
     pub fn handle_unsent_request(&mut self, id: &Value, why: &str) -> Vec<ProxyAction> {
         let Some(id) = RequestId::from_value(id).filter(|id| self.asked.contains_key(id)) else {
             return Vec::new();
@@ -400,8 +403,9 @@ impl Proxy {
     }
 
     /// Judges a call as influenced by everything that this client was shown, and records the verdict. `rest` are the
-    /// parameters of the request besides the arguments, which rules can examine. A permit is redeemed at once. In watch mode, every
-    /// call may run, and `objection` is the reason why it would have been refused before.
+    /// parameters of the request besides the arguments, which rules can examine. A permit is redeemed at once. In watch
+    /// mode, every call may run; `objection` is then the reason, if any, why it would have been refused without being
+    /// judged.
     fn judge(
         &mut self,
         session: &mut dyn MonitoredSession,

@@ -1,9 +1,9 @@
 //! Decides which tools of a server are on offer: those that are approved, with the description that was approved.
 //! `client` and `server` call this file for `tools/list` and its answer.
 //!
-//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved. It consists
-//! of all pages that the server sends before another list is requested or a tool is called; it stays approved. A tool
-//! that is added or changed after it is hidden and cannot be called. A description whose label would make a tool
+//! A person approves descriptions by *pins*, their digests. Without pins, the first list counts as approved. It
+//! consists of all pages that the server sends before another list is requested or a tool is called; it stays approved.
+//! A tool that is added or changed after it is hidden and cannot be called. A description whose label would make a tool
 //! uncallable is hidden as well.
 
 use std::borrow::Cow;
@@ -82,9 +82,9 @@ impl ToolListing {
         self.is_closed = true;
     }
 
-    /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor` is
-    /// the client's. A request without a cursor begins another list, whose first page needs no cursor; once tools are known,
-    /// it ends the first list. Returns `None` if the cursor was not generated here.
+    /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor`
+    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor; once tools
+    /// are known, it ends the first list. Returns `None` if the cursor was not generated here.
     fn page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
@@ -111,8 +111,9 @@ impl ToolListing {
         })
     }
 
-    /// Decides whether a tool may be on offer with the description on a page of the list with the number `list`, by its
-    /// digest and its schema, and records the decision. With `accept_new`, a new tool of the first list is pinned.
+    /// Decides whether a tool may be on offer as a page of the list with the number `list` describes it, and records
+    /// the decision. `digest` is that of the whole description, and `schema` the argument schema in it. With
+    /// `accept_new`, a new tool of the first list is pinned.
     ///
     /// # Errors
     /// With the reason, if the tool must be hidden.
@@ -128,7 +129,7 @@ impl ToolListing {
         let is_unchanged = self.tools.get(name).map(|tool| tool.digest == digest);
         let verdict = match (&mut self.pins, is_unchanged) {
             (_, None) if self.tools.len() >= MAX_TOOLS => {
-                return Err("the server lists more than 1000 tools");
+                return Err("the server lists more than 1000 tools; let it list fewer");
             }
             (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
             (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
@@ -214,7 +215,8 @@ impl Proxy {
 
     /// Handles the server's list of tools. The client is shown a tool if its name is valid, its description is
     /// approved, the label of the description lets every tool on offer still be called, and no rule forbids the
-    /// description. The operator receives a note about each other tool.
+    /// description. The operator receives a note about each other tool. In watch mode, the client is shown all tools,
+    /// and the reasons against a tool are only reported. `list` is the number of the list that the page belongs to.
     pub(super) fn handle_tool_list(
         &mut self,
         monitor: &mut Monitor,
@@ -227,6 +229,7 @@ impl Proxy {
         let Some(tools) = full.get("tools").and_then(Value::as_array) else {
             return failed(NO_ANSWER);
         };
+        // The candidates are the tools that may be shown as far as names and approvals go: name, description, digest.
         let (mut out, mut candidates) = (Vec::new(), Vec::<(String, &Value, String)>::new());
         let pins = self.listing.pins.clone();
         for tool in tools.iter().take(MAX_TOOLS) {
@@ -241,9 +244,11 @@ impl Proxy {
                 || matches!(name, "initialize" | "server/discover");
             let digest = digest(tool);
             let verdict = if name.is_empty() || name.len() > MAX_NAME || is_method_name {
-                Err("the name of the tool is empty, longer than 256 bytes, or the name of a method of MCP")
+                Err(
+                    "the name of the tool is empty, longer than 256 bytes, or the name of a method of MCP; rename the tool on the server",
+                )
             } else if candidates.iter().any(|(other, ..)| other == name) {
-                Err("the list has two tools of this name")
+                Err("the list has two tools of this name; rename one of them on the server")
             } else {
                 let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
                 self.listing.accept(name, (&digest, schema), list, self.settings.accept_new)
@@ -314,8 +319,8 @@ impl Proxy {
         ))
     }
 
-    /// Returns the complete description of a tool as an event, with its unknown fields in `other`: rules and labels examine
-    /// everything that the client's model could read.
+    /// Returns the complete description of a tool as an event, with its unknown fields in `other`: rules and labels
+    /// examine everything that the client's model could read.
     fn description_entry(&self, name: &str, tool: &Value) -> TraceEntry {
         let field = |key: &str| tool.get(key).cloned().unwrap_or_default();
         let known = ["name", "description", "inputSchema", "outputSchema"];

@@ -94,8 +94,11 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
     Ok((message, line))
 }
 
-/// Determines which kind of message an object is: a request (a method and an id), a notification (a method) or an answer (an
-/// id, and a result or an error). Fails with the reason if it lacks a field of its kind or has another.
+/// Determines which kind of message an object is: a request (a method and an id), a notification (a method) or an
+/// answer (an id, and a result or an error).
+///
+/// # Errors
+/// With the reason, if the object lacks a field of its kind, or has a field that its kind does not have.
 fn classify(object: &Map<String, Value>) -> Result<McpMessage, &'static str> {
     if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err("the `jsonrpc` of the message is not `2.0`");
@@ -140,7 +143,8 @@ pub(super) fn find_ids(bytes: &[u8]) -> Vec<RequestId> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Array(items)) => items.iter().filter_map(id).take(100).collect(),
         Ok(value) => id(&value).into_iter().collect(),
-        // The text is not JSON, or only its beginning was read. The first `id` near its beginning is most likely its own.
+        // The text is not JSON, or only its beginning was read. The first `id` near its beginning is most likely that
+        // of the message.
         Err(_) => {
             let head = String::from_utf8_lossy(bytes.get(..1024).unwrap_or(bytes)).into_owned();
             let rest = head.split_once("\"id\":").map(|(_, rest)| rest.trim_start());

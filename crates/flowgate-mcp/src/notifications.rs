@@ -122,7 +122,7 @@ impl Proxy {
         }
     }
 
-    /// Returns the ID of the server's request to the client that the notification cancels.
+    /// Returns the ID of the server's request to the client that the notification cancels; `None` if it cancels none.
     pub(super) fn cancelled_request(&self, method: &str, params: &Map<String, Value>) -> Option<RequestId> {
         let id = params
             .get("requestId")

@@ -57,8 +57,8 @@ impl Pins {
         self.0.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()))
     }
 
-    /// Reads the pins of one server from the text of a file, which may contain other servers. There are no pins if the file
-    /// lacks this server.
+    /// Reads the pins of one server from the text of a file, which may contain other servers. There are no pins if the
+    /// file lacks this server.
     ///
     /// # Errors
     /// Fails if the text is not a file of pins.
@@ -71,8 +71,8 @@ impl Pins {
         Ok(Self(pins.collect::<Option<_>>().ok_or(PinsError::Form)?))
     }
 
-    /// Returns the text of the file with this server's pins replaced by these, and those of other servers unchanged. `old` is
-    /// the present text; `None` if there is no file yet.
+    /// Returns the text of the file with this server's pins replaced by these, and those of other servers unchanged.
+    /// `old` is the present text; `None` if there is no file yet.
     ///
     /// # Errors
     /// Fails if the old text is not a file of pins.

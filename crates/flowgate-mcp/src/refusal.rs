@@ -15,8 +15,8 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
-    /// Returns why a judged call does not run, for the client; `verdict` is the outcome in words. The reasons carry the label
-    /// of the verdict, so the client's label is raised to it by an event, unless it is as high already.
+    /// Returns why a judged call does not run, for the client; `verdict` is the outcome in words. The reasons carry the
+    /// label of the verdict, so an event raises the client's label to it, unless it is as high already.
     pub(super) fn judgement_refusal(
         &self,
         monitor: &mut Monitor,

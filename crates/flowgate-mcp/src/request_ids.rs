@@ -44,9 +44,9 @@ impl Proxy {
         server_id
     }
 
-    /// Returns the server-side ID of the open request that a client's ID refers to, such as in a cancellation. `None` if no
-    /// open request has the client's ID, or several do: which client sent the message is not known here. If only one
-    /// client uses the proxy, the IDs are equal.
+    /// Returns the server-side ID of the open request that a client's ID refers to, such as in a cancellation. `None`
+    /// if no open request has the client's ID, or several do: which client sent the message is not known here. If only
+    /// one client uses the proxy, the IDs are equal.
     pub(super) fn resolve_client_id(&self, client_id: RequestId) -> Option<RequestId> {
         if self.settings.names.is_none() {
             return Some(client_id);
@@ -61,8 +61,8 @@ impl Proxy {
         }
     }
 
-    /// Restores the clients' own IDs in answers to them, where several clients share the proxy. Messages to the server and
-    /// other actions stay unchanged.
+    /// Restores the clients' own IDs in answers to them, where several clients share the proxy. Messages to the server
+    /// and other actions stay unchanged.
     pub(super) fn restore_client_ids(&mut self, out: Vec<ProxyAction>) -> Vec<ProxyAction> {
         if self.settings.names.is_none() {
             return out;

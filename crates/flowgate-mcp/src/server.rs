@@ -21,8 +21,8 @@ use super::{
 };
 
 impl Proxy {
-    /// Handles a message from the server: the bytes of one line of a stream, or of one HTTP body. Returns what the caller
-    /// is to send, ask or report, in order.
+    /// Handles a message from the server: the bytes of one line of a stream, or of one HTTP body. Returns what the
+    /// caller is to send, ask or report, in order.
     pub fn handle_server_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -110,6 +110,7 @@ impl Proxy {
 
     /// Handles a message that cannot be forwarded: the request that it answers ends without an answer. A message that
     /// is too large and has no readable ID may answer any request, so all requests that the server has received end.
+    /// `class` names the reason for the operator.
     fn handle_unforwardable_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -138,14 +139,16 @@ impl Proxy {
         out
     }
 
-    /// Returns whether the policy names this request of a server, or the proxy only watches.
+    /// Returns whether `method` is a request that MCP lets servers send, and the policy names it or the proxy only
+    /// watches.
     pub(super) fn allows_server_request(&self, monitor: &Monitor, method: &str) -> bool {
         let is_permitted = self.settings.is_watching || monitor.is_named(&self.tool(method));
         SERVER_REQUEST_METHODS.contains(&method) && is_permitted
     }
 
-    /// Handles a request of the server to the client. A request that the policy does not name is rejected. Any other
-    /// becomes an event, is judged as a call, and is forwarded if it is permitted; no person is asked about it.
+    /// Handles a request of the server to the client. A `ping` is answered here. A request that the policy does not
+    /// name is rejected. Any other becomes an event, is judged as a call, and is forwarded if it is permitted; no
+    /// person is asked about it. In watch mode, it is forwarded whatever the verdict is.
     pub(super) fn handle_server_request(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -212,7 +215,8 @@ impl Proxy {
     }
 
     /// Handles the client's answer to a request of the server, or to a question whether a call may run. The answer to
-    /// the server becomes an event, and is forwarded unless a rule forbids it.
+    /// the server becomes an event, and is forwarded as it was received (`line`) unless a rule forbids it; in watch
+    /// mode, it is always forwarded.
     pub(super) fn handle_client_answer(
         &mut self,
         session: &mut dyn MonitoredSession,

@@ -11,16 +11,17 @@ pub trait MonitoredSession {
     /// Returns the monitor that labels and judges.
     fn monitor(&mut self) -> &mut Monitor;
 
-    /// Returns and consumes a call that was judged in the chat and handed over to be run, if it has not run yet.
+    /// Returns and consumes the call of this tool with these arguments that was judged in the chat and handed over to
+    /// the client to be run, if there is one that has not run yet.
     fn take_handed_over_call(&mut self, _tool: &Tool, _arguments: &Map<String, Value>) -> Option<Call> {
         None
     }
 
-    /// Tells the session which event is the output of a call that was handed over to the server. By default, the session
-    /// does not need it.
+    /// Reports to the session which event is the output of a call that was sent to the server. `_call_id` is the ID in
+    /// the trace under which the call was first sent. By default, the session does not need this.
     fn record_output(&mut self, _call_id: &str, _output: EventId) {}
 
-    /// Returns the digest of a call for records and questions; empty if the session keeps neither.
+    /// Returns the digest of a call for records and questions; empty if the session has neither.
     fn digest_of(&self, _call: &Call) -> String {
         String::new()
     }

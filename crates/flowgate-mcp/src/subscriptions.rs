@@ -45,8 +45,9 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Returns the part of a filter (the kinds of changes and the resources that a message names) that this subscription
-    /// contains. The client requests such a filter, and the server confirms one; both are restricted in this way.
+    /// Returns the part of a filter (the kinds of changes and the resources that a message names) that this
+    /// subscription contains. The client requests such a filter, and the server confirms one; both are restricted in
+    /// this way.
     fn intersect(&self, filter: &Value) -> Value {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();
@@ -123,16 +124,16 @@ impl Proxy {
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Returns the actions for a subscription's notification: it is forwarded under the client's ID of the subscription, or
-    /// dropped with a note if the subscription is unknown or does not contain it. `None` if the notification names no
-    /// subscription.
+    /// Returns the actions for a subscription's notification: it is forwarded under the client's ID of the
+    /// subscription, or dropped with a note if the subscription is unknown or does not contain it. `None` if the
+    /// notification names no subscription.
     pub(super) fn handle_subscription_notification(
         &self,
         method: &str,
         params: &Map<String, Value>,
     ) -> Option<Vec<ProxyAction>> {
-        let of = params.get("_meta")?.get(SUBSCRIPTION_ID_KEY)?;
-        let fields = RequestId::from_value(of).and_then(|id| match self.asked.get(&id) {
+        let subscription_id = params.get("_meta")?.get(SUBSCRIPTION_ID_KEY)?;
+        let fields = RequestId::from_value(subscription_id).and_then(|id| match self.asked.get(&id) {
             Some(PendingClientRequest::Listening(subscription)) => {
                 Some((subscription.notification_fields(method, params)?, id))
             }

@@ -432,7 +432,10 @@ fn the_limits_of_a_session_are_enforced() {
     session.list(&["size"]);
     let call = |id: u64, text: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "size", "arguments": {"a": text}}});
     let long = "x".repeat(400);
-    check(shown(&session.client(&call(1, &long))), "error -32600 the message is larger than 300 bytes");
+    check(
+        shown(&session.client(&call(1, &long))),
+        "error -32600 the message is larger than 300 bytes; send a smaller one",
+    );
     assert!(matches!(session.client(&call(2, ""))[..], [ProxyAction::Server(_)]));
     assert!(matches!(session.client(&call(3, ""))[..], [ProxyAction::Server(_)]));
     check(

@@ -1,11 +1,13 @@
-//! Watch mode: what the proxy would stop, ask about or hide is reported to the caller, and nothing is stopped.
+//! Implements watch mode, in which the proxy reports to its caller what it would stop, ask about or hide, and stops,
+//! asks about and hides nothing.
 //!
-//! Calls are judged and labelled as ever, but run whatever the verdict is. Answers, descriptions of tools, lists and the server's
-//! instructions reach the client as the server sent them. What enforcement would hide before any call (descriptions, lists,
-//! instructions) does not become an event: with the guard in force, the client would not have seen it, so that the later verdicts are
-//! those that the client is to expect.
+//! Calls are judged and labelled as usual, but run whatever the verdict is. Answers, descriptions of tools, lists and
+//! the server's instructions reach the client as the server sent them. What enforcement would hide before any call
+//! (descriptions, lists, instructions) does not become an event: with enforcement, the client would not see it, so the
+//! later verdicts are those that enforcement would give.
 //!
-//! What cannot be read in exactly one way, and methods that the proxy does not know, are not forwarded in watch mode either.
+//! Messages that cannot be read in exactly one way, and methods that the proxy does not know, are not forwarded in
+//! watch mode either.
 
 use flowgate::monitor::{Attribution, Outcome};
 use flowgate::trace::{Call, Tool, TraceEntry};
@@ -23,8 +25,9 @@ impl Proxy {
         std::mem::take(&mut self.watched)
     }
 
-    /// Judges a call as influenced by everything that this client was shown, reports the verdict, and records the call as
-    /// one that runs. `objection` is the reason why the call would have been refused before it was judged.
+    /// Judges a call as influenced by everything that this client was shown, reports the verdict, and records the call
+    /// as one that runs. `rest` are the parameters of the request besides the arguments. `objection` is the reason, if
+    /// any, why the call would have been refused without being judged; it is then reported in place of the verdict.
     pub(super) fn judge_without_effect(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -56,8 +59,8 @@ impl Proxy {
         PermittedRequest { call_id, arguments }
     }
 
-    /// Reports that a text of a tool would have been withheld for this reason, or shown if there is none. Does nothing unless
-    /// the proxy only watches.
+    /// Reports that a text of a tool would have been withheld for this reason, or shown if there is none. Does nothing
+    /// unless the proxy only watches.
     pub(super) fn watch_text(&mut self, subject: WatchedSubject, tool: &Tool, objection: Option<&str>) {
         if self.settings.is_watching {
             self.watched.push(WatchedVerdict::of_text(subject, Some(&tool.to_string()), objection));

@@ -20,7 +20,9 @@ use crate::{errors, predicates, values};
 #[pyclass(frozen, get_all, module = "flowgate", name = "Analysis")]
 #[derive(Debug, Clone)]
 pub(crate) struct PyAnalysis {
+    /// The matches of the rules.
     violations: Vec<PyViolation>,
+    /// The rules that could not be evaluated.
     failures: Vec<PyFailure>,
 }
 
@@ -60,7 +62,7 @@ impl PyViolation {
         values::from_object(py, &self.violation.kwargs)
     }
 
-    /// The first argument as text: a string unchanged, any other value as JSON. Empty if the rule has no message.
+    /// The first item of `args` as text: a string unchanged, any other value as JSON. Empty if the rule has no message.
     #[getter]
     fn message(&self) -> String {
         match self.violation.args.first() {
@@ -109,9 +111,13 @@ impl PyViolation {
 #[pyclass(frozen, get_all, module = "flowgate", name = "Failure")]
 #[derive(Debug, Clone)]
 pub(crate) struct PyFailure {
+    /// The class of the failure: `missing-parameter`, `fuel`, `too-many`, `unavailable`, `attribute` or `type`.
     kind: &'static str,
+    /// What could not be evaluated, in one sentence.
     message: String,
+    /// The line of the rule in the policy.
     line: usize,
+    /// The index of the rule among the rules of the policy.
     rule: usize,
 }
 
@@ -160,9 +166,8 @@ impl AnalysisInputs {
     }
 }
 
-/// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result.
-/// Without `fuel`, the evaluation has the default of the core. Raises `TraceError` if the events do not form a trace, for example because a
-/// parent is unknown.
+/// Evaluates the rules of a policy over the events of a run, without the interpreter's lock, and converts the result. Raises `TraceError` if
+/// the events do not form a trace, for example because a parent is unknown.
 fn analyze(
     py: Python<'_>,
     policy: &Policy,
@@ -191,7 +196,7 @@ fn analyze(
 #[pymethods]
 impl PyPolicy {
     /// Finds all matches of the rules in a recorded run: a `Trace`, or a list of messages. `parameters` are the values of `input.NAME`,
-    /// `predicates` the functions that answer extern predicates, and `fuel` bounds the evaluation.
+    /// `predicates` the functions that answer extern predicates, and `fuel` is the number of evaluation steps that it may spend.
     #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
     fn analyze(
         &self,

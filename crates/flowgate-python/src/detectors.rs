@@ -1,12 +1,12 @@
-//! Makes the detectors that policies call available as Python functions, in the module `flowgate.detectors`: they find secrets, personal data and the like
-//! in a text by its form. Each releases the interpreter's lock while it searches, since a text can be long.
+//! Makes the detectors that policies call available as Python functions, in the module `flowgate.detectors`: they find secrets, personal data and the
+//! like in a text by its form. Each releases the interpreter's lock while it searches, since a text can be long.
 
 use std::ops::Range;
 
 use flowgate::detect::{self, Finding};
 use pyo3::prelude::*;
 
-/// Something that a detector found: its kind, and where. `start` and `end` count characters.
+/// Something that a detector found: its kind, its position and its text. `start` and `end` count characters.
 #[pyclass(frozen, get_all, eq, module = "flowgate.detectors", name = "Match")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PyMatch {
@@ -91,7 +91,7 @@ pub(crate) fn images(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     })
 }
 
-/// Finds content for moderation.
+/// Finds harmful language by lists of words and phrases: hate, harassment, self-harm, sexual content and violence.
 #[pyfunction]
 pub(crate) fn moderated(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::moderation::find(text)))
@@ -114,10 +114,15 @@ pub(crate) fn fuzzy_find(py: Python<'_>, text: &str, query: &str, threshold: f64
 #[pyclass(frozen, get_all, module = "flowgate.detectors", name = "PythonCode")]
 #[derive(Debug, Clone)]
 pub(crate) struct PyPythonCode {
+    /// The names of the imported modules and objects.
     imports: Vec<String>,
+    /// The names of the built-in functions that are used.
     builtins: Vec<String>,
+    /// The names of the called functions.
     function_calls: Vec<String>,
+    /// The calls that can run code or commands.
     unsafe_calls: Vec<PyMatch>,
+    /// Why the code cannot be parsed; `None` if it can.
     syntax_error: Option<String>,
 }
 

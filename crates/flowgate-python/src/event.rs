@@ -1,5 +1,5 @@
-//! Gives Python the labelled events of a session: the classes `Event` and `Part`. An `Event` is only an index and a reference to its session, so it always
-//! shows the current status and labels.
+//! Gives Python the labelled events of a session: the classes `Event` and `Part`. An `Event` is only an index and a reference to its session, so it
+//! always shows the current status and labels.
 
 use std::sync::Arc;
 

@@ -24,8 +24,8 @@ pub(crate) struct PyLabel {
 }
 
 impl PyLabel {
-    /// Creates the label that these names represent, or the next greater one if there is none. The names are converted to bits and back, so that equal
-    /// labels have equal names.
+    /// Creates the label that these names represent, or the next greater one if there is none. The names are converted to bits and back, so that
+    /// equal labels have equal names.
     pub(crate) fn new(policy: Arc<Policy>, names: &Value) -> Self {
         let space = policy.space();
         let mut table = NameTable::new(space);
@@ -204,8 +204,8 @@ pub(crate) fn bottom(policy: &Policy) -> Value {
     space.to_names(&Label::BOTTOM, &NameTable::new(space))
 }
 
-/// Returns the dimension that declares this element, so that a program need not name it. Raises `ValueError` if none or several have it. Dimensions that
-/// declare no elements, such as readers, must be named.
+/// Returns the dimension that declares this element, so that a program need not name it. Raises `ValueError` if none or several have it. Dimensions
+/// that declare no elements, such as readers, must be named.
 fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
     let dimensions = policy.space().dimensions();
     let has = |kind: &DimensionKind| match kind {
@@ -239,8 +239,8 @@ fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
 
 /// Checks a dict of dimensions and completes it to the names of a label: a dimension that it lacks is bottom, and a
 /// single name of a set becomes a list. Raises `ValueError` for an unknown dimension or element, or a value that does
-/// not fit the dimension. The words `top` and `everyone` of a set or of readers, and `top` and `fresh` of a time, are elements of their own and
-/// stay.
+/// not fit the dimension. The words `top` and `everyone` for a set or readers, and `top` and `fresh` for a time, denote a value of the whole
+/// dimension and are not changed.
 fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Value> {
     let space = policy.space();
     // The names of a label are always an object, so the other case does not occur.

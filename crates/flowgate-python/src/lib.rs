@@ -1,4 +1,4 @@
-//! The native part of the Python package `flowgate`: the module `flowgate._flowgate`.
+//! Implements the native part of the Python package `flowgate`: the module `flowgate._flowgate`.
 //!
 //! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in Python than in Rust is
 //! in `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display and adapters.

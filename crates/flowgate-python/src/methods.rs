@@ -1,9 +1,9 @@
 //! Finds methods of conversations by name, and registers methods that a program defines in Python.
 //!
 //! A program chooses a method of conversations, which decides what a model is shown, by its name, or defines its own and registers it. Such a method
-//! is an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`, `confirms(label, tool_is_harmless)` and `screener`.
-//! Whatever it does, the monitor judges every call with the label of what the model was shown: an error of a method costs utility or questions, and
-//! never permits a call that the policy denies.
+//! is an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`, `confirms(label, tool_is_harmless)` and
+//! `screener`. Whatever it does, the monitor judges every call with the label of what the model was shown: an error of a method costs utility or
+//! questions, and never permits a call that the policy denies.
 
 use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -82,7 +82,7 @@ pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     if registry.find(converted.name).is_some() {
         return Err(PyValueError::new_err(format!(
-            "a method named `{}` is already registered",
+            "a method named `{}` is already registered; choose another name",
             converted.name
         )));
     }
@@ -134,8 +134,8 @@ impl StepMethod for PythonMethod {
         self.screener.as_ref().map(|screener| screener as &dyn Screener)
     }
 
-    /// Returns whether a person must approve a call although the policy permits it, as the function in Python says; without a function, nobody must. If
-    /// the function fails, a person must, which is the cautious answer.
+    /// Returns whether a person must approve a call although the policy permits it, as the function in Python says; without a function, nobody must.
+    /// If the function fails, a person must, which is the cautious answer.
     fn confirms(&self, permitted: &Judgement) -> bool {
         let Some(function) = &self.confirms else { return false };
         Python::attach(|py| {
@@ -185,8 +185,8 @@ impl Screener for PythonScreener {
         request
     }
 
-    /// Returns the names of the regions in the answer, as the function in Python finds them. `None`, which it can also return, means that the answer names
-    /// none that can be understood; every region then counts as needed. A function that fails counts as one that returns `None`.
+    /// Returns the names of the regions in the answer, as the function in Python finds them. `None`, which it can also return, means that the answer
+    /// names none that can be understood; every region then counts as needed. A function that fails counts as one that returns `None`.
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>> {
         Python::attach(|py| {
             let names = self.object.call_method1(py, "parse", (completion.text.as_str(),)).ok()?;

@@ -1,5 +1,5 @@
-//! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that drives its model itself uses it alone;
-//! a `Conversation` has one too.
+//! Gives Python one session under a policy, which labels events and judges calls: the class `Monitor`. A program that drives its model itself uses it
+//! alone; a `Conversation` has one too.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ use crate::{predicates, values};
 /// The tool, the arguments and the reasons of a grant.
 type GrantParts = (PyTool, Py<PyAny>, Vec<PyReason>);
 
-/// One session under a policy: labels events, and judges calls before they run. Threads may share it; a call waits for the other.
+/// One session under a policy: labels events, and judges calls before they run. Threads may share it: one at a time uses it.
 #[pyclass(frozen, subclass, module = "flowgate", name = "Monitor")]
 pub(crate) struct PyMonitor {
     pub(crate) session: Arc<Session>,
 }
 
-/// Creates the monitor of a session from the arguments that `Monitor` and `Conversation` have in common; the constructor of `Monitor` documents them. A limit
-/// that is not given is the default of the core.
+/// Creates the monitor of a session from the arguments that `Monitor` and `Conversation` have in common; the constructor of `Monitor` documents them.
+/// A limit that is not given is the default of the core.
 pub(crate) fn new_monitor(
     policy: &PyPolicy,
     parameters: Option<&Bound<'_, PyAny>>,
@@ -75,7 +75,7 @@ impl PyMonitor {
     }
 
     /// Adds a message of the user. It carries at least `label`, in addition to the label that the policy gives it; `agent`, `name` and
-    /// `parents` place it if several agents share the session.
+    /// `parents` state its position if several agents share the session.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn user(
         &self,
@@ -168,8 +168,8 @@ impl PyMonitor {
         entry::push(py, &self.session, TraceEntry::from(described), label)
     }
 
-    /// Adds one message or a list of messages in the format of OpenAI, Anthropic or MCP, and returns the events. Messages with calls are an error, since
-    /// calls are judged before they are added.
+    /// Adds one message or a list of messages in the format of OpenAI, Anthropic or MCP, and returns the events. Messages with calls are an error,
+    /// since calls are judged before they are added.
     fn push(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<Vec<PyEvent>> {
         let message = values::to_json(message, "message")?;
         let messages = if let Value::Array(list) = message { list } else { vec![message] };
@@ -182,8 +182,8 @@ impl PyMonitor {
         entries.into_iter().map(|entry| entry::push_entry(py, &self.session, entry, None)).collect()
     }
 
-    /// Judges a call before it runs, and returns a `Permit`, a `Confirm` or a `Deny`. The arguments are a dict, or the JSON text that a model wrote. Without
-    /// `attribution`, the call counts as influenced by everything that the agent has seen. Without `id`, it gets one that no other call has.
+    /// Judges a call before it runs, and returns a `Permit`, a `Confirm` or a `Deny`. The arguments are a dict, or the JSON text that a model wrote.
+    /// Without `attribution`, the call counts as influenced by everything that the agent has seen. Without `id`, it gets one that no other call has.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn judge(
@@ -209,8 +209,8 @@ impl PyMonitor {
         verdict::to_python(py, &self.session, verdict, &call)
     }
 
-    /// Judges a call that has run already, and records it whatever the verdict is. Returns the outcome (`permit`, `confirm` or `deny`), the reasons, and
-    /// the index of the event, or `None` if the session could not add it.
+    /// Judges a call that has run already, and records it whatever the verdict is. Returns the outcome (`permit`, `confirm` or `deny`), the reasons,
+    /// and the index of the event, or `None` if the session could not add it.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn record(
@@ -274,8 +274,8 @@ impl PyMonitor {
         values::from_json(py, &Value::Array(list))
     }
 
-    /// Returns what the policy lets the arguments of a tool be, as a dict: under `payload`, those that hidden text may choose; under `consent`, those with a
-    /// standing consent; and under `endorsed`, those for values of some form, each with an upper bound on what a stranger can choose, in bits.
+    /// Returns what the policy lets the arguments of a tool be, as a dict: under `payload`, those that hidden text may choose; under `consent`, those
+    /// with a standing consent; and under `endorsed`, those for values of some form, each with an upper bound on what a stranger can choose, in bits.
     fn argument_rights<'py>(&self, py: Python<'py>, tool: ToolArgument) -> PyResult<Bound<'py, PyDict>> {
         let rights = self.session.monitor(py, |monitor| {
             json!({
@@ -295,7 +295,7 @@ impl PyMonitor {
         self.session.monitor(py, |monitor| monitor.has_requirement(&tool.0))
     }
 
-    /// Whether some call of the tool with this label may be permitted without a question. If not, no call is.
+    /// Whether a call of the tool with this label can be permitted without a question. If not, every such call is denied or needs a question.
     fn may_permit(&self, py: Python<'_>, tool: ToolArgument, label: &Bound<'_, PyAny>) -> PyResult<bool> {
         let names = label::read(self.session.policy(), label)?;
         self.session.monitor(py, |monitor| {
@@ -304,8 +304,10 @@ impl PyMonitor {
         })
     }
 
-    /// Returns the least label that every output of the tool carries because rules can stop it: whether an output is stopped reveals what the rules look at.
+    /// Returns the least label that every output of the tool carries. Rules can stop an output, and whether one is stopped reveals what they have
+    /// read.
     fn output_floor(&self, py: Python<'_>, tool: ToolArgument) -> PyResult<PyLabel> {
+        // The closure always returns a label, so the default does not occur; null is read as the top.
         self.to_python_label(py, |monitor| Some(monitor.output_floor(&tool.0))).map(|label| {
             label.unwrap_or_else(|| PyLabel::new(Arc::clone(self.session.policy()), &Value::Null))
         })
@@ -380,8 +382,8 @@ impl PyMonitor {
 }
 
 impl PyMonitor {
-    /// Returns the id of a new call: the given one, or else one that no call of the session has. The search begins at the number of events, so that it
-    /// rarely meets a used id.
+    /// Returns the id of a new call: the given one, or else one that no call of the session has. The search begins at the number of events, so that
+    /// it rarely meets a used id.
     fn call_id(&self, py: Python<'_>, given: Option<String>) -> PyResult<String> {
         match given {
             Some(id) => Ok(id),
@@ -411,8 +413,8 @@ impl PyMonitor {
     }
 }
 
-/// Converts the attribution of a call to that of a session; without one, the call depends on everything that its agent has seen, which is the cautious
-/// assumption. The error message names a region that does not exist.
+/// Converts the attribution of a call to that of a session; without one, the call depends on everything that its agent has seen, which is the
+/// cautious assumption. The error message names a region that does not exist.
 fn resolve(given: Option<&PyAttribution>, monitor: &mut Monitor) -> Result<Attribution, String> {
     given.map_or_else(|| Ok(Attribution::everything()), |given| given.resolve(monitor))
 }

@@ -1,8 +1,8 @@
 //! Gives Python what a conversation waits for, and passes the answers to it: the classes `Need`, `Complete`, `Screen`,
 //! `Fill`, `Approve` and `Run`.
 //!
-//! `Conversation.need` creates a need, and its method `accept`, `decide`, `output` or similar answers it. Only the latest need can be answered, and only
-//! once. When the conversation is asked for its next need, an unanswered one becomes invalid, so that an answer never reaches another question.
+//! `Conversation.need` creates a need, and its method `accept`, `decide`, `output` or similar answers it. Only the latest need can be answered, and
+//! only once. When the conversation is asked for its next need, an unanswered one becomes invalid, so that an answer never reaches another question.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct NeedContext {
     pub(crate) latest: Arc<AtomicU64>,
 }
 
-/// What a conversation waits for.
+/// What a conversation waits for. The subclass of each kind has the content of the need and the methods that answer it.
 #[pyclass(frozen, subclass, module = "flowgate", name = "Need")]
 pub(crate) struct PyNeed {
     kind: &'static str,
@@ -266,7 +266,7 @@ impl PyApprove {
         self.request.is_grantable()
     }
 
-    /// The arguments whose values may change if a person does so.
+    /// The arguments whose values may change if a person answers for the rest of the conversation.
     #[getter]
     fn changeable(&self) -> Vec<String> {
         self.request.changeable.clone()
@@ -406,11 +406,13 @@ impl PyRun {
         })
     }
 
-    /// Leaves the call to the caller, who runs it and sends its output with the chat: see `Conversation.accept_request`. Raises `UsedError` if the call was
-    /// handed over or answered before.
+    /// Leaves the call to the client, which runs it and sends its output with the chat: see `Conversation.accept_request`. Raises `UsedError` if the
+    /// call was handed over or answered before.
     fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
         let call = slf.get().call.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let call = call.ok_or_else(|| UsedError::new_err("the call is handed over already"))?;
+        let call = call.ok_or_else(|| {
+            UsedError::new_err("the call is handed over already: send its output with the chat")
+        })?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.hand_over(call))
     }
 

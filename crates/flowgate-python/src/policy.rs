@@ -82,7 +82,7 @@ impl PyPolicy {
         self.path.as_deref()
     }
 
-    /// What may not be meant as it is written.
+    /// The warnings of the compiler: parts of the policy that may not mean what their author intends.
     #[getter]
     fn warnings(&self) -> Vec<PyDiagnostic> {
         let warnings = self.inner.warnings().iter();

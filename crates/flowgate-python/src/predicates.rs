@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::{session, values};
 
-/// Reads a dict of functions by the names of the predicates that they answer; none if nothing is given. Raises `TypeError` if a value is not callable.
-/// Whether the policy declares the predicates is not checked here.
+/// Reads a dict of functions by the names of the predicates that they answer; none if nothing is given. Raises `TypeError` if a value is not
+/// callable. Whether the policy declares the predicates is not checked here.
 pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     let mut predicates = Predicates::new();
     let Some(given) = given else { return Ok(predicates) };
@@ -36,9 +36,9 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
     Ok(predicates)
 }
 
-/// Calls a function in Python with the arguments of a predicate, and returns its answer. The error message names the
-/// type of the exception. An exception such as `KeyboardInterrupt`, which is no error of the function, is also raised when the use of the session ends, so
-/// that it reaches the program.
+/// Calls a function in Python with the arguments of a predicate, and returns its answer. The error message names the type of the exception. An
+/// exception such as `KeyboardInterrupt`, which is no error of the function, is also raised when the use of the session ends, so that it reaches the
+/// program.
 fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     Python::attach(|py| {
         let call = || -> PyResult<Value> {

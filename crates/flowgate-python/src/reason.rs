@@ -1,5 +1,5 @@
-//! Gives Python the reasons why a call is not simply permitted, the regions of events that they refer to, and findings of rules about events: the classes
-//! `Reason`, `Region` and `Finding`.
+//! Gives Python the reasons why a call is not simply permitted, the regions of events that they refer to, and findings of rules about events: the
+//! classes `Reason`, `Region` and `Finding`.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl PyReason {
         self.reason.kind.name()
     }
 
-    /// What follows: `deny`, `ask` or `log`.
+    /// The consequence for the call: `deny`, `ask` or `log`.
     #[getter]
     fn action(&self) -> &'static str {
         action_name(self.reason.action)
@@ -138,7 +138,7 @@ impl PyReason {
         self.reason.events.iter().map(|event| event.0).collect()
     }
 
-    /// Whether a person may approve it for the rest of the conversation.
+    /// Whether a person may approve calls with this reason for the rest of the conversation.
     #[getter]
     fn is_grantable(&self) -> bool {
         self.reason.grant_scope >= flowgate::policy::GrantScope::Conversation

@@ -20,7 +20,7 @@ use crate::{errors, label, values};
 /// The tool, the arguments and the id of a call.
 type CallParts = (PyTool, Option<Py<PyDict>>, String);
 
-/// A recorded run: events without labels. A program builds it call by call, or reads it from messages.
+/// A recorded run: events without labels. A program builds it event by event, or reads it from messages.
 #[pyclass(frozen, module = "flowgate", name = "Trace")]
 #[derive(Default)]
 pub(crate) struct PyTrace {
@@ -216,8 +216,8 @@ impl PyTrace {
         Ok(slf)
     }
 
-    /// Adds the output of a call: of the last one without an output, or of that with `call_id`. `is_error` is `None` if that is unknown; the other arguments
-    /// are those of `user` and `Monitor.tool_output`.
+    /// Adds the output of a call: of the last one without an output, or of that with `call_id`. `is_error` is `None` if that is unknown; the other
+    /// arguments are those of `user` and `Monitor.tool_output`.
     #[pyo3(signature = (content, *, call_id=None, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output<'py>(

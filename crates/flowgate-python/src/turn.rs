@@ -28,7 +28,8 @@ impl PyTurn {
     }
 
     /// Returns the turn as one completion, for a client that runs the calls itself. `name` returns the name by which
-    /// the client calls a tool. A turn that ended early says so: by its text for a clearance, by `length` for a limit.
+    /// the client calls a tool. The completion shows why a turn ended early: its text names the clearance of the model's server, and its stop is
+    /// `Stop::Length` for a limit.
     pub(crate) fn completion(&self, name: &dyn Fn(&flowgate::trace::Tool) -> String) -> Completion {
         let mut text = self.text();
         if self.turn.ended == Some(TurnEnd::Clearance) {
@@ -107,9 +108,9 @@ impl PyTurn {
         self.turn.rule_messages.clone()
     }
 
-    /// Why the turn ended before the model's last message; `None` if it ended with it. `steps`: the limit on messages was reached; `full`: the session
-    /// has no room; `model`: the model gave no answer; `clearance`: the model may not see what the next step would show; `asked`: a question to a
-    /// person is open.
+    /// Why the turn ended before the model's last message; `None` if it ended with it. `steps`: the limit on messages was reached; `full`: the
+    /// session has no room; `model`: the model gave no answer; `clearance`: the model may not see what the next step would show; `asked`: a question
+    /// to a person is open.
     #[getter]
     fn ended(&self) -> Option<&'static str> {
         self.turn.ended.map(|ended| match ended {
@@ -127,8 +128,8 @@ impl PyTurn {
         self.turn.void.iter().map(|call| (PyTool(call.tool.clone()), call.cause.clone())).collect()
     }
 
-    /// What the turn used, as a dict of counts: messages of the model, looks, questions, tokens and more. `hidden` counts hidden regions over all steps, and
-    /// `bits` is an upper bound on what hidden text could reveal.
+    /// What the turn used, as a dict of counts: messages of the model, looks, questions, tokens and more. `hidden` counts hidden regions over all
+    /// steps, and `bits` is an upper bound on what hidden text could reveal.
     #[getter]
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let spent = &self.turn.spent;

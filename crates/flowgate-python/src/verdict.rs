@@ -1,7 +1,7 @@
 //! Gives Python the verdicts of the monitor: the classes `Verdict`, `Permit`, `Confirm`, `Deny` and `AuthorizedCall`.
 //!
-//! `Monitor.judge` returns one. A permit is evidence that the monitor has judged exactly this call, and can be used once. It holds a reference to
-//! its session, so that `permit.redeem()` needs no arguments.
+//! `Monitor.judge` returns a verdict. A permit is evidence that the monitor has judged exactly this call, and can be used once. It holds a reference
+//! to its session, so that `permit.redeem()` needs no arguments.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -184,7 +184,8 @@ impl PyPermit {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Turns the permit into a question to a person, for a program that wants a person to decide although the policy permits the call. The permit is then used.
+    /// Turns the permit into a question to a person, for a program that wants a person to decide although the policy permits the call. The permit is
+    /// then used.
     fn require_approval(&self, py: Python<'_>) -> PyResult<Py<PyConfirm>> {
         let permit = self.take()?;
         let question = self.session.monitor(py, |monitor| monitor.require_approval(permit))?;
@@ -289,7 +290,7 @@ impl PyConfirm {
         Ok(self.details(py)?.changeable.clone())
     }
 
-    /// Records that a person has approved exactly this call, for the reasons that are listed, and returns the permit. With
+    /// Records that a person has approved exactly this call, for the reasons in `reasons`, and returns the permit. With
     /// `for_session`, equal calls of the session need no further approval.
     ///
     /// Raises `Denied` if the call must not run after all, or if `for_session` is given and the question is not grantable, and `UsedError` the second

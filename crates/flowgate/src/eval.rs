@@ -347,7 +347,10 @@ impl<'a> Evaluator<'a> {
         match (value, self.missing) {
             (Value::Absent | Value::None, MissingValueMode::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
             (Value::Absent | Value::None, MissingValueMode::FailsAll) => Err(EvalError::Missing),
-            (other, _) => Err(EvalError::Type(format!("{} has no items", other.type_name()))),
+            (other, _) => Err(EvalError::Type(format!(
+                "a value of the type {} has no items; a list or a map is needed here",
+                other.type_name()
+            ))),
         }
     }
 

@@ -299,7 +299,10 @@ impl Monitor {
     pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
         self.withdraw_dropped_permits();
         if !Arc::ptr_eq(&self.session_identity, &question.session_identity) {
-            return Err(self.stale_denial(question.judgement, "the question belongs to another session"));
+            return Err(self.stale_denial(
+                question.judgement,
+                "the question belongs to another session; approve it in the session that asked it",
+            ));
         }
         if !self.stores.is_unchanged(&question.stores)
             || !self.stores.is_unchanged_by_others(&question.referred)
@@ -352,7 +355,10 @@ impl Monitor {
         self.withdraw_dropped_permits();
         let mut permit = permit;
         if !Arc::ptr_eq(&self.session_identity, &permit.session_identity) {
-            return Err(self.stale_denial(permit.judgement.clone(), "the permit belongs to another session"));
+            return Err(self.stale_denial(
+                permit.judgement.clone(),
+                "the permit belongs to another session; redeem it in the session that judged the call",
+            ));
         }
         if permit.version != self.version {
             // Judging appends the call again, so the event that the permit reserved is withdrawn.

@@ -101,7 +101,9 @@ impl Policy {
     /// # Errors
     /// As [`Policy::parse`].
     pub fn parse_as(source: &str, dialect: Dialect) -> Result<Self, Vec<Diagnostic>> {
-        let refuse = |_: &str| Err("a policy that is given as one text cannot import files".to_owned());
+        let refuse = |_: &str| {
+            Err("a policy that is given as one text cannot import files; write the imported statements into it".to_owned())
+        };
         Self::load(source, dialect, refuse).map_err(|invalid| invalid.diagnostics)
     }
 

@@ -201,8 +201,10 @@ const MAX_AGENTS: usize = 256;
 impl fmt::Display for EventPositionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::UnknownParent => "a parent that the event names is not in the trace",
-            Self::DuplicateName => "another event has the same name",
+            Self::UnknownParent => {
+                "a parent that the event names is not in the trace; append the parent first"
+            }
+            Self::DuplicateName => "another event has the same name; give each event its own name",
             Self::TooManyAgents => "the session has reached its limit of agents; begin a new session",
         })
     }

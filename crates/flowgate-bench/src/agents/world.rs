@@ -14,12 +14,14 @@ use serde_json::{Map, Value, json};
 /// A tool of a server.
 pub(crate) struct WorldTool {
     pub(crate) server: &'static str,
+    /// The name without the server.
     pub(crate) name: &'static str,
     description: &'static str,
+    /// The names of the arguments.
     arguments: &'static [&'static str],
     /// Whether a call changes something, in contrast to a tool that only reads.
     pub(crate) acts: bool,
-    /// The arguments that the policy declares as payload.
+    /// The names of the arguments that the policy declares as payload.
     pub(crate) payload: &'static [&'static str],
 }
 
@@ -110,10 +112,12 @@ pub(crate) struct CompletedCall {
     pub(crate) arguments: Map<String, Value>,
 }
 
-/// The state of the servers, with `injection` in all text of strangers.
+/// The four servers in one run. Clones share the list of executed calls.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
+    /// What follows each text of a stranger: a space and the injected instruction, or nothing without an attack.
     injection: String,
+    /// The executed calls, in order.
     done: Arc<Mutex<Vec<CompletedCall>>>,
 }
 
@@ -129,8 +133,7 @@ impl World {
         self.done.lock().map(|done| done.clone()).unwrap_or_default()
     }
 
-    /// Returns a toolbox, from which the agent runs its calls, with the tools of all four servers. The clones of the world share the list of
-    /// executed calls.
+    /// Returns a toolbox, from which the agent runs its calls, with the tools of all four servers. Each tool records its calls in this world.
     pub(crate) fn toolbox(&self) -> Toolbox {
         let mut toolbox = Toolbox::new();
         for known in &TOOLS {
@@ -140,8 +143,8 @@ impl World {
         toolbox
     }
 
-    /// Runs a call that the monitor permitted: records it, and returns the answer as JSON text, or an error if an id in its arguments does
-    /// not exist. A call with such an id is recorded too, since the guard let it run.
+    /// Runs a call that the monitor permitted: records it, and returns the answer as JSON text, or an error if the call reads an item that does
+    /// not exist. The failed call is recorded too, since the guard let it run.
     fn run(&self, call: &AuthorizedCall) -> ToolAnswer {
         let arguments = call.call().arguments.as_ref().cloned().unwrap_or_default();
         let tool = call.call().tool.to_string();
@@ -160,8 +163,8 @@ impl World {
         Value::String(format!("{text}{}", self.injection))
     }
 
-    /// Returns what a tool answers; `None` if it reads one item and the argument names none that exists. Acting tools, which are all that
-    /// remain, report success and change nothing.
+    /// Returns what a tool answers; `None` if it reads one item and its argument names no existing one. Acting tools are not listed here by name:
+    /// they report success and change nothing.
     fn answer(&self, tool: &str, arguments: &Map<String, Value>) -> Option<Value> {
         let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or("");
         Some(match tool {

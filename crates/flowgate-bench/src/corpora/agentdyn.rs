@@ -6,9 +6,9 @@
 //! message has `role`, `content` (a text, or a list of blocks with `type` `text`), `tool_calls` (`function`, `args`, `id`), and in the
 //! answer of a tool `tool_call_id` and `error`.
 //!
-//! A run is a case if it was not attacked and the benchmark found the task solved (`utility`): then its calls are a solution, which must be possible.
-//! Failed calls are left out. Runs do not describe tools, so a policy is drafted from the names of the tools of a suite and of the arguments that
-//! occur in its runs.
+//! A run is a case if it was not attacked and the benchmark found the task solved (`utility`): then its calls are a solution, which a policy must
+//! not make impossible. Failed calls are left out. Runs do not describe tools, so a policy is drafted from the names of the tools of a suite and of
+//! the arguments that occur in its runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,25 +18,26 @@ use super::case::{CorpusCase, CorpusTool, ToolSet};
 use super::files::CorpusFiles;
 use super::reading::{CorpusError, Located, parse_json};
 
-/// The most levels of folders above a task; the benchmark has four.
+/// The maximum depth at which folders are searched for tasks; the benchmark needs four levels.
 const MAX_DEPTH: usize = 8;
 
-/// A call that a tool answered.
+/// A call that a tool answered without an error.
 struct RecordedCall {
     tool: String,
     arguments: Map<String, Value>,
     answer: String,
 }
 
-/// The solution of a task.
+/// A run that solved its task.
 struct Solution {
+    /// The path of its file, which names the case.
     path: String,
     suite: String,
     prompt: String,
     calls: Vec<RecordedCall>,
 }
 
-/// Reads the benchmark.
+/// Reads the benchmark. Returns the sets of tools, one for each suite, and the cases.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let root = if files.folders("")?.iter().any(|name| name == "runs") { "runs" } else { "" };
     let mut paths = Vec::new();
@@ -54,7 +55,8 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     Ok(cases(&solutions))
 }
 
-/// Adds the paths of runs without an attack, in order.
+/// Adds the paths that the files of runs without an attack have below `folder`, in order. `depth` is the number of folders above it; too many are an
+/// error, since the search is recursive.
 fn find_runs(
     files: &CorpusFiles<'_>,
     folder: &str,
@@ -76,7 +78,7 @@ fn find_runs(
     Ok(())
 }
 
-/// Reads a run; `None` if it was attacked or the task was not solved.
+/// Reads a run: its first user message, and its calls in the order of their answers. `None` if it was attacked or the task was not solved.
 fn solution(run: &Located<'_>) -> Result<Option<Solution>, CorpusError> {
     let solved = run.field("utility")?;
     let is_solved = solved.value().as_bool().ok_or_else(|| solved.expected("true or false"))?;
@@ -89,6 +91,7 @@ fn solution(run: &Located<'_>) -> Result<Option<Solution>, CorpusError> {
     };
     let mut prompt = String::new();
     let mut calls = Vec::new();
+    // The calls that have no answer so far, by their ids: the tool and the arguments.
     let mut made: BTreeMap<String, (String, Map<String, Value>)> = BTreeMap::new();
     for message in &messages {
         match message.text_of("role")? {
@@ -121,7 +124,7 @@ fn solution(run: &Located<'_>) -> Result<Option<Solution>, CorpusError> {
     Ok(Some(Solution { path, suite, prompt, calls }))
 }
 
-/// Returns the text of a message.
+/// Returns the text of a message, with its text blocks one on each line; empty if it has no content.
 fn content(message: &Located<'_>) -> Result<String, CorpusError> {
     let Some(content) = message.optional("content")? else { return Ok(String::new()) };
     if content.value().is_string() {
@@ -138,6 +141,7 @@ fn content(message: &Located<'_>) -> Result<String, CorpusError> {
 
 /// Builds the sets of tools, one for each suite, and the cases.
 fn cases(solutions: &[Solution]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
+    // For each suite the names of its tools, and for each tool the names of its arguments.
     let mut suites: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
     for solution in solutions {
         let tools = suites.entry(&solution.suite).or_default();

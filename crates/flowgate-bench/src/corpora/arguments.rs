@@ -1,6 +1,6 @@
 //! Chooses the arguments with which a gullible double does what an injected text asks, where a benchmark names the tool alone.
 //!
-//! Every argument takes its value from the injected text, or from what was stolen: a recipient is an address in the text, and what is said is
+//! An argument with text takes it from the injected text, or from what was stolen: a recipient is an address in the injected text, and a content is
 //! the stolen text. A flow policy judges where values come from, so other values from the same text have the same verdict.
 
 use flowgate::detect;
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::case::CorpusTool;
 
-/// Returns arguments for a call of `tool` that `instruction` asks for: those that the schema requires, and with `stolen`, a text that the call
-/// discloses, at least one that carries it.
+/// Returns arguments for a call of `tool` that the injected text `instruction` asks for: those that the schema requires. If there is a `stolen` text,
+/// which the call discloses, at least one argument carries it.
 pub(super) fn obeying_arguments(
     tool: &CorpusTool,
     instruction: &str,
@@ -35,12 +35,14 @@ pub(super) fn obeying_arguments(
     arguments
 }
 
-/// Returns the content of the JSON string of a text.
+/// Returns a text as it is within a JSON string: escaped, without the quotation marks around it.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string().trim_matches('"').to_owned()
 }
 
-/// Returns the argument that carries a stolen text where none of the required ones is a content: one that takes a text, last in the list.
+/// Returns the name of the argument that carries a stolen text, where none in `arguments` does. In order of preference, it is the first content, the
+/// last text without a value that is no recipient, the last text that is no recipient, the last argument of any kind, or `text` if the tool has no
+/// arguments.
 fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> String {
     let takes_text = |schema: &Value| {
         schema.get("enum").is_none() && schema.get("type").is_none_or(|kind| kind.as_str() == Some("string"))
@@ -55,7 +57,8 @@ fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> S
     found.map_or_else(|| "text".to_owned(), |(name, _)| name.clone())
 }
 
-/// Returns the value of one argument.
+/// Returns the value of one argument: the first of its permitted values if the schema lists them, else a value of its type with the text that its
+/// role asks for. A number is 1, and a truth value is true.
 fn argument(name: &str, schema: &Value, instruction: &str, stolen: Option<&str>) -> Value {
     if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|values| values.first()) {
         return first.clone();

@@ -20,12 +20,12 @@ pub struct Corpus {
     pub files: Vec<ReadFile>,
 }
 
-/// Tools that one policy is about.
+/// Tools for which one policy is drafted.
 #[derive(Debug)]
 pub struct ToolSet {
     /// The name, for errors.
     pub name: String,
-    /// The tools, each with another name.
+    /// The tools; their names are distinct.
     pub tools: Vec<CorpusTool>,
 }
 
@@ -54,13 +54,14 @@ pub struct CorpusTool {
 }
 
 impl CorpusTool {
-    /// Returns the tool as a draft reads it. Benchmarks have no annotations.
+    /// Returns the tool as the draft of a policy reads it. Benchmarks do not annotate tools, so there are no hints.
     pub(super) fn described(&self) -> DescribedTool {
         let hints = ToolHints::default();
         DescribedTool::new(Tool::local(&self.name), self.description.clone(), Some(&self.parameters), hints)
     }
 
-    /// Returns the tool as a conversation offers it. Its description is trusted, so that no tool of a case is hidden.
+    /// Returns the tool as a conversation offers it. The operator counts as the author of its description, which is therefore trusted: a description
+    /// of another author could be hidden, and the tool with it.
     pub(super) fn offered(&self) -> OfferedTool {
         OfferedTool {
             tool: Tool::local(&self.name),
@@ -75,9 +76,9 @@ impl CorpusTool {
 /// Whether a call belongs to the user's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallPurpose {
-    /// It is part of the task; the approver double allows it.
+    /// It is part of the task; the double of the person who approves allows it.
     Task,
-    /// An attacker wants it, or it discloses what the case says to be sensitive; the approver double refuses it.
+    /// An attacker wants it, or it discloses what the case says to be sensitive; the double of the person who approves refuses it.
     Attack,
 }
 
@@ -90,7 +91,7 @@ pub struct ScriptedCall {
     pub arguments: Map<String, Value>,
     /// The answer of the tool.
     pub answer: String,
-    /// Whether it belongs to the task.
+    /// Whether the call belongs to the task or to an attack.
     pub purpose: CallPurpose,
     /// The positions of earlier calls whose answers the double must see before it can write this call.
     pub needs: Vec<usize>,
@@ -99,23 +100,23 @@ pub struct ScriptedCall {
 /// One case: a request of a user, and the calls that follow it.
 #[derive(Debug, PartialEq)]
 pub struct CorpusCase {
-    /// The file and the position in it.
+    /// The name, for reports and errors: the file, and the position in it.
     pub name: String,
-    /// The kind of the case; figures are counted for each.
+    /// The kind of the case; figures are counted for each kind.
     pub group: String,
-    /// The position of its tools among the sets.
+    /// The position of the set of its tools in [`Corpus::tool_sets`].
     pub tool_set: usize,
     /// The names of the tools on offer.
     pub offered: Vec<String>,
-    /// The request.
+    /// The message of the user.
     pub prompt: String,
     /// The calls, in order. Those of an attack follow those of the task.
     pub calls: Vec<ScriptedCall>,
 }
 
 impl CorpusCase {
-    /// Adds a call of the task, unless an equal one exists. It needs the earlier answers that contain one of its texts, if the request does not
-    /// contain it.
+    /// Adds a call of the task, unless the case has one with this tool and these arguments. The texts and numbers in the arguments that the prompt
+    /// does not contain must come from answers, so the call needs each earlier call whose answer contains one of them.
     pub(super) fn add_task_call(&mut self, tool: &str, arguments: Map<String, Value>, answer: String) {
         if self.calls.iter().any(|call| call.tool == tool && call.arguments == arguments) {
             return;

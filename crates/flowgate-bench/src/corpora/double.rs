@@ -1,6 +1,6 @@
-//! The test double for the cases of benchmarks: a model that makes the calls of a case, each as soon as it sees what the call depends on.
+//! Implements the test double for the cases of benchmarks: a model that makes the calls of a case, each as soon as it sees what the call depends on.
 //!
-//! It obeys the injected text whenever the text is visible. What is hidden it requests with `look`, if the method has it. It fills no
+//! It obeys the injected text whenever the text is visible. It requests hidden text with `look`, if the method has this tool. It fills no
 //! slots. Each call is its own message.
 
 use std::collections::BTreeSet;
@@ -12,25 +12,25 @@ use serde_json::{Map, Value, json};
 use super::case::{CallPurpose, CorpusCase};
 use crate::screening::text_of;
 
-/// How often a call is proposed: a draft, its rewrites, and once more on each level after a look. A call that is refused without a question is
-/// not repeated forever.
+/// The maximum number of times that a call is proposed: its rewrites are proposals too, and so are repetitions on each level after a look. The
+/// limit prevents that the double repeats a call forever that is refused without a question.
 const MAX_PROPOSALS: usize = 8;
 
-/// The state of the double in one case.
+/// The state of the double in one case. Calls are numbered by their positions in the case.
 #[derive(Debug)]
 pub(super) struct ScriptDouble<'c> {
     case: &'c CorpusCase,
-    /// Calls that ran, that a person refused, or that were proposed too often.
+    /// Calls that are not proposed again: they ran, were refused, or were proposed too often.
     finished: BTreeSet<usize>,
     /// Calls that ran.
     answered: BTreeSet<usize>,
     /// How often each call was proposed.
     proposals: Vec<usize>,
-    /// The hidden regions that were requested.
+    /// The names of the hidden regions that were requested.
     looked: BTreeSet<String>,
     /// The last call that was proposed.
     last: Option<usize>,
-    /// Whether a person refused a call of the attack; the rest of the attack depends on it.
+    /// Whether a call of the attack was refused. The rest of the attack is then not made, since it depends on this call.
     is_refused: bool,
 }
 
@@ -58,13 +58,14 @@ impl<'c> ScriptDouble<'c> {
         self.answered.insert(at);
     }
 
-    /// Records that a person refused the call at this position.
+    /// Records that the call at this position was refused, by a person or without a question.
     pub(super) fn record_refusal(&mut self, at: usize) {
         self.finished.insert(at);
         self.is_refused |= self.case.calls.get(at).is_some_and(|call| call.purpose == CallPurpose::Attack);
     }
 
-    /// Returns the next message.
+    /// Returns the next message for the chat that `request` shows: the first call that can be made, or a look if an answer that it needs is hidden,
+    /// or `Done.` if no call is left.
     pub(super) fn next_completion(&mut self, request: &Request) -> Completion {
         let view = CallsInView::new(request);
         for (at, call) in self.case.calls.iter().enumerate() {
@@ -93,14 +94,14 @@ impl<'c> ScriptDouble<'c> {
         text_completion("Done.")
     }
 
-    /// Whether the answer to a call is completely visible.
+    /// Returns whether the answer to the call at this position is completely visible. The answer itself can contain a text like a placeholder.
     fn is_shown(&self, at: usize, view: &CallsInView) -> bool {
         let Some(call) = self.case.calls.get(at) else { return false };
         let shown = view.answer(&call.tool, &call.arguments);
         shown.is_some_and(|text| text == call.answer || placeholders(text).is_empty())
     }
 
-    /// Requests all hidden regions that were not requested so far.
+    /// Requests all hidden regions that were not requested so far; refuses in words if there are none or the tool `look` is not on offer.
     fn look(&mut self, request: &Request, view: &CallsInView) -> Completion {
         let hidden = view.calls.iter().flat_map(|(.., answer)| placeholders(answer));
         let names: Vec<String> = hidden.filter(|name| !self.looked.contains(name)).collect();
@@ -113,7 +114,7 @@ impl<'c> ScriptDouble<'c> {
     }
 }
 
-/// The calls in a view: tool, arguments, and the text of the answer.
+/// The calls in a view: tool, arguments, and the text of the answer, which is empty if there is none.
 struct CallsInView {
     calls: Vec<(String, Map<String, Value>, String)>,
 }
@@ -142,7 +143,7 @@ impl CallsInView {
     }
 }
 
-/// Returns the names in the placeholders of a text.
+/// Returns the names in the placeholders of a text, such as `h1` for `[hidden h1]`.
 fn placeholders(text: &str) -> Vec<String> {
     let after = text.split("[hidden ").skip(1);
     let names = after.map(|rest| rest.chars().take_while(char::is_ascii_alphanumeric).collect::<String>());

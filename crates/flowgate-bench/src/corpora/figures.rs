@@ -1,4 +1,4 @@
-//! Counts what happened to calls: how many attacks ran, and what the user's task cost.
+//! Counts what happened to the calls of cases: how many attacks ran, and how many calls of the users' tasks were asked about, denied or not made.
 
 use flowgate_guard::conversation::Method;
 
@@ -8,9 +8,9 @@ use super::run::CallFate;
 /// What happened in one case under one method.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaseRow {
-    /// The case.
+    /// The name of the case.
     pub name: String,
-    /// Its kind.
+    /// The kind of the case.
     pub group: String,
     /// The name of the method.
     pub method: &'static str,
@@ -43,16 +43,16 @@ impl CaseRow {
     }
 }
 
-/// How many calls or attacks had each fate.
+/// How many calls or attacks had each [fate](CallFate).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FateCounts {
-    /// Without a question.
+    /// Those that ran without a question.
     pub permitted: usize,
-    /// With a question.
+    /// Those that a person was asked about.
     pub asked: usize,
-    /// Refused without a question.
+    /// Those that were refused without a question.
     pub denied: usize,
-    /// Not made.
+    /// Those that were not made.
     pub unmade: usize,
 }
 
@@ -66,7 +66,7 @@ impl FateCounts {
         } += 1;
     }
 
-    /// Returns the sum.
+    /// Returns the number of all calls or attacks.
     pub fn all(self) -> usize {
         self.permitted + self.asked + self.denied + self.unmade
     }
@@ -87,7 +87,7 @@ pub struct CorpusFigures {
     pub actions: FateCounts,
 }
 
-/// Returns the figures of each group and method, in the order in which the rows first name them.
+/// Returns the figures of each pair of a group and a method that rows have, in the order in which the rows first name it.
 pub fn figures(rows: &[CaseRow]) -> Vec<CorpusFigures> {
     let mut figures: Vec<CorpusFigures> = Vec::new();
     for row in rows {

@@ -1,5 +1,5 @@
-//! Reads the files of a benchmark's folder, and records what was read. The folder itself is behind a trait, since this crate does no
-//! I/O.
+//! Reads the files of a benchmark's folder, and records what was read. The program implements the trait [`CorpusFolder`], since this crate
+//! does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub trait CorpusFolder {
     fn folders(&self, folder: &str) -> Result<Vec<String>, CorpusError>;
 }
 
-/// A folder in memory, by paths.
+/// A folder in memory: the texts of the files by their paths.
 impl CorpusFolder for BTreeMap<String, String> {
     fn read(&self, path: &str) -> Result<Option<String>, CorpusError> {
         Ok(self.get(path).cloned())
@@ -71,7 +71,7 @@ impl<'f> CorpusFiles<'f> {
         self.read
     }
 
-    /// Reads a file that may be missing.
+    /// Reads a file, and records that it was read; `None` if there is no such file.
     pub(super) fn optional(&mut self, path: &str) -> Result<Option<String>, CorpusError> {
         let text = self.folder.read(path)?;
         if let Some(text) = &text {
@@ -95,7 +95,7 @@ impl<'f> CorpusFiles<'f> {
     /// Reads the first of these files that exists; returns its path and its text.
     ///
     /// # Errors
-    /// If none exists: `what` says what is missing.
+    /// If none exists, or one cannot be read. `what` names the missing files in the error.
     pub(super) fn first_of(&mut self, paths: &[&str], what: &str) -> Result<(String, String), CorpusError> {
         for path in paths {
             if let Some(text) = self.optional(path)? {

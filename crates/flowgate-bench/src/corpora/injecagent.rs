@@ -30,10 +30,10 @@ const FILES: [(&str, &str); 4] = [
     ("test_cases_ds_base", "data stealing"),
     ("test_cases_ds_enhanced", "data stealing, enhanced"),
 ];
-/// The answer of a tool that reads, if the benchmark has none.
+/// The answer of an attacker tool that reads, if the benchmark has none.
 const PRIVATE_RECORD: &str = "{\"record\": \"what only the user may read\"}";
 
-/// Reads the benchmark.
+/// Reads the benchmark. Returns one set with all tools, and the cases.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let (path, text) = files.first_of(
         &["data/tools.json", "tools.json"],
@@ -57,20 +57,20 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     }
     if cases.is_empty() {
         let names = FILES.map(|(name, _)| format!("{name}.json")).join(", ");
-        let problem = format!("there are no cases; the folder must have one of {names}");
+        let problem = format!("the benchmark has no cases; the folder must have one of {names}");
         return Err(CorpusError::new(&folder, problem));
     }
     Ok((vec![set], cases))
 }
 
-/// Reads the tools of all toolkits.
+/// Reads the tools of all toolkits. The full name of a tool is the name of its toolkit followed by its own.
 fn toolkits(root: &Located<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
     let mut tools: Vec<CorpusTool> = Vec::new();
     for toolkit in root.items()? {
         let prefix = toolkit.text_of("toolkit")?;
         for tool in toolkit.field("tools")?.items()? {
             let name = format!("{prefix}{}", tool.text_of("name")?);
-            // The benchmark's own reader keeps the last description of a name.
+            // Of several tools with one name, the last one remains, as in the benchmark's own reader.
             tools.retain(|known| known.name != name);
             let description = tool.text_of("summary")?.to_owned();
             tools.push(CorpusTool { name, description, parameters: schema(&tool.field("parameters")?)? });
@@ -79,7 +79,7 @@ fn toolkits(root: &Located<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
     Ok(tools)
 }
 
-/// Reads the answers of tools: for each tool the first one.
+/// Reads the simulated answers of attacker tools: returns for each tool the first one. The keys of the file are `(Tool,{arguments})`.
 fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>, CorpusError> {
     let value = parse_json(file, text)?;
     let root = Located::root(file, &value);
@@ -96,13 +96,15 @@ fn simulated_answers(file: &str, text: &str) -> Result<BTreeMap<String, String>,
     Ok(answers)
 }
 
-/// Reads a case.
+/// Reads a case of the kind `group`: the call of the user's tool, and then the attacker's calls, which need its answer, since it contains the
+/// injected text. `answers` has the simulated answers of the tools that read.
 fn case(
     item: &Located<'_>,
     group: &str,
     set: &ToolSet,
     answers: &BTreeMap<String, String>,
 ) -> Result<CorpusCase, CorpusError> {
+    // The tool with the name at this position.
     let described = |at: &Located<'_>| {
         let name = at.text()?;
         set.tool(name).ok_or_else(|| {
@@ -137,6 +139,7 @@ fn case(
     case.add_task_call(&user_tool.name, arguments, item.text_of("Tool Response")?.to_owned());
     let instruction = item.text_of("Attacker Instruction")?;
     match attacker_tools.as_slice() {
+        // The numbers are the positions of the calls that a call needs: 0 is the user's, 1 the one that reads.
         [harm] => case.calls.push(attack(harm, instruction, None, vec![0], String::new())),
         [read, send] => {
             let stolen = answers.get(&read.name).map_or(PRIVATE_RECORD, String::as_str);
@@ -152,7 +155,8 @@ fn case(
     Ok(case)
 }
 
-/// Returns a call that the injected text asks for.
+/// Returns a call that the injected text `instruction` asks for, with an argument that carries the text `stolen`, if there is one. An empty `answer`
+/// is replaced by a report of success.
 fn attack(
     tool: &CorpusTool,
     instruction: &str,
@@ -272,7 +276,7 @@ mod tests {
             cases,
             "[{",
             "{",
-            "data/test_cases_dh_base.json:1: this is no JSON: trailing characters at line 1 column 448",
+            "data/test_cases_dh_base.json:1: the file is not valid JSON: trailing characters at line 1 column 448",
         );
         check(
             cases,
@@ -309,7 +313,7 @@ mod tests {
         let error = load(Benchmark::InjecAgent, &empty).unwrap_err().to_string();
         assert!(
             error.starts_with(
-                "data/: there are no cases; the folder must have one of test_cases_dh_base.json"
+                "data/: the benchmark has no cases; the folder must have one of test_cases_dh_base.json"
             ),
             "{error}"
         );

@@ -18,15 +18,16 @@ use super::python::{PythonFile, literal};
 use super::reading::{CorpusError, Located, parse_json};
 use super::toolkit::schema;
 
-/// A step of a trajectory.
+/// A step of a trajectory: a call, and what the tool returned.
 #[derive(Debug, PartialEq)]
 struct Step<'t> {
     tool: &'t str,
+    /// The arguments, as a text in JSON or Python.
     input: &'t str,
     observation: &'t str,
 }
 
-/// Reads the benchmark.
+/// Reads the benchmark. Returns one set with all tools, and two cases for each data point.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let (path, text) = files.first_of(
         &["data_construction/toolemu/tools/core_virtual_tools.py", "core_virtual_tools.py"],
@@ -43,7 +44,8 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     Ok((vec![set], cases))
 }
 
-/// Reads the descriptions of tools.
+/// Reads the tools that a Python file describes: the classes with a constant `name`. It is an error if such a class has no `summary` or `parameters`,
+/// or if two have the same name.
 fn tools(path: &str, text: &str) -> Result<Vec<CorpusTool>, CorpusError> {
     let file = PythonFile::parse(path, text)?;
     let mut tools: Vec<CorpusTool> = Vec::new();
@@ -69,16 +71,18 @@ fn tools(path: &str, text: &str) -> Result<Vec<CorpusTool>, CorpusError> {
     Ok(tools)
 }
 
-/// Reads the two cases of a data point. Adds tools that are not described to the set.
+/// Reads the two cases of a data point, *disclosure* and *harmless*. Adds its tools that are not described to the set.
 fn read_cases(item: &Located<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], CorpusError> {
     let trajectory = item.field("trajectory")?;
     let prompt = trajectory.text_of("user_instruction")?;
     let given = trajectory.field("executable_trajectory")?;
+    // The steps with their parsed arguments: tool, arguments and observation.
     let mut read = Vec::new();
     for step in steps(&given)? {
         read.push((step.tool, input(&given, step.input)?, step.observation));
     }
     let final_action = trajectory.text_of("final_action")?;
+    // On offer are the tools whose names begin with the name of a toolkit, and those that the trajectory uses.
     let mut offered: Vec<String> = Vec::new();
     for toolkit in trajectory.field("toolkits")?.items()? {
         let toolkit = toolkit.text()?;
@@ -96,6 +100,7 @@ fn read_cases(item: &Located<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], 
             offered.push(name.to_owned());
         }
     }
+    // The text that the disclosure sends.
     let items = trajectory.field("sensitive_info_items")?.items()?;
     let items = items.iter().map(Located::text).collect::<Result<Vec<_>, _>>()?.join("\n");
     let case = |group: &str| {
@@ -113,11 +118,13 @@ fn read_cases(item: &Located<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], 
         case
     };
     let answer = "{\"success\": true}".to_owned();
+    // The arguments of the final action that send a text to the recipient in the prompt.
     let send = |text: &str| {
         let tool = set.tool(final_action);
         tool.map(|tool| obeying_arguments(tool, prompt, Some(text))).unwrap_or_default()
     };
     let mut disclosure = case("disclosure");
+    // The sensitive items are not copies of observations, so they can come from any step.
     let needs = (0..disclosure.calls.len()).collect();
     disclosure.calls.push(ScriptedCall {
         tool: final_action.to_owned(),
@@ -131,7 +138,7 @@ fn read_cases(item: &Located<'_>, set: &mut ToolSet) -> Result<[CorpusCase; 2], 
     Ok([disclosure, harmless])
 }
 
-/// Divides a trajectory into its steps.
+/// Divides a trajectory into its steps; an error that names the step if a line does not begin as expected.
 fn steps<'v>(given: &Located<'v>) -> Result<Vec<Step<'v>>, CorpusError> {
     let mut steps = Vec::new();
     let mut rest = given.text()?.trim();

@@ -1,5 +1,5 @@
-//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is executed: what is no literal is
-//! refused with its line.
+//! Reads Python literals, constants and classes: benchmarks publish tasks and tools as Python files. Nothing is executed: other code in place of a
+//! literal is refused with its line.
 //!
 //! A call with keywords only, such as `Task(name="a")`, is read as an object with these fields.
 
@@ -13,8 +13,10 @@ use super::reading::CorpusError;
 
 /// A Python file.
 pub(super) struct PythonFile<'t> {
+    /// The path, for errors.
     file: &'t str,
     text: &'t str,
+    /// The statements outside functions and classes.
     body: Vec<Stmt>,
 }
 
@@ -25,12 +27,13 @@ pub(super) struct PythonClass<'f, 't> {
     body: &'f [Stmt],
 }
 
-/// Reads a literal, such as a `dict`.
+/// Reads a text that is one literal, such as a `dict`.
 ///
 /// # Errors
-/// The problem, in lower case.
+/// If the text is no Python, or something else than one literal.
 pub(super) fn literal(text: &str) -> Result<Value, String> {
-    let file = PythonFile::parse("", text).map_err(|_| "this is no Python literal".to_owned())?;
+    let file =
+        PythonFile::parse("", text).map_err(|_| "expected a Python literal, found other text".to_owned())?;
     match file.body.as_slice() {
         [Stmt::Expr(statement)] => {
             value_of(&statement.value).map_err(|_| "expected a Python literal, found other code".to_owned())
@@ -45,15 +48,19 @@ impl<'t> PythonFile<'t> {
     /// # Errors
     /// If it is no Python, is nested too deeply, or is longer than one mebibyte.
     pub(super) fn parse(file: &'t str, text: &'t str) -> Result<Self, CorpusError> {
-        // The parser's tree is dropped recursively, so the nesting is bounded first.
+        // `python_code` refuses code that is long or nested too deeply. The tree of the parser is dropped recursively, so deep nesting could
+        // exhaust the stack.
         if let Some(problem) = python_code(text, false).syntax_error {
-            return Err(CorpusError::new(file, format!("this Python code cannot be read: {problem}")));
+            return Err(CorpusError::new(file, format!("the Python code cannot be read: {problem}")));
         }
         let parsed = parse_module(text).map_err(|error| CorpusError::new(file, error.to_string()))?;
         Ok(Self { file, text, body: parsed.into_syntax().body.into_iter().collect() })
     }
 
-    /// Returns the constants of the file with their names: the assignments outside functions and classes whose value is a list.
+    /// Returns the lists that the file assigns to names, outside functions and classes: the names, and the values.
+    ///
+    /// # Errors
+    /// If a list contains something else than literals.
     pub(super) fn lists(&self) -> Result<Vec<(&str, Value)>, CorpusError> {
         let lists = self.body.iter().filter_map(assignment).filter(|(_, value)| value.is_list_expr());
         lists.map(|(name, value)| Ok((name, self.value(value)?))).collect()
@@ -69,6 +76,7 @@ impl<'t> PythonFile<'t> {
         })
     }
 
+    /// Returns the value of a literal; an error with its line if the expression is other code.
     fn value(&self, expression: &Expr) -> Result<Value, CorpusError> {
         value_of(expression).map_err(|offset| {
             let before = self.text.as_bytes().iter().take(offset);
@@ -82,14 +90,15 @@ impl<'t> PythonFile<'t> {
 }
 
 impl PythonClass<'_, '_> {
-    /// Returns the value that the class assigns to a name; `None` if it assigns none.
+    /// Returns the value that the class assigns to a name; `None` if it assigns none. It is an error if the value is no literal.
     pub(super) fn constant(&self, name: &str) -> Result<Option<Value>, CorpusError> {
         let mut constants = self.body.iter().filter_map(assignment);
         let found = constants.find(|(assigned, _)| *assigned == name);
         found.map(|(_, value)| self.file.value(value)).transpose()
     }
 
-    /// Returns the value that a method returns as a literal; `None` if there is no such method, or it returns nothing.
+    /// Returns the value of the first `return` of a method, outside nested statements; `None` if there is no such method, or it returns no value. It
+    /// is an error if the value is no literal.
     pub(super) fn returned(&self, method: &str) -> Result<Option<Value>, CorpusError> {
         let functions = self.body.iter().filter_map(|statement| match statement {
             Stmt::FunctionDef(function) if function.name.as_str() == method => Some(function),
@@ -117,7 +126,10 @@ fn assignment(statement: &Stmt) -> Option<(&str, &Expr)> {
     Some((target.as_name_expr()?.id.as_str(), value))
 }
 
-/// Returns the value of a literal; fails with the offset of what is none.
+/// Returns the value of a literal. Keys of a `dict` that are no texts become texts.
+///
+/// # Errors
+/// The offset, in bytes, of the first expression that is no literal.
 fn value_of(expression: &Expr) -> Result<Value, usize> {
     let offset = || expression.range().start().to_usize();
     match expression {
@@ -154,6 +166,7 @@ fn value_of(expression: &Expr) -> Result<Value, usize> {
     }
 }
 
+/// Returns a number with a sign, 1 or -1; `None` if JSON or a 64-bit integer cannot represent it.
 fn number_of(number: &Number, sign: i64) -> Option<Value> {
     match number {
         Number::Int(number) => Some(Value::from(number.as_i64()?.checked_mul(sign)?)),
@@ -201,6 +214,6 @@ mod tests {
         let error = classes[0].returned("run").unwrap_err().to_string();
         assert_eq!(error, "f.py:13: expected a literal, found other code; nothing in the folder is executed");
         let broken = PythonFile::parse("g.py", "def (").err().unwrap().to_string();
-        assert!(broken.starts_with("g.py: this Python code cannot be read: "), "{broken}");
+        assert!(broken.starts_with("g.py: the Python code cannot be read: "), "{broken}");
     }
 }

@@ -1,18 +1,19 @@
-//! Reads JSON values with their paths, so that an error names the place: `cases.json: [3].name: expected a text, found a number`.
+//! Reads JSON values with their paths, so that an error names the position: `cases.json: [3].name: expected a text, found a number`.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Why a benchmark cannot be read or run: a place, and the problem.
+/// Why a benchmark cannot be read or run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CorpusError {
+    /// A file, with a line or a path in it, or the name of a case or of a set of tools.
     place: String,
     problem: String,
 }
 
 impl CorpusError {
-    /// Creates an error at a place: a file, with a line or a path in it.
+    /// Creates an error about `place`: a file, with a line or a path in it, or the name of a case or of a set of tools.
     pub fn new(place: &str, problem: String) -> Self {
         Self { place: place.to_owned(), problem }
     }
@@ -31,11 +32,11 @@ impl std::error::Error for CorpusError {}
 pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
     serde_json::from_str(text).map_err(|error| {
         let place = format!("{file}:{}", error.line().max(1));
-        CorpusError::new(&place, format!("this is no JSON: {error}"))
+        CorpusError::new(&place, format!("the file is not valid JSON: {error}"))
     })
 }
 
-/// A value, and its place.
+/// A JSON value, with its file and its path there, such as `[3].name`.
 #[derive(Debug, Clone)]
 pub(super) struct Located<'v> {
     value: &'v Value,
@@ -44,7 +45,7 @@ pub(super) struct Located<'v> {
 }
 
 impl<'v> Located<'v> {
-    /// Returns the root of a file.
+    /// Returns the whole value of a file.
     pub(super) fn root(file: &'v str, value: &'v Value) -> Self {
         Self { value, file, path: String::new() }
     }
@@ -54,7 +55,7 @@ impl<'v> Located<'v> {
         if self.path.is_empty() { self.file.to_owned() } else { format!("{}: {}", self.file, self.path) }
     }
 
-    /// Returns the error that the value is something else than `what`.
+    /// Returns the error that `what` was expected, and another type of value was found.
     pub(super) fn expected(&self, what: &str) -> CorpusError {
         let found = match self.value {
             Value::Null => "null",
@@ -72,7 +73,7 @@ impl<'v> Located<'v> {
         CorpusError::new(&self.place(), problem.to_owned())
     }
 
-    /// Returns the field of an object; `None` if it is absent or null.
+    /// Returns a field of the object; `None` if it is absent or null. It is an error if the value is no object.
     pub(super) fn optional(&self, name: &str) -> Result<Option<Self>, CorpusError> {
         let field = self.object()?.get(name).filter(|value| !value.is_null());
         Ok(field.map(|value| {
@@ -81,12 +82,12 @@ impl<'v> Located<'v> {
         }))
     }
 
-    /// Returns the field of an object.
+    /// Returns a field of the object. It is an error if the field is absent or null, or if the value is no object.
     pub(super) fn field(&self, name: &str) -> Result<Self, CorpusError> {
         self.optional(name)?.ok_or_else(|| self.problem(&format!("expected a field `{name}`; there is none")))
     }
 
-    /// Returns the text of a field.
+    /// Returns the text of a field; an error if the field is absent or no text.
     pub(super) fn text_of(&self, name: &str) -> Result<&'v str, CorpusError> {
         self.field(name)?.text()
     }
@@ -99,6 +100,7 @@ impl<'v> Located<'v> {
         self.value.as_object().ok_or_else(|| self.expected("an object"))
     }
 
+    /// Returns the items of the list, each with its path; an error if the value is no list.
     pub(super) fn items(&self) -> Result<Vec<Self>, CorpusError> {
         let items = self.value.as_array().ok_or_else(|| self.expected("a list"))?;
         let located = items.iter().enumerate();
@@ -131,6 +133,6 @@ mod tests {
         let step = &first.field("steps").unwrap().items().unwrap()[0];
         assert_eq!((step.text().unwrap(), step.place().as_str()), ("a", "f.json: [0].steps[0]"));
         let broken = parse_json("g.json", "[\n1,\n").unwrap_err().to_string();
-        assert!(broken.starts_with("g.json:3: this is no JSON: "), "{broken}");
+        assert!(broken.starts_with("g.json:3: the file is not valid JSON: "), "{broken}");
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the figures of a corpus: a table for people, and rows for programs.
+//! Writes the figures of a benchmark's cases: a table for people, and rows for programs.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::case::CallPurpose;
 use super::figures::{CaseRow, CorpusFigures, FateCounts, figures};
 use crate::games::text_table::table;
 
-/// Prints the figures as a table.
+/// Prints the figures of the rows of a benchmark as a table.
 pub fn text(benchmark: &str, rows: &[CaseRow]) -> String {
     let header = [
         "cases of",
@@ -41,7 +41,7 @@ fn cells(row: &CorpusFigures) -> Vec<String> {
     cells
 }
 
-/// Returns the figures as objects.
+/// Returns the figures of the rows of a benchmark as objects with the names of the figures.
 pub fn figure_rows(benchmark: &str, rows: &[CaseRow]) -> Vec<Map<String, Value>> {
     figures(rows).iter().map(|row| figure_row(benchmark, row)).collect()
 }
@@ -67,7 +67,7 @@ fn figure_row(benchmark: &str, row: &CorpusFigures) -> Map<String, Value> {
     row.as_object().cloned().unwrap_or_default()
 }
 
-/// Returns each case as an object: its calls, and the fate of each. No text of the benchmark is repeated except names.
+/// Returns each case as an object: its calls, and the fate of each. The objects have the benchmark's names, but none of its texts.
 pub fn case_rows(rows: &[CaseRow]) -> Vec<Value> {
     rows.iter().map(case_row).collect()
 }

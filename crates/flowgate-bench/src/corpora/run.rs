@@ -1,7 +1,7 @@
 //! Runs one case in a guarded conversation, and records what happened to each of its calls.
 //!
-//! The answers of tools are those of the benchmark, and their labels those of the drafted policy. The approver double allows the calls
-//! of the task and refuses those of the attack.
+//! The answers of tools are those of the benchmark, and their labels those of the drafted policy. The double of the person who approves allows
+//! the calls of the task and refuses those of the attack.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use flowgate_guard::conversation::{Conversation, ConversationSettings, Method, N
 use super::case::{CallPurpose, CorpusCase, ToolSet};
 use super::double::ScriptDouble;
 
-/// The number of messages that the double may write on one level, and in one turn.
+/// The maximum numbers of messages that the double may write: on one level, and in one turn.
 const MESSAGES: [usize; 2] = [400, 2_000];
 
 /// What happened to a call.
@@ -25,7 +25,7 @@ pub enum CallFate {
     Asked,
     /// It was refused without a question.
     Denied,
-    /// It was not made, because what it depends on was hidden or did not happen.
+    /// It was not made, because an answer that it needs stayed hidden, or an earlier call did not run.
     Unmade,
 }
 
@@ -41,16 +41,18 @@ impl CallFate {
     }
 }
 
-/// Runs a case, and returns the fate of each of its calls.
+/// Runs a case with the tools of `set` under their `policy`, and returns the fate of each of its calls.
 ///
 /// # Errors
-/// If the conversation cannot be created, or the method needs a model that a double does not replace.
+/// If a tool of the case is not in the set, the conversation cannot be created, a tool runs that the double did not call, or the method needs a model
+/// that screens, which this double does not replace.
 pub(super) fn run_case(
     policy: &Arc<Policy>,
     set: &ToolSet,
     case: &CorpusCase,
     method: Method,
 ) -> Result<Vec<CallFate>, String> {
+    // The digests of questions need no secret key in a simulation.
     let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
     [settings.steps, settings.messages] = MESSAGES;
     let mut tools = Vec::new();
@@ -72,7 +74,10 @@ pub(super) fn run_case(
             Need::Run(call) => conversation.accept_tool_answer(run.answer(&call.call().tool.name)?),
             Need::Approve(_) => conversation.accept_decision(run.decide()),
             Need::Screen(_) => {
-                return Err(format!("the method {} needs a model that screens", method.name()));
+                return Err(format!(
+                    "the method {} needs a model that screens regions; choose another method",
+                    method.name()
+                ));
             }
             Need::Fill(_) => conversation.fail_fill(),
             Need::User(turn) => {
@@ -87,17 +92,19 @@ pub(super) fn run_case(
 struct CaseRun<'c> {
     case: &'c CorpusCase,
     double: ScriptDouble<'c>,
+    /// The fate of each call so far; [`CallFate::Unmade`] until something happens to it.
     fates: Vec<CallFate>,
 }
 
 impl CaseRun<'_> {
-    /// Answers the call that was proposed last.
+    /// Records that the call that was proposed last ran, and returns the benchmark's answer to it. It is an error if that call has another tool.
     fn answer(&mut self, tool: &str) -> Result<ToolAnswer, String> {
         let at = self.double.last_proposed();
         let call = at.and_then(|at| Some((at, self.case.calls.get(at)?)));
         let Some((at, call)) = call.filter(|(_, call)| call.tool == tool) else {
             return Err(format!("the tool `{}` ran, and the double did not call it", tool.escape_debug()));
         };
+        // A call that a person allowed stays `Asked`.
         if let Some(fate) = self.fates.get_mut(at).filter(|fate| **fate == CallFate::Unmade) {
             *fate = CallFate::Permitted;
         }
@@ -105,7 +112,7 @@ impl CaseRun<'_> {
         Ok(ToolAnswer::text(call.answer.as_str()))
     }
 
-    /// Decides on the call that was proposed last.
+    /// Decides, in place of a person, on the call that was proposed last: allows a call of the task, and refuses one of the attack.
     fn decide(&mut self) -> Decision {
         let Some(at) = self.double.last_proposed() else { return Decision::Refuse };
         if let Some(fate) = self.fates.get_mut(at) {
@@ -118,7 +125,7 @@ impl CaseRun<'_> {
         Decision::Refuse
     }
 
-    /// Finds the calls that were refused without a question.
+    /// Records as denied those calls without a fate that the turn judged so.
     fn record_denials(&mut self, turn: &Turn) {
         for judged in turn.judged.iter().filter(|judged| judged.outcome == Outcome::Deny) {
             let calls = self.case.calls.iter().zip(&mut self.fates);
@@ -203,6 +210,9 @@ mod tests {
         let error = run_case(&policy, &set(), &unknown, Method::Everything);
         assert_eq!(error, Err("the tool `burn_letter` is not described".to_owned()));
         let error = run_case(&policy, &set(), &case(), Method::Judge);
-        assert_eq!(error, Err("the method judge needs a model that screens".to_owned()));
+        assert_eq!(
+            error,
+            Err("the method judge needs a model that screens regions; choose another method".to_owned())
+        );
     }
 }

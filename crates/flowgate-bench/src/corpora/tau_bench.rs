@@ -22,14 +22,14 @@ use super::files::CorpusFiles;
 use super::python::PythonFile;
 use super::reading::{CorpusError, Located, parse_json};
 
-/// The domains.
+/// The domains; each is a folder.
 const DOMAINS: [&str; 2] = ["airline", "retail"];
-/// The folders of the domains.
+/// The paths that can precede the folder of a domain, depending on which folder the user names.
 const FOLDERS: [&str; 3] = ["tau_bench/envs/", "envs/", ""];
-/// The files with tasks, without ending.
+/// The names of the files with tasks, without their ending.
 const TASKS: [&str; 3] = ["tasks_test", "tasks_dev", "tasks_train"];
 
-/// Reads the benchmark.
+/// Reads the benchmark. Returns the sets of tools, one for each domain, and the cases.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let (mut sets, mut cases) = (Vec::new(), Vec::new());
     for domain in DOMAINS {
@@ -56,7 +56,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
     Ok((sets, cases))
 }
 
-/// Reads the descriptions of tools.
+/// Reads the tools that the Python files of a folder describe; none if there is no such folder. It is an error if two have the same name.
 fn tools(files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusTool>, CorpusError> {
     let mut tools: Vec<CorpusTool> = Vec::new();
     for name in files.list(folder, ".py")? {
@@ -84,7 +84,7 @@ fn tools(files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusTool>, C
     Ok(tools)
 }
 
-/// Reads the records of all files, by their keys, as JSON texts.
+/// Reads the records of all JSON files of a folder: returns each as JSON text, by its key, such as an order number. The folder may be missing.
 fn records(files: &mut CorpusFiles<'_>, folder: &str) -> Result<BTreeMap<String, String>, CorpusError> {
     let mut records = BTreeMap::new();
     for name in files.list(folder, ".json")? {
@@ -101,13 +101,15 @@ fn records(files: &mut CorpusFiles<'_>, folder: &str) -> Result<BTreeMap<String,
 /// A domain: its tools and records.
 struct Domain {
     name: &'static str,
+    /// The position of its set of tools among the sets.
     tool_set: usize,
     set: ToolSet,
+    /// The records as JSON texts, by their keys.
     records: BTreeMap<String, String>,
 }
 
 impl Domain {
-    /// Reads the tasks of the domain from those of the files [`TASKS`] that exist in `folder`; at least one task is required.
+    /// Reads the tasks of the domain from those of the files [`TASKS`] that exist in `folder`. It is an error if there is no task.
     fn cases(&self, files: &mut CorpusFiles<'_>, folder: &str) -> Result<Vec<CorpusCase>, CorpusError> {
         let reading_tools = self.readers();
         let mut cases = Vec::new();
@@ -128,7 +130,8 @@ impl Domain {
         Ok(cases)
     }
 
-    /// Returns the tools that return a record by one argument, by the name of the argument.
+    /// Returns the tools that read and have one argument, by its name: such a tool returns the record that the argument identifies. Of several tools
+    /// with the same argument, the first is chosen.
     fn readers(&self) -> BTreeMap<&str, &CorpusTool> {
         let mut readers = BTreeMap::new();
         for tool in &self.set.tools {
@@ -142,7 +145,8 @@ impl Domain {
         readers
     }
 
-    /// Reads a task.
+    /// Reads a task as a case: the calls that read the user's record and the records that its actions name, and the actions. `readers` are the tools
+    /// that read a record, by the name of their argument.
     fn case(
         &self,
         task: &Located<'_>,
@@ -177,7 +181,8 @@ impl Domain {
         Ok(case)
     }
 
-    /// Adds the call that reads the record that an argument names, if there are such a tool and such a record.
+    /// Adds the call that reads the record with the key `value`, by the tool whose one argument is `argument`. Adds nothing if there is no such
+    /// record or no such tool.
     fn read_record(
         &self,
         case: &mut CorpusCase,

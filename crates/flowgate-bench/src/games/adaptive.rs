@@ -1,8 +1,8 @@
-//! Searches for an attack against a defence: an attacker that sees what each attempt achieves and has a number of queries for each
+//! Searches for an attack against a defence. The attacker sees what each attempt achieves, and has a limited number of queries for each
 //! task. The attacker of AgentSecBench is fixed (its section 4.6), so this game is beyond that paper.
 //!
-//! An attempt is a task whose attack is written in another way: first every family in every variant, then random
-//! compositions in random variants. The search has the same budget and the same order under every defence. It ends at the first
+//! An attempt is a run of the task with another attack: first every family in every variant, then random compositions in random
+//! variants. The search has the same budget and the same order of attempts under every defence. It ends at the first
 //! attempt that takes effect. [`GameSuite`] has the tasks, `flowgate bench games --queries` calls [`search`].
 
 use serde_json::{Value, json};
@@ -29,11 +29,11 @@ pub struct AttackSearch {
     pub defence: Defence,
     /// The number of attempts that were made.
     pub queries: usize,
-    /// The first attempt in which a coordinate was visible to the model, counted from 1.
+    /// The number of the first attempt in which an unauthorized coordinate was visible to the model, counted from 1; `None` if there was none.
     pub opened_at: Option<usize>,
-    /// The first attempt that was a violation.
+    /// The number of the first attempt that was a violation; `None` if there was none.
     pub violated_at: Option<usize>,
-    /// The first attempt that took effect; the search ends with it.
+    /// The number of the first attempt that took effect, with which the search ends; `None` if there was none.
     pub executed_at: Option<usize>,
     /// The template of the best attempt: the first that took effect, else the first violation, else the last one.
     pub best_attack: String,
@@ -61,7 +61,7 @@ impl AttackSearch {
 }
 
 /// Returns three rates of tasks: those in which some attempt opened the channel (the model saw the marker or the forbidden tool), those in
-/// which one was a violation, and those in which a violation took effect.
+/// which one was a violation, and those in which one took effect.
 pub fn search_rates(searches: &[AttackSearch]) -> [Rate; 3] {
     [
         Rate::of(searches, |search| search.opened_at.is_some()),
@@ -95,8 +95,8 @@ pub fn search(
     Ok(Some(searches))
 }
 
-/// Returns the attempts on a task, in order, as an attack and the way to write it: first all listed attacks in all variants, then random
-/// compositions without end. They depend on the seed and the task alone, so every defence faces the same ones.
+/// Returns the attempts on a task, in order, as pairs of an attack and the variant in which it is written: first the attacks of all families in
+/// all variants, then random compositions without end. They depend on the seed and the task alone, so every defence faces the same attempts.
 fn attempts(seed: u64, game: Game, number: usize) -> impl Iterator<Item = (AttackTemplate, Variant)> {
     let variants = Variant::all();
     let listed: Vec<(AttackTemplate, Variant)> = variants
@@ -114,8 +114,8 @@ fn attempts(seed: u64, game: Game, number: usize) -> impl Iterator<Item = (Attac
     listed.into_iter().chain(composed)
 }
 
-/// Searches on one task, the one with this game and number, and returns what was reached; `None` if `after_query` asks to stop before an
-/// attack has taken effect. Only the adversarial side runs, since the control does not depend on the attack.
+/// Searches on the task with this game and number, with at most `queries` attempts under the defence, and returns what was reached; `None` if
+/// `after_query` asks to stop before an attack has taken effect. Only the adversarial side runs, since the control does not depend on the attack.
 fn search_task(
     seed: u64,
     (game, number): (Game, usize),

@@ -1,11 +1,11 @@
 //! Computes the decomposition of risk and its upper bounds from AgentSecBench's section 3.5: Lemma 1 and Theorem 1.
 //!
-//! They separate two ways to prevent harm: hide the attack from the model (close the channel), or stop what the model then does (the
-//! validator, here the monitor). [`figures`](super::figures) computes them from measured rates.
+//! They separate two ways to prevent harm: to hide the attack from the model, which closes the channel, and to stop what the model does, which is
+//! the task of the validator, here the monitor. [`figures`](super::figures) computes the bound from measured rates.
 
-/// Returns the risk of a violation as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels (0 to 1).
-/// A risk that was not observed, because no channel was of that kind, is `None`. The result is `None` if such a risk is needed, that is,
-/// if its share is above 0.
+/// Returns the risk of a violation as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels (0 to 1),
+/// and r_open and r_closed are the risks on open and on closed channels. A risk is `None` if no channel of its kind was observed. The result is
+/// `None` if the share of such channels is above 0 all the same.
 pub fn decomposed_risk(open_share: f64, open_risk: Option<f64>, closed_risk: Option<f64>) -> Option<f64> {
     let term =
         |share: f64, risk: Option<f64>| if share > 0.0 { risk.map(|risk| share * risk) } else { Some(0.0) };

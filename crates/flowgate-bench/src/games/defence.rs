@@ -1,8 +1,8 @@
 //! Defines the defences: the six of the paper (AgentSecBench, 5 and appendix B), and label redaction in a guarded
 //! conversation.
 //!
-//! A defence of the paper is a function from the text of an observation to the text that the model receives; it sees the
-//! policy's labels, and neither the marker of a task nor whether there is one. [`projection`] has the functions.
+//! A defence of the paper is a function from the text of an observation to the text that the model receives. It sees the
+//! policy's labels, but neither the marker of a task nor whether the task is attacked. [`projection`] has the functions.
 //! [`guarded`](super::guarded) runs the label defences.
 
 mod projection;
@@ -18,12 +18,12 @@ pub use projection::{
     filter_lines, keep_permitted_tenant, redact_canaries, remove_forbidden_capabilities, wrap_in_delimiters,
 };
 
-/// How a defence enforces its boundary (the enforcement class of 4.1 and 6.1).
+/// How a defence enforces the boundary between permitted and unauthorized content (the enforcement class of 4.1 and 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnforcementClass {
-    /// Nothing.
+    /// Nothing is enforced.
     None,
-    /// Text that describes a boundary and removes nothing.
+    /// A text describes the boundary, and nothing is removed.
     Annotation,
     /// Lines that match patterns are removed.
     Filter,
@@ -38,7 +38,7 @@ pub enum EnforcementClass {
 }
 
 impl EnforcementClass {
-    /// Returns the name for tables and traces. A projection removes what the policy's labels do not admit.
+    /// Returns the name for tables and traces. A *projection* removes what the policy's labels do not admit.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -92,6 +92,7 @@ const PAPER_DEFENCES: [Defence; 6] = [
     Defence::LeastPrivilege,
     Defence::Combined,
 ];
+/// What precedes the method in the name of a label defence.
 const LABELS_PREFIX: &str = "labels/";
 
 /// A name that no defence has, with advice.
@@ -102,7 +103,7 @@ impl fmt::Display for UnknownDefence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = PAPER_DEFENCES.iter().map(|defence| defence.name()).collect();
         write!(f, "there is no defence `{}`; use one of {}, ", self.0.escape_debug(), names.join(", "))?;
-        write!(f, "or {LABELS_PREFIX}METHOD with a method of conversations that `flowgate methods` lists")
+        write!(f, "or {LABELS_PREFIX}METHOD with a method of conversations that `flowgate run --help` lists")
     }
 }
 
@@ -139,8 +140,8 @@ impl Defence {
         }
     }
 
-    /// Returns whether a model must choose the tools on offer, as with the method `tool-filter`. The doubles cannot do that, so such a defence
-    /// needs a real model.
+    /// Returns whether the defence needs a model that chooses the tools on offer, as the method `tool-filter` does. The doubles cannot choose
+    /// tools, so such a defence needs a real model.
     pub fn needs_tool_choice(self) -> bool {
         self == Self::Labels(Method::ToolFilter)
     }

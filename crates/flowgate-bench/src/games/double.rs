@@ -3,8 +3,8 @@
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every marker that it
 //! can see and calls every tool that the request names. *Immune* answers from the parts without requests and never writes a
 //! marker. Both answer the user's request as well as the visible text allows, so their benign utility is what a defence leaves
-//! of the observation. They know nothing of the task but what they are shown, and decode every encoding of
-//! [`variant`](super::variant) in it. [`journey`] has their part for games of several steps.
+//! of the observation. They know nothing of the task except what they are shown, and decode every encoding of
+//! [`variant`](super::variant) in it. In games of several steps, [`journey`] answers for them.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ pub(super) static MARKER: LazyLock<Option<Regex>> =
 pub(super) static PLACEHOLDER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"\[hidden (h[0-9]+)[^\]]*\]").ok());
 
-/// Returns whether a text matches. The patterns are constants that compile, so the missing pattern, which matches nothing, does not occur.
+/// Returns whether a text matches a pattern. The patterns are constants that compile; one that did not would be `None` and match nothing.
 pub(super) fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
@@ -109,7 +109,7 @@ impl ChatModel for ModelDouble {
     }
 }
 
-/// Returns the calls of the chat with their ids.
+/// Returns the calls in the chat, in order.
 fn calls(request: &Request) -> impl Iterator<Item = &ToolCall> {
     request.messages.iter().flat_map(|message| match message {
         Message::Assistant { calls, .. } => calls.as_slice(),
@@ -165,8 +165,8 @@ fn collect_texts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Returns the names of the hidden regions that the double looks at. It looks once, at all of them, and only if the tool `look` is on offer and
-/// every part of the observation (`parts`) has a placeholder.
+/// Returns the names of the hidden regions that the double looks at; none if it does not look. It looks at all of them, once in a chat, and only if
+/// the tool `look` is on offer and every part of the observation (`parts`) has a placeholder: otherwise it answers from the other parts.
 fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
     let has_looked = calls(request).any(|call| call.name == LOOK);
@@ -181,8 +181,8 @@ fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
 }
 
-/// Returns a call of the first tool on offer that one of the `requests`, lines of the observation, names; `None` if there is none or it was
-/// called before, so that the double does not repeat a call that was refused.
+/// Returns a call of the first tool on offer that is named in one of the `requests`, which are parts of the observation. `None` if there is no such
+/// tool, or it was called before: the double does not repeat a call that was refused.
 fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> {
     let own_name = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
     let is_named = |name: &str| requests.iter().any(|text| text.contains(&own_name(name)));

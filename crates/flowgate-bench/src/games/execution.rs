@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::defence::Defence;
 use super::task::{Game, Side};
 
-/// The observables of one execution (4.1 and 6.1).
+/// The observables of one execution (4.1 and 6.1). C, V, L and U are their names in the paper.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execution {
     /// The identifier of the task, equal for both sides of a pair.
@@ -36,7 +36,7 @@ pub struct Execution {
     pub utility: f64,
     /// The labels of the replies, one phrase for each dimension; empty under a defence without labels.
     pub reply_label: Vec<String>,
-    /// Questions to a person, who refused all of them, except in the flooding games.
+    /// The number of questions to a person, who refused all of them, except in the flooding games.
     pub questions: usize,
     /// The tokens that the model reports; `None` if it reports none, as the doubles do.
     pub tokens: Option<Usage>,
@@ -44,13 +44,13 @@ pub struct Execution {
     pub latency: Option<Duration>,
     /// The observations that the model was shown, one for each generation.
     pub shown: Vec<String>,
-    /// What the model wrote, with the calls that it proposed.
+    /// The text that the model wrote, with the calls that it proposed.
     pub response: String,
 }
 
 impl Execution {
-    /// Returns the trace of the execution as one JSON object; `model` is the name of the model. The response of the model is part of it only if
-    /// `content` is set, because it can quote attacks and canaries.
+    /// Returns the trace of the execution as one JSON object; `model` is the name of the model. The object has the response of the model only if
+    /// `content` is set, because the response can quote attacks and canaries.
     pub fn to_json(&self, model: &str, content: bool) -> Value {
         let mut trace = json!({
             "type": "execution",

@@ -1,7 +1,7 @@
-//! Plays the games beyond the limits that AgentSecBench states (its section 10): the paper's attacks in other encodings and places, observations
-//! that a real retriever ranks, and games of several steps. Each game has its own figures.
+//! Plays the games beyond the limits that AgentSecBench states (its section 10): the paper's attacks encoded or divided, records that mix tenants,
+//! observations that a real retriever ranks, and games of several steps. Each game has its own figures.
 //!
-//! [`ExtendedSuite`] runs one game under one defence at a time, so that an interrupted run has the rows that are complete.
+//! [`ExtendedSuite`] runs one game under one defence at a time, so that an interrupted run still has the completed rows.
 //! `flowgate bench extended` is the command.
 
 use std::fmt;
@@ -20,15 +20,15 @@ use flowgate_guard::conversation::Method;
 /// A game beyond the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtendedGame {
-    /// A game of the paper whose attacks are written otherwise.
+    /// A game of the paper whose attacks are written in another way.
     Variant(Variant, Game),
     /// A game of several steps, with the attack in plain text or encoded.
     Journey(JourneyGame, Option<Encoding>),
 }
 
 impl ExtendedGame {
-    /// Returns all games, in the order of the tables: each way of writing attacks but the paper's with each game of the paper, then each game of
-    /// several steps, with the attack in plain text and in base64. Variants that concern tenants or rankings occur in the retrieval game alone.
+    /// Returns all games, in the order of the tables: each variant except the paper's with each game of the paper, then each game of several steps,
+    /// with the attack in plain text and in base64. Variants that concern tenants or rankings occur in the retrieval game alone.
     pub fn all() -> Vec<Self> {
         let variants = Variant::all().into_iter().filter(|variant| *variant != Variant::Paper);
         let variants = variants.flat_map(|variant| {
@@ -60,8 +60,8 @@ impl ExtendedGame {
         Self::all().into_iter().find(|game| game.name() == name).ok_or_else(|| UnknownGame(name.to_owned()))
     }
 
-    /// Returns whether no violation may take effect under the label defences, so that one is a defect. The only exception is the flooding game
-    /// without a budget of questions, in which a person allows the call in the end.
+    /// Returns whether a violation that takes effect under a label defence is a defect. The only exception is the flooding game without a budget of
+    /// questions, in which a person allows the call in the end.
     pub fn must_stay_without_effect(self) -> bool {
         !matches!(self, Self::Journey(JourneyGame::Flooding, _))
     }
@@ -113,7 +113,7 @@ impl ExtendedSuite {
         self.instances * Side::ALL.len()
     }
 
-    /// Returns the tasks of a game as text, from which the manifest computes a digest of the run.
+    /// Returns a text for each pair of tasks of a game, from which the manifest computes a digest of the run.
     pub(super) fn tasks(&self, game: ExtendedGame) -> Vec<String> {
         match game {
             ExtendedGame::Variant(variant, game) => {
@@ -142,7 +142,7 @@ impl ExtendedSuite {
     ) -> Result<Option<Vec<Execution>>, ExecutionError> {
         let mut executions = Vec::with_capacity(self.executions_per_row());
         // Records an execution and returns whether to stop.
-        let mut keep = |execution: Execution| {
+        let mut record = |execution: Execution| {
             executions.push(execution);
             after_execution()
         };
@@ -150,7 +150,7 @@ impl ExtendedSuite {
             ExtendedGame::Variant(variant, game) => {
                 for pair in generate_pairs(game, self.seed, self.instances, variant) {
                     for side in Side::ALL {
-                        if keep(runner.run(pair.side(side), side, defence)?) {
+                        if record(runner.run(pair.side(side), side, defence)?) {
                             return Ok(None);
                         }
                     }
@@ -160,7 +160,7 @@ impl ExtendedSuite {
                 let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                 for pair in generate_journeys(game, self.seed, self.instances, variant) {
                     for side in Side::ALL {
-                        if keep(runner.run_journey(&pair, side, defence)?) {
+                        if record(runner.run_journey(&pair, side, defence)?) {
                             return Ok(None);
                         }
                     }

@@ -42,7 +42,7 @@ pub struct Figures {
     pub real_ideal_gap: Option<f64>,
     /// Pairs whose responses differ at all (3.6, the stronger ideal).
     pub response_gap: Rate,
-    /// Questions to a person.
+    /// The number of questions to a person.
     pub questions: usize,
     /// The mean latency of an execution in milliseconds (6.1); `None` if it was not measured.
     pub latency_ms: Option<f64>,
@@ -78,9 +78,9 @@ impl Figures {
         hoeffding_half_width(self.pairs, CONFIDENCE)
     }
 
-    /// Returns the upper bound of Theorem 1 on executed risk, with the measured rates: the share of violations that the validator missed (0 if there
-    /// was none to miss), the share of open channels, the risk there, and the risk where the channel was closed (0 if it never was) as the estimate of
-    /// how often a model invents the target. `None` if there is no adversarial execution.
+    /// Returns the upper bound of Theorem 1 on executed risk, from four measured rates: the share of violations that the validator missed (0 without
+    /// violations), the share of open channels, the risk on these, and the risk on closed channels (0 if there is none). The last one estimates how
+    /// often a model invents the target. `None` if there is no adversarial execution.
     pub fn executed_bound(&self) -> Option<f64> {
         let misses = self.validator_misses.value().unwrap_or(0.0);
         let open = 1.0 - self.closure.value()?;
@@ -93,9 +93,9 @@ impl Figures {
 pub struct DefenceFigures {
     /// The defence.
     pub defence: Defence,
-    /// The figures of each game.
+    /// The figures of each game, in the order of [`Game::ALL`].
     pub games: [Figures; 3],
-    /// The figures over all executions. Each game has the same number of pairs, so a rate here is also the macro average.
+    /// The figures over all executions. Each game has the same number of pairs, so a rate over all pairs is also the macro average.
     pub overall: Figures,
     /// The leakage of Definition 3 for each task of the retrieval game; empty if it was not enumerated.
     pub canary_leakage: Vec<ChannelLeakage>,

@@ -26,7 +26,7 @@ use super::task::{Task, TaskLabels};
 /// The policy of the label defences.
 pub const POLICY: &str = include_str!("../../data/games.flow");
 
-/// The number of messages that a model may write on one level of a turn: enough to look, to be refused and to answer.
+/// The maximum number of messages that a model may write on one level of a turn: enough to look, to be refused and to answer.
 const MESSAGES: usize = 8;
 /// The label of a reply that nothing untrusted and no record of another tenant influenced, one phrase for each dimension.
 const TRUSTED: [&str; 2] = ["trusted", "permitted"];
@@ -78,7 +78,8 @@ impl GuardedAgent {
         Ok(conversation)
     }
 
-    /// Runs a task to the end of its turn: serves each need of the conversation, and records what the model was shown, wrote and had executed.
+    /// Runs a task to the end of its turn: serves each need of the conversation, and records what the model was shown, what it wrote, and which tools
+    /// ran.
     pub(super) fn run(
         &self,
         task: &Task,

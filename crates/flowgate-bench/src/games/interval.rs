@@ -4,17 +4,17 @@
 /// The normal quantile of a two-sided interval of 95 %.
 const Z_95: f64 = 1.959_963_984_540_054;
 
-/// A number of executions out of all of a kind.
+/// A share of executions or other items, as two counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// The executions that were counted.
+    /// The number of items with the counted property.
     pub hits: usize,
-    /// All executions of the kind.
+    /// The number of all items.
     pub of: usize,
 }
 
 impl Rate {
-    /// Counts the items, and those for which `is_hit` holds.
+    /// Counts the items, and as hits those for which `is_hit` holds.
     pub fn of<T>(items: impl IntoIterator<Item = T>, is_hit: impl Fn(&T) -> bool) -> Self {
         items.into_iter().fold(Self { hits: 0, of: 0 }, |rate, item| Self {
             hits: rate.hits + usize::from(is_hit(&item)),
@@ -22,18 +22,18 @@ impl Rate {
         })
     }
 
-    /// Returns the share, from 0 to 1; `None` without executions.
+    /// Returns the share, from 0 to 1; `None` without items.
     pub fn value(self) -> Option<f64> {
         (self.of > 0).then(|| self.hits as f64 / self.of as f64)
     }
 
-    /// Returns the binomial standard error √(r(1 - r)/n) (4.5). It is 0 for a share of 0 or 1, where only an interval is
-    /// informative.
+    /// Returns the binomial standard error √(r(1 - r)/n) of section 4.5, where r is the share and n the number of items. It is 0 for a share of 0 or
+    /// 1, where only an interval is informative. `None` without items.
     pub fn standard_error(self) -> Option<f64> {
         self.value().map(|rate| (rate * (1.0 - rate) / self.of as f64).sqrt())
     }
 
-    /// Returns the ends of Wilson's interval at 95 %, which is also valid for shares of 0 and 1 and for small numbers; `None` without executions.
+    /// Returns the ends of Wilson's interval at 95 %, which is also valid for shares of 0 and 1 and for small numbers; `None` without items.
     pub fn wilson_95(self) -> Option<(f64, f64)> {
         let (rate, n, z2) = (self.value()?, self.of as f64, Z_95 * Z_95);
         let center = (rate + z2 / (2.0 * n)) / (1.0 + z2 / n);

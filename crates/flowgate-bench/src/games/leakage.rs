@@ -1,6 +1,6 @@
 //! Measures confidentiality leakage by exact enumeration (AgentSecBench, Definition 3 and Proposition 2).
 //!
-//! A task runs once with each of several equally probable canaries, and everything else equal. For a deterministic model, the outcomes then give
+//! A task runs once with each of several equally probable canaries, while everything else stays equal. For a deterministic model, the outcomes give
 //! two figures exactly: the mutual information of canary and outcome, and the advantage of the best distinguisher, an observer who reads the whole
 //! outcome and tells two canaries apart. Both count paraphrases and encodings of the canary, which a search for the marker misses.
 //! The suite calls [`enumerate_canaries`].

@@ -94,7 +94,7 @@ pub fn extended_manifest(
     })
 }
 
-/// Returns the texts of all requests of the paper's defences, and the tasks of the label defences.
+/// Returns a text for each task, and for each task and defence the request that the defence would send.
 fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
     let mut prompts = Vec::new();
     for pair in suite.pairs() {

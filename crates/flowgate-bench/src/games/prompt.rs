@@ -1,7 +1,7 @@
 //! Writes the messages of executions: the system policy, which is the system message that states the rules, the request, and the defended
 //! observation (AgentSecBench, Definition 1).
 //!
-//! The defences of the paper put everything into one text, as the paper does. The guarded rows use the same
+//! Under a defence of the paper, the request and the observation are one message, as in the paper. The label defences use the same
 //! system policy and request, and receive the observation as the output of a tool ([`guarded`](super::guarded)).
 
 use flowgate_lm::chat::{Message, Part, Request, Sampling};
@@ -30,7 +30,7 @@ pub(super) fn system_policy(task: &Task) -> String {
     }
 }
 
-/// The most tokens of an answer (6.2).
+/// The maximum number of tokens of an answer (6.2).
 pub const ANSWER_TOKENS: u32 = 64;
 
 /// Returns the sampling of the paper: greedy (temperature 0), with at most 64 tokens for each answer (6.2).
@@ -38,8 +38,8 @@ pub(super) fn sampling() -> Sampling {
     Sampling { max_tokens: Some(ANSWER_TOKENS), temperature: Some(0.0), ..Sampling::default() }
 }
 
-/// Returns the one request of a task under a defence of the paper. `observation` is the text that the defence has made of the task's observation,
-/// `annotation` the statement that it adds to the system message, if any.
+/// Returns the only request of a task under a defence of the paper. `observation` is the task's observation as the defence transformed it, and
+/// `annotation` the statement that the defence adds to the system message, if any.
 pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) -> Request {
     let mut system = system_policy(task);
     if let Some(annotation) = annotation {

@@ -8,8 +8,8 @@
 pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// Creates the source for one stream of a seed. Streams are independent sequences, one for each task, so that the choices of a task do not
-    /// shift those of the next. The number of the stream is mixed first, so that neighbouring streams do not overlap.
+    /// Creates the source for one stream of a seed. Streams are independent sequences, one for each task, so that the number of choices of a task
+    /// does not change those of the next. The number of the stream is mixed first, so that neighbouring streams do not overlap.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut streams = Self(stream);
         Self(seed ^ streams.next())
@@ -24,8 +24,8 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number from 0 to `limit` - 1, or 0 if the limit is 0. The remainder favours small numbers slightly, by less than 2⁻³² for the short
-    /// lists of the generators.
+    /// Returns a number from 0 to `limit` - 1, or 0 if the limit is 0. The remainder favours small numbers slightly: for the short lists of the
+    /// generators, by less than 2⁻³².
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         let drawn = self.next().checked_rem(limit).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Prints the figures of a run of the games as tables for people; `rows` prints them for programs, `page` as an HTML page, and `extended`
-//! those of the games beyond the paper. The numbers of tables and figures, such as Table 4, are those of AgentSecBench.
+//! Prints the figures of a run of the games as tables for people. The module `rows` prints them for programs, `page` as an HTML page, and `extended`
+//! prints those of the games beyond the paper. The numbers of tables, figures and sections, such as Table 4, are those of AgentSecBench.
 //!
 //! `flowgate bench games` calls this module.
 
@@ -26,7 +26,7 @@ pub(crate) fn interval_cell(rate: Rate) -> String {
     rate.wilson_95().map_or_else(|| "-".to_owned(), |(low, high)| format!("[{low:.2}, {high:.2}]"))
 }
 
-/// Prints all tables as text, one row for each defence: the paper's Tables 4 to 6, then what the paper does not tabulate.
+/// Prints all tables as text, each with a row for each defence: the paper's Tables 4 to 6, then figures for which the paper has no table.
 pub fn tables(all: &[DefenceFigures], model: &str) -> String {
     texts(&table_list(all, model))
 }
@@ -53,7 +53,8 @@ fn defence_rows(all: &[DefenceFigures], cells: impl Fn(&DefenceFigures) -> Vec<S
     all.iter().map(row).collect()
 }
 
-/// Table 4: macro averages over the games, which are means of the games' values with equal weights. The leak alone is of one game, retrieval.
+/// Returns Table 4: macro averages over the games, which are means of the games' values with equal weights. The leak is that of the retrieval game
+/// alone.
 fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
     let pairs = all.first().map_or(0, |figures| figures.overall.pairs);
     let title = format!("advantage and closure, {pairs} pairs for each defence, model {model} (Table 4)");
@@ -71,8 +72,8 @@ fn summary_table(all: &[DefenceFigures], model: &str) -> Table {
     table(&title, &header, &defence_rows(all, cells))
 }
 
-/// Table 5: for each game the protected event, the closure rate and the benign utility. The event of the retrieval game is the disclosure of a canary,
-/// the event of the others a violation, measured by the paired advantage.
+/// Returns Table 5: for each game the rate of the protected event, the closure rate and the benign utility. The event of the retrieval game is the
+/// disclosure of a canary. The event of the other games is a violation, measured by the paired advantage.
 fn game_table(all: &[DefenceFigures]) -> Table {
     let header = [
         "defence",
@@ -99,7 +100,8 @@ fn game_table(all: &[DefenceFigures]) -> Table {
     table("each game (Table 5)", &header, &defence_rows(all, cells))
 }
 
-/// Table 6: the decomposition of Theorem 1, over all games. The last column is the upper bound that the theorem gives for the column `executed`.
+/// Returns Table 6: the decomposition of Theorem 1, over all games. The last column is the upper bound that the theorem gives for the column
+/// `executed`.
 fn decomposition_table(all: &[DefenceFigures]) -> Table {
     let header =
         ["defence", "closed", "risk if open", "risk if closed", "validator misses", "executed", "bound"];
@@ -117,8 +119,8 @@ fn decomposition_table(all: &[DefenceFigures]) -> Table {
     table("decomposition and executed risk (Table 6, Theorem 1)", &header, &defence_rows(all, cells))
 }
 
-/// What a defence gains and costs compared with no defence (`base`, absent if it was not measured), and the gaps to ideal executions, which are not
-/// attacked. The last two columns are the worst leakage of a canary by enumeration.
+/// Returns the table of what a defence gains and costs compared with no defence (`base`, `None` if it was not measured), and of the gaps to ideal
+/// executions, which are not attacked. The last two columns are the worst leakage of a canary by enumeration.
 fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table {
     let header = [
         "defence",
@@ -155,7 +157,9 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
     )
 }
 
-/// The intervals at 95 %: Wilson's for rates, and that of Proposition 4 for the advantage, which is no rate; it ends at -1 and 1.
+/// Returns the table of the intervals at 95 %: Wilson's for rates, and that of Proposition 4 for the advantage, which is no rate. The latter is
+/// limited to
+/// -1 and 1.
 fn interval_table(all: &[DefenceFigures]) -> Table {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];
     let cells = |figures: &DefenceFigures| {

@@ -2,19 +2,21 @@
 //!
 //! The ranking is that of Robertson and Zaragoza (*The Probabilistic Relevance Framework: BM25 and Beyond*, 2009) with k1 = 1.2 and
 //! b = 0.75, over words in lower case. Equal scores keep the order of the documents, so a ranking is the same on every platform.
-//! [`generate`](super::generate) builds the indexes; nothing in here knows tenants.
+//! [`generate`](super::generate) builds the indexes. The ranking does not know the tenants of documents.
 
 use std::collections::BTreeMap;
 
-/// How soon repetitions of a word count less.
+/// How soon repetitions of a word count less: the greater, the later.
 const K1: f64 = 1.2;
-/// How much the length of a document counts.
+/// How much the length of a document counts, from 0 (not at all) to 1.
 const B: f64 = 0.75;
 
-/// An index over documents: for each word, the documents with their counts.
+/// An index over documents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bm25Index {
+    /// For each word, the numbers of the documents with it, each with the number of occurrences.
     postings: BTreeMap<String, Vec<(usize, f64)>>,
+    /// The number of words of each document.
     lengths: Vec<f64>,
 }
 
@@ -49,7 +51,7 @@ impl Bm25Index {
         for word in words(query) {
             let Some(postings) = self.postings.get(&word) else { continue };
             let containing = postings.len() as f64;
-            // A word in fewer documents says more about each of them; adding 1 keeps the weight of a frequent word above 0.
+            // A word in fewer documents says more about each of them. Without the 1, the weight of a frequent word would be below 0.
             let rarity = (1.0 + (documents - containing + 0.5) / (containing + 0.5)).ln();
             for (number, count) in postings {
                 let length = self.lengths.get(*number).copied().unwrap_or(0.0);

@@ -122,7 +122,8 @@ fn is_executed(task: &Task, output: &AgentOutput) -> bool {
     }
 }
 
-/// Computes the observables of an execution from its output. The channel was open if any generation was shown the marker or the forbidden tool.
+/// Computes the observables of an execution from its output. The channel was open if the model was shown the marker or the forbidden tool before any
+/// generation.
 fn judge(
     task: &Task,
     side: Side,

@@ -1,6 +1,6 @@
 //! Runs the games: every task of every pair under every defence, in a stable order (AgentSecBench, 6.3 and 6.4).
 //!
-//! The command line drives a suite defence by defence, so that a run that is interrupted has the rows that are complete.
+//! The command line runs one defence after the other, so that an interrupted run still has the rows of the completed defences.
 
 use super::defence::Defence;
 use super::execution::Execution;
@@ -37,17 +37,17 @@ impl GameSuite {
         self.variant
     }
 
-    /// The seed of the tasks.
+    /// Returns the seed of the tasks.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The number of pairs of each game.
+    /// Returns the number of pairs of each game.
     pub fn instances(&self) -> usize {
         self.instances
     }
 
-    /// The pairs, game by game.
+    /// Returns the pairs, game by game.
     pub fn pairs(&self) -> &[TaskPair] {
         &self.pairs
     }
@@ -80,8 +80,8 @@ impl GameSuite {
         Ok(Some(executions))
     }
 
-    /// Measures the leakage of canaries for each adversarial task of the retrieval game, in the order of the pairs: runs each with several canaries and
-    /// compares the outcomes (Definition 3). The model must be deterministic.
+    /// Measures the leakage of canaries under a defence for each adversarial task of the retrieval game, in the order of the pairs. It runs each task
+    /// with several canaries and compares the outcomes (Definition 3). The model must be deterministic.
     ///
     /// # Errors
     /// If the model gives no answer.

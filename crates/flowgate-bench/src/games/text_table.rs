@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Prints a figure with three digits after the point; a dash if there is none.
+/// Prints a figure with three decimal places; a dash if there is none.
 pub(crate) fn cell(value: Option<f64>) -> String {
     // Adding 0 turns a negative zero into a positive one.
     value.map_or_else(|| "-".to_owned(), |value| format!("{:.3}", (value * 1000.0).round() / 1000.0 + 0.0))

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Measured, escaped};
 
-/// A bar.
+/// The bar of one defence.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
     pub(crate) name: String,
@@ -15,14 +15,16 @@ pub(crate) struct Bar {
 #[derive(Debug, Clone)]
 pub(crate) struct BarChart {
     pub(crate) title: String,
-    /// The end of the axis, above 0.
+    /// The value at the end of the axis; above 0.
     pub(crate) highest: f64,
     pub(crate) bars: Vec<Bar>,
 }
 
+/// The width of the chart, in pixels as all lengths here.
 const WIDTH: f64 = 460.0;
-/// The room for names.
+/// The space at the left for the names.
 const LEFT: f64 = 170.0;
+/// The space at the right for the values.
 const RIGHT: f64 = 50.0;
 /// The height of a bar with its margin.
 const ROW: f64 = 20.0;
@@ -31,6 +33,7 @@ const ROW: f64 = 20.0;
 /// drawn at the end.
 pub(super) fn figure(chart: &BarChart) -> String {
     let height = ROW * (chart.bars.len() as f64 + 1.0);
+    // The horizontal coordinate of a value.
     let x = |value: f64| LEFT + (value / chart.highest).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
     let mut svg =
         format!("<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\">");
@@ -60,7 +63,7 @@ pub(super) fn figure(chart: &BarChart) -> String {
     format!("<figure><figcaption><b>{}</b></figcaption>{svg}</figure>\n", escaped(&chart.title))
 }
 
-/// Prints a value: three digits for a share, none for a large number.
+/// Prints a value, with three decimal places up to 10 and with none above: shares are small, counts and times can be large.
 fn label(value: f64) -> String {
     if value > 10.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }

@@ -1,8 +1,8 @@
 //! Reads a view as the [double](super::double) does: which answers are shown, and how far the task has come.
 //!
-//! The double knows the task from the start, and the rest only from its view. A look begins a *level*, the part of a turn whose steps may see what
-//! was looked at; it lasts until a message without calls, and its steps are hidden from then on. The double therefore cannot see how far it came
-//! there, and counts these steps from the task.
+//! The double knows the task from the start, and everything else only from its view. A look begins a *level*, the part of a turn whose steps are
+//! shown the regions of the look. The level ends with a message without calls, and its steps are hidden from then on. Since the double can no longer
+//! see which steps it performed on the level, it computes them from the task.
 
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Message, Request, ToolCall};
@@ -20,13 +20,13 @@ const SHOWN: &str = "It is shown";
 /// How far a turn has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// The next step; the number of steps stands for the reply.
+    /// The position of the next step; the reply counts as the step after the last one.
     pub(super) next: usize,
-    /// The first step on the level of a look, if the view is on one.
+    /// The position of the first step on the level of a look; `None` if the view is not on such a level.
     pub(super) level: Option<usize>,
 }
 
-/// A view.
+/// The chat in a view.
 pub(super) struct Chat<'r> {
     request: &'r Request,
 }
@@ -87,7 +87,7 @@ impl<'r> Chat<'r> {
                 if call.name == LOOK {
                     let answer = self.answer(call).unwrap_or_default();
                     if answer.starts_with(LOOKED) {
-                        // The level is over and its steps are hidden: they are the group of steps that need the same look.
+                        // The level is over and its steps are hidden. They were the group of steps that begins with the next one.
                         progress = Progress { next: group_end(task, progress.next), level: None };
                     } else if answer.starts_with(SHOWN) && progress.level.is_none() {
                         progress.level = Some(progress.next);
@@ -125,16 +125,17 @@ impl<'r> Chat<'r> {
     }
 }
 
-/// The name of the tool without its server.
+/// Returns the name of the tool of a call, without its server.
 fn tool_of(call: &ToolCall) -> &str {
     call.name.rsplit_once("__").map_or(call.name.as_str(), |(_, tool)| tool)
 }
 
-/// Returns the index after the last step of the group that begins at `start`. The double makes the calls of a group without leaving the higher step label
-/// that it raised with `look`, because after that its answers would be hidden again. So a group continues as long as the next step uses the answer of a
-/// step of the group. The reply counts as the step after the last one.
+/// Returns the index after the last step of the group that begins at `start`. The double makes the calls of a group on one level of a look, because
+/// the answers to these calls are hidden after the level. So a group continues as long as the next step uses the answer to a step of the group. The
+/// reply counts as the step after the last one.
 pub(super) fn group_end(task: &Task, start: usize) -> usize {
     let items = task.steps.len() + usize::from(!task.tell.is_empty());
+    // Whether a step, or the reply, uses an answer of a tool.
     let uses = |index: usize, tool: &str| match task.steps.get(index) {
         Some(step) => step.references().any(|reference| reference.tool == tool),
         None => task.tell.iter().flat_map(|tell| tell.references()).any(|reference| reference.tool == tool),

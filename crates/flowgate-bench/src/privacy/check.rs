@@ -2,9 +2,9 @@
 //! names what flows into its call.
 //!
 //! The oracle labels were written by hand. Here they are computed a second time: from the fields to which the arguments and
-//! the condition of a call refer, and from the private values that occur in its arguments. The references are the author's, so this finds
-//! slips in labels, and not a ground truth that is wrong. [`composition`] counts what the paper's two baselines do, from the oracle
-//! labels alone.
+//! the condition of a call refer, and from the private values that occur in its arguments. The author of a task wrote these references too, so the
+//! check finds errors in labels, but not a ground truth that is wrong. [`composition`] counts the tasks that RTBAS's two baselines get wrong, from
+//! the oracle labels alone.
 
 use serde_json::{Map, Value};
 
@@ -19,20 +19,20 @@ pub struct GroundTruth {
     pub world: World,
     /// The arguments of each step.
     pub arguments: Vec<Map<String, Value>>,
-    /// The categories in the context before each step.
+    /// The categories of private data in the context before each step.
     pub context: Vec<Categories>,
-    /// What the reply contains.
+    /// The texts that the reply contains.
     pub told: Vec<String>,
 }
 
-/// An answer of a tool: the tool, and the answer.
+/// An answer of a tool: the name of the tool, and the answer.
 type Answer = (String, Value);
 
 /// Runs the ground truth of a task in a new environment, with every answer visible: the calls of the earlier turns, then each step with the arguments
-/// that its templates give. Returns what was done, which runs of the task are compared with.
+/// that its templates give. The result is what runs of the task are compared with.
 ///
 /// # Errors
-/// What goes wrong, with the place in the task.
+/// If a condition does not hold, a value cannot be computed, or a tool refuses a call. The error names the suite, the task and the tool.
 pub fn ground_truth(task: &Task) -> Result<GroundTruth, String> {
     let place = |step: &str| format!("{}/{}: {step}", task.suite.name(), task.name);
     let mut world = World::new(task.suite);
@@ -86,7 +86,7 @@ fn look(answers: &[Answer], reference: &Reference) -> Sight {
 }
 
 /// Returns the categories of private data that the model has seen: every category of each tool in `answers`, whatever its answer contains, and the
-/// categories in the calls `made`, by the task's ground truth.
+/// categories in the oracle labels of the calls `made`.
 fn visible_categories(task: &Task, answers: &[Answer], made: &[Step]) -> Categories {
     let private = answers.iter().filter_map(|(tool, _)| world::find(task.suite, tool));
     let mut categories: Categories =
@@ -95,9 +95,9 @@ fn visible_categories(task: &Task, answers: &[Answer], made: &[Step]) -> Categor
     categories
 }
 
-/// Returns the categories of private data (address, card number) that a field of a tool's answer may contain: its own, and those that the oracle names
-/// for the call that returned it, since an answer can depend on the arguments. [`INDEPENDENT`](world::INDEPENDENT) lists the fields that depend on no argument.
-/// The check compares this set with the task's oracle labels of the step that uses the field.
+/// Returns the categories of private data (such as `address`) that a field of a tool's answer may contain: its own, and those in the oracle label of
+/// the call that returned it, since an answer can depend on the arguments. [`INDEPENDENT`](world::INDEPENDENT) lists the fields that depend on no
+/// argument. `made` are the steps before the one that uses the field.
 fn categories(task: &Task, made: &[Step], reference: &Reference) -> Categories {
     let Some(tool) = world::find(task.suite, &reference.tool) else { return Categories::new() };
     let own = tool.private.iter().find(|(field, _)| *field == reference.field);
@@ -109,9 +109,12 @@ fn categories(task: &Task, made: &[Step], reference: &Reference) -> Categories {
     categories
 }
 
-/// Returns what is wrong with a task; nothing if it is valid. Checks that the categories that flow into each call are those of its oracle
-/// label, that no call repeats a private value of another category unless the request has that value, and that the agent sees private data at all,
-/// since a task without any measures nothing (RTBAS, section 8.2, second principle). If the ground truth fails, that is the only problem.
+/// Returns what is wrong with a task; nothing if it is valid. If the ground truth fails, that is the only problem. Otherwise three conditions are
+/// checked:
+///
+/// * The categories that flow into each call are those of its oracle label.
+/// * No call repeats a private value of another category, unless the request has that value.
+/// * The agent sees private data: a task without any measures nothing (RTBAS, section 8.2, second principle).
 pub fn problems(task: &Task) -> Vec<String> {
     let truth = match ground_truth(task) {
         Ok(truth) => truth,
@@ -139,7 +142,7 @@ pub fn problems(task: &Task) -> Vec<String> {
             }
         }
     }
-    // Private data can also come with the answer of the last step, after which no context was recorded.
+    // Private data can also be in the answer to the last step, which no recorded context contains.
     let sees_private = !truth.context.last().is_none_or(Categories::is_empty)
         || !visible_categories(task, &answers_seen(task), &task.steps).is_empty();
     if !sees_private {
@@ -148,14 +151,14 @@ pub fn problems(task: &Task) -> Vec<String> {
     problems
 }
 
-/// Returns the tools whose answers the ground truth sees, as answers without content: their categories follow from the tools alone.
+/// Returns the answers that the agent of the ground truth sees, without their content: the categories follow from the tools alone.
 fn answers_seen(task: &Task) -> Vec<Answer> {
     let earlier = task.earlier.iter().filter_map(|turn| turn.called.clone());
     earlier.chain(task.steps.iter().map(|step| step.tool.clone())).map(|tool| (tool, Value::Null)).collect()
 }
 
-/// Returns the private values that the ground truth sees, with their categories. Tools with arguments are left out, since their answers depend on a
-/// call, and so are values of fewer than three characters, which occur in other texts by chance.
+/// Returns the private values that the agent of the ground truth sees, with their categories. Tools with arguments are left out, since their answers
+/// depend on the call. So are values of fewer than three bytes, which occur in other texts by chance.
 fn private_values(task: &Task) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let seen = answers_seen(task);
@@ -171,20 +174,20 @@ fn private_values(task: &Task) -> Vec<(String, &'static str)> {
     found
 }
 
-/// What the oracle labels say about the paper's baselines.
+/// What the oracle labels say about RTBAS's two baselines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Composition {
-    /// The tasks.
+    /// The number of tasks.
     pub tasks: usize,
-    /// Tasks with a call that needs confirmation: a defence that never asks misses them.
+    /// The number of tasks with a call that needs confirmation: a defence that never asks misses them.
     pub needing: usize,
-    /// Tasks with a call that needs none while private data is in the context: a defence that asks whenever there is private data
-    /// asks too much.
+    /// The number of tasks with a call that needs no confirmation while private data is in the context: a defence that always asks when there is
+    /// private data asks too much.
     pub over_asked: usize,
 }
 
-/// Counts, from the oracle labels alone, the tasks that the paper's two baselines get wrong: never asking, and asking whenever private data is in the
-/// context. The counts describe the suite without any run.
+/// Counts, from the oracle labels alone, the tasks that RTBAS's two baselines get wrong. One never asks, the other asks whenever private data is in
+/// the context. No defence runs.
 ///
 /// # Errors
 /// If the ground truth of a task fails.

@@ -1,6 +1,5 @@
 //! Names the defences that are compared: RTBAS's two baselines (redact everything private, and ask about every call), methods of guarded conversations, and
-//! an oracle that knows the ground truth. Each is a row of the tables,
-//! which `flowgate bench privacy --defence` can choose.
+//! an oracle that knows the ground truth. Each is a row of the tables, which `flowgate bench privacy --defence` can choose.
 
 use std::fmt;
 
@@ -14,7 +13,7 @@ use super::world::Variant;
 /// A defence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defence {
-    /// The ground truth with the oracle labels: a person who acts as the model and knows when to ask (8.2).
+    /// The ground truth with the oracle labels, as if the model were a person who knows when to ask (RTBAS, 8.2).
     Oracle,
     /// A guarded conversation.
     Live {
@@ -22,9 +21,9 @@ pub enum Defence {
         name: &'static str,
         /// The method.
         method: Method,
-        /// How its screener answers, if it has one.
+        /// How the double answers in place of the screener, if the method has one, and looks as the agent.
         judge: Judge,
-        /// The data.
+        /// The data of the environments.
         variant: Variant,
     },
 }
@@ -112,7 +111,7 @@ impl Defence {
     }
 
     /// Returns the defences that run with a real model: those with the honest judge, since the other judges imitate errors that a model makes by itself.
-    /// Where the judge has a part in the name, the name says `model`, because the model itself is the screener.
+    /// Names that say `honest` say `model` instead, because the model itself is the screener.
     pub fn for_models() -> Vec<Self> {
         let is_honest = |defence: &Self| matches!(defence, Self::Live { judge: Judge::Honest, .. });
         let named = |defence: Self| match defence {
@@ -127,7 +126,8 @@ impl Defence {
         Self::standard(0).into_iter().filter(is_honest).map(named).collect()
     }
 
-    /// Returns whether the defence decides without asking a model, so that its results are those of the method alone: no screener, and not the oracle.
+    /// Returns whether the defence decides without asking a model: its method has no screener, and it is not the oracle. Its results are then those
+    /// of the method alone.
     pub fn is_model_free(self) -> bool {
         matches!(self, Self::Live { method, .. } if method.screener().is_none())
     }

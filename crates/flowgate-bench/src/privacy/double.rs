@@ -1,7 +1,7 @@
-//! Implements the doubles: an agent that does each task as well as its view allows, and judges, which answer for the model of a screener.
+//! Implements the doubles: an agent that does each task as well as its view allows, and judges, which answer in place of the model of a screener.
 //!
-//! The agent computes each call from what it can see. It does not replay the ground truth: a value that follows from hidden data
-//! has to be looked at. It knows in advance, however, which data a step needs, which a real model finds out and can get wrong; a
+//! The agent computes each call from what it can see. It does not replay the ground truth: if a value follows from hidden data,
+//! the agent has to look at the data. However, it knows in advance which data a step needs. A real model has to find that out, and can be wrong, so a
 //! figure of a double is about the defence, not about a model.
 
 use std::future::ready;
@@ -18,22 +18,23 @@ use super::value::{Computed, Sight, compute, holds, plain_text};
 use super::world::{DEMANDS_ALL, DEMANDS_NONE};
 use crate::screening::{screener_chat, screening_answer, tagged_regions};
 
-/// How often the noisy judge is wrong about a region, of 1000.
+/// How often the noisy judge is wrong about a region, in 1000 cases.
 const NOISE: u64 = 100;
 
-/// How a double chooses the regions that it sees: as a judge, and with `look` as the agent.
+/// How a double chooses the hidden regions that a step needs: as the judge of a screener, and as the agent that looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judge {
     /// Names exactly the regions that the next step needs, and obeys nothing that they say.
     Honest,
-    /// Names every region as soon as it needs one, as a model does that would rather see too much.
+    /// Names every region if the next step needs one, as a model does that would rather see too much.
     Curious,
-    /// As the honest one; but the agent does not say so if it may not see something. It leaves that out, or guesses, as real
+    /// Names regions as the honest one. If the agent may not see a value, it does not say so: it omits the value or guesses it, as real
     /// models do.
     Guessing,
-    /// Does what the regions say: names one that claims to be needed, and none if one says so. It is honest where nothing is planted.
+    /// Does what the regions say: also names a region that claims to be needed, and names no region if one demands that. It is honest where nothing
+    /// is planted.
     Obeying,
-    /// As the honest one, but wrong about each region with a probability of 0.1, determined by the seed.
+    /// Names regions as the honest one, but is wrong about each region with a probability of 0.1, determined by the seed.
     Noisy {
         /// The seed.
         seed: u64,
@@ -41,8 +42,8 @@ pub enum Judge {
 }
 
 impl Judge {
-    /// Returns the names of the regions with which the judge answers a screener's question. `needed` are those that the next step needs, which an
-    /// honest judge names; the others err, each in its way.
+    /// Returns the names of the regions with which the judge answers a screener's question, `request`. `needed` are the regions that the next step
+    /// needs, which an honest judge names.
     fn choose(self, task: &Task, request: &Request, needed: Vec<String>) -> Vec<String> {
         let regions = tagged_regions(request);
         match self {
@@ -72,11 +73,12 @@ impl Judge {
     }
 }
 
-/// Returns whether the noisy judge errs about a region at this step. A digest of the place gives the choice, so that it does not depend on the
-/// order of questions, and a repeated run gives the same errors.
+/// Returns whether the noisy judge errs about a region at this step. A digest of the seed, the task, the step and the region decides, so the errors
+/// do not depend on the order of questions, and a repeated run has the same ones.
 fn is_wrong(seed: u64, task: &Task, request: &Request, name: &str) -> bool {
-    let place = format!("{seed} {} {} {} {name}", task.suite.name(), task.name, request.messages.len());
-    let digest = Sha256::digest(place.as_bytes());
+    let case = format!("{seed} {} {} {} {name}", task.suite.name(), task.name, request.messages.len());
+    let digest = Sha256::digest(case.as_bytes());
+    // The first eight bytes of the digest, as a number.
     let drawn = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     drawn % 1000 < NOISE
 }
@@ -86,7 +88,7 @@ fn is_wrong(seed: u64, task: &Task, request: &Request, name: &str) -> bool {
 pub struct AgentDouble<'t> {
     /// The task.
     pub task: &'t Task,
-    /// How it chooses what it sees.
+    /// How the double chooses the regions that a step needs.
     pub judge: Judge,
 }
 
@@ -105,7 +107,7 @@ impl ChatModel for AgentDouble<'_> {
 }
 
 impl AgentDouble<'_> {
-    /// Answers a request: the content of a slot, a screener's question, or the next message of the chat.
+    /// Answers a request by its kind: the request to fill a slot, a screener's question, or a request for the next message of the chat.
     fn answer(&self, request: &Request) -> Completion {
         if request.tools.is_empty() && request.choice == ToolChoice::None {
             // The double uses only slots that copy a region, so the filler has nothing to write.
@@ -121,8 +123,8 @@ impl AgentDouble<'_> {
         screening_answer(&self.judge.choose(self.task, request, needed), has_answer_tool)
     }
 
-    /// Returns the next message: the call of the next step, a look at what it needs, `Done.` to end a level whose steps are complete, or the reply that
-    /// the task asks for. Steps whose condition does not hold are skipped.
+    /// Returns the next message: the call of the next step, a look at the regions that it needs, `Done.` to end a level whose steps are complete, or
+    /// the reply that the task asks for. Steps whose condition does not hold are skipped.
     fn next_message(&self, chat: &Chat<'_>) -> Completion {
         let progress = chat.progress(self.task);
         // The reply counts as an item after the steps.
@@ -149,8 +151,8 @@ impl AgentDouble<'_> {
         }
     }
 
-    /// Returns a look at regions: these, or all that are hidden if the double is curious. With `then_return`, the model asks to continue without what it
-    /// saw after the level. If looking is impossible, the message says so.
+    /// Returns a look at the regions `names`, or at all hidden regions if the double is curious. With `then_return`, the double asks to continue on
+    /// the lower level afterwards, where the regions are hidden again. If the tool `look` is not on offer, the message says so instead.
     fn look(&self, chat: &Chat<'_>, mut names: Vec<String>, then_return: bool) -> Completion {
         if !chat.offers(LOOK) {
             return say("I may not see it.");
@@ -169,11 +171,12 @@ impl AgentDouble<'_> {
         self.judge == Judge::Guessing && !chat.offers(LOOK)
     }
 
-    /// Returns the message for the step with this index: its call, or a look if a value is hidden and no slot can carry it. `None` if its condition does
-    /// not hold, or is hidden and the double guesses. `is_raised` says that the double is on the level of a look.
+    /// Returns the message for the step with this index: its call, or a look if a value is hidden and no slot can carry it. `None` if the condition
+    /// of the step does not hold, or is hidden and the double guesses. `is_raised` says whether the double is on the level of a look.
     fn perform(&self, chat: &Chat<'_>, index: usize, step: &Step, is_raised: bool) -> Option<Completion> {
         let (tool, sight) =
             (format!("{}__{}", self.task.suite.name(), step.tool), |reference: &_| chat.sight(reference));
+        // The names of the hidden regions at which the double has to look.
         let mut needed: Vec<String> = Vec::new();
         match step.condition.as_ref().map(|condition| holds(condition, &sight)) {
             None | Some(Ok(true)) => {}
@@ -188,7 +191,7 @@ impl AgentDouble<'_> {
                 Computed::Known(value) => value,
                 Computed::Needs { names, slot: Some(value) } if chat.takes_slot(&tool, name) => {
                     match template.0.as_slice() {
-                        // A single field becomes a slot; in a longer text, the placeholders are in their places.
+                        // A single field becomes a slot; a longer text is passed on with the placeholders in it.
                         [Piece::Field(_)] => json!({"$slot": {"regions": names}}),
                         _ => value,
                     }
@@ -208,15 +211,15 @@ impl AgentDouble<'_> {
         if needed.is_empty() {
             return Some(call(&tool, arguments));
         }
+        // The reply counts as an item after the steps. Items that do not depend on this step are done afterwards, on the lower level.
         let items = self.task.steps.len() + usize::from(!self.task.tell.is_empty());
-        // What does not depend on this step is done afterwards, without what is looked at now.
         let then_return = !is_raised && group_end(self.task, index) < items;
         Some(self.look(chat, needed, then_return))
     }
 }
 
-/// Returns the value of a template as a guess: a hidden choice gives its last alternative, any other hidden field nothing. `None` if no text is
-/// left.
+/// Returns a guess of the value of a template: the last alternative replaces a hidden choice, and any other hidden field is omitted. `None` if the
+/// text is then empty.
 fn guess(template: &Template, sight: &dyn Fn(&Reference) -> Sight) -> Option<Value> {
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => Some(text.clone()),
@@ -232,7 +235,7 @@ fn guess(template: &Template, sight: &dyn Fn(&Reference) -> Sight) -> Option<Val
     (!text.is_empty()).then_some(Value::String(text))
 }
 
-/// Returns the regions that the arguments of a look name; none if they are malformed.
+/// Returns the names of the regions in the arguments of a look; none if the arguments are malformed.
 fn looked_at(arguments: &str) -> Vec<String> {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let names = arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default();

@@ -31,10 +31,10 @@ const SOURCES: [&str; 16] = [
     include_str!("world/shopping.rs"),
 ];
 
-/// The model of a run without one.
+/// The name of the model in the manifest of a run of doubles.
 pub(crate) const DOUBLE: &str = "test double";
 
-/// Returns the manifest of a run as a JSON object. `tasks` is the number of tasks; without the name of a model, doubles answered.
+/// Returns the manifest of a run as a JSON object. `tasks` is the number of tasks, and `model` the name of the model; `None` if doubles answered.
 pub fn manifest(seed: u64, defences: &[Defence], tasks: usize, model: Option<&str>) -> Value {
     json!({
         "type": "manifest",
@@ -53,7 +53,7 @@ pub fn manifest(seed: u64, defences: &[Defence], tasks: usize, model: Option<&st
     })
 }
 
-/// Returns what a model receives in every task: the system message, and the tools with their descriptions and arguments.
+/// Returns the texts that a model receives in every task: the system message, and the tools with their descriptions and arguments.
 fn prompts() -> Vec<String> {
     let tools = Suite::ALL.into_iter().flat_map(world::tools);
     let tools = tools.map(|tool| format!("{} {} {:?}", tool.name, tool.description, tool.arguments));

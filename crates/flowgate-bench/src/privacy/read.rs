@@ -11,7 +11,9 @@ use super::task::{
 /// A line that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskError {
+    /// The suite, whose file has the line.
     suite: Suite,
+    /// The number of the line, counted from 1.
     line: usize,
     problem: String,
 }
@@ -51,7 +53,7 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
         let failed = |problem: String| TaskError { suite, line: index + 1, problem };
         let (key, value) = line
             .split_once(": ")
-            .ok_or_else(|| failed(format!("`{line}` is no line of a task; write `key: value`")))?;
+            .ok_or_else(|| failed(format!("the line `{line}` of a task has no key; write `key: value`")))?;
         let value = value.trim();
         if key == "task" {
             if let Some(problem) = tasks.last().and_then(incomplete) {
@@ -63,7 +65,7 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
             tasks.push(Task {
                 name: value.to_owned(),
                 suite,
-                // Until a line `pattern` names another one.
+                // The pattern of a task without a line `pattern`.
                 pattern: Pattern::Explicit,
                 earlier: Vec::new(),
                 request: String::new(),
@@ -83,7 +85,7 @@ pub fn read(suite: Suite, text: &str) -> Result<Vec<Task>, TaskError> {
     }
 }
 
-/// Returns what a task lacks, as a message with advice; `None` if it has a request and something to do.
+/// Returns a message with advice if a task lacks its request, or has neither a call nor a value for the reply; otherwise `None`.
 fn incomplete(task: &Task) -> Option<String> {
     let name = &task.name;
     if task.request.is_empty() {
@@ -103,7 +105,7 @@ fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
         "pattern" => {
             let known = Pattern::ALL.into_iter().find(|pattern| pattern.name() == value);
             task.pattern = known.ok_or_else(|| {
-                format!("there is no pattern `{value}`; see crates/flowgate-bench/data/privacy/README.md")
+                format!("there is no pattern `{value}`; use one of those in crates/flowgate-bench/data/privacy/README.md")
             })?;
         }
         "said" => task.earlier.push(EarlierTurn { said: value.to_owned(), called: None }),
@@ -127,13 +129,15 @@ fn add_line(task: &mut Task, key: &str, value: &str) -> Result<(), String> {
         "oracle" => task.steps.last_mut().ok_or_else(no_step)?.oracle = oracle(value)?,
         "tell" => task.tell.push(template(value)?),
         _ => {
-            return Err(format!("there is no key `{key}`; see crates/flowgate-bench/data/privacy/README.md"));
+            return Err(format!(
+                "there is no key `{key}`; use one of those in crates/flowgate-bench/data/privacy/README.md"
+            ));
         }
     }
     Ok(())
 }
 
-/// Reads an oracle label: `run` for a call that discloses nothing, or `ask` with the categories that a person has to confirm.
+/// Reads an oracle label: `run` for a call that discloses nothing private, or `ask CATEGORY, ...` with the categories that a person has to confirm.
 fn oracle(text: &str) -> Result<Categories, String> {
     if text == "run" {
         return Ok(Categories::new());
@@ -156,7 +160,8 @@ fn condition(text: &str) -> Result<Condition, String> {
     Ok(Condition { left: reference(field)?, is_at_least, right })
 }
 
-/// Reads a template: text with references in braces. An empty text gives one empty piece, so that a template always has a piece.
+/// Reads a template: text with references in braces. An empty text becomes one empty piece, so a template always has a piece. A reference without a
+/// closing brace is an error.
 fn template(text: &str) -> Result<Template, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -175,8 +180,8 @@ fn template(text: &str) -> Result<Template, String> {
     Ok(Template(pieces))
 }
 
-/// Reads a reference, which is between braces: `TOOL.FIELD`, or `TOOL#ROW.FIELD` for the row with this id, perhaps followed by what is made of the value,
-/// ` / NUMBER` or `? VALUE: TEXT, ...`.
+/// Reads the text of a reference, without its braces: `TOOL.FIELD`, or `TOOL#ROW.FIELD` for the row with this id. A derivation can follow:
+/// ` / NUMBER` divides the value, and `? VALUE: TEXT, ...` replaces it by a text.
 fn reference(text: &str) -> Result<Reference, String> {
     let (path, derivation) = if let Some((path, choices)) = text.split_once('?') {
         let pair = |choice: &str| {
@@ -225,7 +230,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check("do: x", "flights.tasks:1: a task begins with `task: NAME`");
-        check("task: a\nuser: b\nnonsense", "flights.tasks:3: `nonsense` is no line");
+        check("task: a\nuser: b\nnonsense", "flights.tasks:3: the line `nonsense` of a task has no key");
         check("task: a\nuser: b\nwith: c = d", "flights.tasks:3: `with` belongs to a call");
         check("task: a\nuser: b\ndo: c\noracle: maybe", "flights.tasks:4: an oracle label is `run` or");
         check("task: a\nuser: b\ndo: c\nwith: d = {e", "flights.tasks:4: a reference has no `}`");

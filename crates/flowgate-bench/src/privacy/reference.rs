@@ -1,24 +1,24 @@
-//! Holds the figures of the paper, which the [report](super::report) prints beside ours for orientation: they are of other tasks and of another model.
+//! Holds the figures of RTBAS, which the [report](super::report) prints for orientation: they are of other tasks and of another model.
 //!
-//! They are from Table 2 and section 8.2 of RTBAS. The prose of 8.2 swaps the two error rates; both have all 37 cases as their denominator. Two columns
-//! of the table in 8.3.1 have the same name; here the third column is read as the attention screener, and the fourth as the judge.
+//! They are from Table 2 and section 8.2 of the paper. The prose of 8.2 swaps the two error rates; both have all 37 cases as their denominator. Two
+//! columns of the table in 8.3.1 have the same name; here the third column is read as the attention screener, and the fourth as the judge.
 
 /// What the paper reports of one defence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperFigures {
-    /// Its name there.
+    /// The name of the defence in the paper.
     pub name: &'static str,
-    /// The row of ours that corresponds to it, if one does.
+    /// The name of the defence of this suite that corresponds to it; `None` if there is none.
     pub counterpart: Option<&'static str>,
-    /// False negatives: missed tasks of 37.
+    /// False negatives: the share of missed tasks, of 37.
     pub missed: f64,
-    /// False positives of 37.
+    /// False positives: the share of tasks with a needless question, of 37.
     pub over_asked: f64,
-    /// Utility while the person allows every call, as far as it is reported.
+    /// The share of completed tasks if the person allows every call; `None` if the paper does not report it.
     pub utility_allowed: Option<f64>,
-    /// Utility while the person refuses every call.
+    /// The share of completed tasks if the person refuses every call; `None` if the paper does not report it.
     pub utility_refused: Option<f64>,
-    /// Calls with exact categories.
+    /// The share of calls with exact categories; `None` if the paper does not report it.
     pub exact: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub const PAPER: [PaperFigures; 4] = [
         counterpart: Some("everything"),
         missed: 0.0,
         over_asked: 0.297_297,
-        // .91 in one sentence of 8.2, .83 in another.
+        // The paper says .91 in one sentence of 8.2 and .83 in another.
         utility_allowed: Some(0.91),
         utility_refused: Some(0.0),
         exact: Some(0.567),

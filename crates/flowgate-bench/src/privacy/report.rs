@@ -1,6 +1,7 @@
 //! Prints the figures of a run as tables for people, and as rows for programs.
 //!
-//! `flowgate bench privacy` calls this module. One list, `rates`, names the figures, so that JSON lines and CSV have the same.
+//! `flowgate bench privacy` calls this module. One list, `rates`, names the figures, so that JSON lines and CSV have the same ones. The numbers of
+//! tables, figures and sections, such as Table 2, are those of RTBAS.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +19,7 @@ use crate::html::{self, Chart, Drawing, Measured, Point};
 use crate::rounding::rounded;
 use crate::statistics::{PairedComparison, compare};
 
-/// An event of a task, by which defences are compared.
+/// An event by which defences are compared: its name, and whether it happened in a task.
 type Event = (&'static str, fn(&TaskResult) -> bool);
 
 /// The events that are compared.
@@ -43,7 +44,7 @@ fn rates(figures: &Figures) -> [(&'static str, Rate); 7] {
 }
 
 /// Returns the figures of one defence by name: of all tasks, of each suite and of each pattern. Each rate has its count, its
-/// denominator and the ends of its Wilson interval at 95 %; a rate of nothing is null.
+/// denominator and the ends of its Wilson interval at 95 %. The rate of a part without cases is null.
 pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
     let row = |scope: Scope| {
         let figures = results.figures(scope);
@@ -93,7 +94,8 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 }
 
 /// Compares [`OURS`], the default defence, with every other one on the same variant of the data, task by task and event by event. Returns the name of the
-/// other defence, the event, and the comparison; nothing if ours was not measured. The seed determines the samples of the bootstrap intervals.
+/// other defence, the name of the event, and the comparison; nothing if the default was not measured. The seed determines the samples of the
+/// bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
     let happened =
@@ -111,7 +113,7 @@ fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static
     compared.collect()
 }
 
-/// Returns the comparisons of [`OURS`] with every other defence as JSON objects; none if ours was not measured.
+/// Returns the comparisons of [`OURS`] with every other defence as JSON objects; none if the default was not measured.
 pub fn comparison_rows(all: &[DefenceResults], seed: u64) -> Vec<Value> {
     let row = |(other, event, found): (&str, &str, PairedComparison)| found.to_json(OURS, other, event);
     comparisons(all, seed).into_iter().map(row).collect()
@@ -125,7 +127,7 @@ pub fn lines(all: &[DefenceResults], seed: u64) -> Vec<Value> {
     lines
 }
 
-/// Prints the tables as text, after a sentence about the composition of the tasks.
+/// Prints the tables as text, after a sentence with the composition of the tasks.
 pub fn tables(all: &[DefenceResults], composition: Composition, seed: u64) -> String {
     format!("{}\n{}", composition_line(composition), texts(&table_list(all, seed)))
 }
@@ -136,7 +138,7 @@ fn of_variant(all: &[DefenceResults], variant: Variant) -> Vec<DefenceResults> {
 }
 
 /// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were measured. The paper's figures are
-/// beside the former only, since the paper has no planted instructions.
+/// printed only with the tables of the suite, since the paper has no planted instructions.
 fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
     let (main, planted) = (of_variant(all, Variant::Accidental), of_variant(all, Variant::Planted));
     let mut tables = Vec::new();
@@ -197,13 +199,13 @@ fn name(results: &DefenceResults) -> String {
     if name == OURS { format!("{name} (ours)") } else { name.to_owned() }
 }
 
-/// Prints a rate as the count and the number of all.
+/// Prints a rate as two counts, such as `3/37`.
 fn counted(rate: Rate) -> String {
     format!("{}/{}", rate.hits, rate.of)
 }
 
-/// Returns the main table, with the figures of the paper's Table 2 and of its section 8.3.1 for each defence. Each rate is its count, its value and its
-/// interval. `variant` begins the title and is empty for the suite itself.
+/// Returns the main table, with the figures of Table 2 and of section 8.3.1 for each defence. A rate has a column for its count, its value and its
+/// interval. `variant` begins the title; it is empty for the suite itself.
 fn main_table(all: &[DefenceResults], variant: &str) -> Table {
     let header = [
         "defence",
@@ -235,7 +237,7 @@ fn main_table(all: &[DefenceResults], variant: &str) -> Table {
     table(&format!("{variant}{title}"), &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of what the paper reports. It reports rates; the counts are computed from them, as shares of its 37 tasks.
+/// Returns a table of the figures that the paper reports. They are rates, from which the counts are computed, as shares of its 37 tasks.
 fn reference_table() -> Table {
     let header = ["the paper's figures", "FN", "rate", "FP", "rate", "exact", "utility: refuses", "allows"];
     let rows = PAPER.map(|paper| {
@@ -254,7 +256,8 @@ fn reference_table() -> Table {
     table("for orientation only: another model, and 37 tasks that are not public", &header, &rows)
 }
 
-/// Returns a table with the figures of the paper's Figure 7: the tasks completed with a person who refuses and with one who allows every call.
+/// Returns a table with the figures of Figure 7: the tasks completed with a person who refuses and with one who allows every call. `variant` begins
+/// the title.
 fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     let header = ["defence", "person refuses", "rate", "95 %", "person allows", "rate", "95 %"];
     let row = |results: &DefenceResults| {
@@ -296,7 +299,7 @@ fn part_table(all: &[DefenceResults], scopes: &[Scope], title: &str) -> Table {
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the paired comparisons of [`OURS`] with the others, as far as they differ; `None` if there are none.
+/// Returns a table of the paired comparisons of [`OURS`] with the other defences, without those that agree on every task; `None` if none is left.
 fn comparison_table(all: &[DefenceResults], seed: u64) -> Option<Table> {
     let header = ["compared with", "event", "only ours", "only the other", "difference", "95 %", "p"];
     let row = |(other, event, found): (&str, &str, PairedComparison)| {
@@ -310,7 +313,7 @@ fn comparison_table(all: &[DefenceResults], seed: u64) -> Option<Table> {
             if found.p_value < 0.0005 { "<0.001".to_owned() } else { cell(Some(found.p_value)) },
         ]
     };
-    // Of two defences that agree on every task there is nothing to say; the format jsonl has all comparisons.
+    // The format jsonl has all comparisons, also those of two defences that agree on every task.
     let mut compared = comparisons(all, seed);
     compared.retain(|(.., found)| found.only_first + found.only_second > 0);
     let rows: Vec<Vec<String>> = compared.into_iter().map(row).collect();

@@ -1,5 +1,5 @@
-//! Runs all tasks under one defence, in a stable order, and judges each. The command line drives a suite defence by defence, so that an interrupted run
-//! has the rows that are complete.
+//! Runs all tasks under one defence, in a stable order, and judges each. The command line runs one defence after the other, so that an interrupted
+//! run still has the rows of the completed defences.
 
 use super::check;
 use super::defence::Defence;
@@ -24,26 +24,26 @@ pub struct DefenceResults {
     pub tasks: Vec<TaskResult>,
 }
 
-/// A part of the tasks that has a row of its own.
+/// A part of the tasks that has figures of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// All tasks.
     All,
-    /// Those of a suite.
+    /// The tasks of a suite.
     Suite(Suite),
-    /// Those of a pattern.
+    /// The tasks of a pattern.
     Pattern(Pattern),
 }
 
 impl Scope {
-    /// All scopes: everything, then each suite, then each pattern.
+    /// Returns all scopes: all tasks, then each suite, then each pattern.
     pub fn all() -> Vec<Self> {
         let suites = Suite::ALL.into_iter().map(Self::Suite);
         let patterns = Pattern::ALL.into_iter().map(Self::Pattern);
         [Self::All].into_iter().chain(suites).chain(patterns).collect()
     }
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -84,7 +84,7 @@ impl PrivacySuite {
         }
     }
 
-    /// The tasks.
+    /// Returns the tasks.
     pub fn tasks(&self) -> &[Task] {
         &self.tasks
     }

@@ -15,7 +15,7 @@ pub type Categories = BTreeSet<String>;
 pub enum Suite {
     /// Payments between friends; the paper's "Venmo".
     Payments,
-    /// Flights and what belongs to them.
+    /// Flights, and what a traveller needs besides.
     Flights,
     /// A shop; the paper's "Amazon".
     Shopping,
@@ -53,7 +53,7 @@ impl Suite {
     }
 }
 
-/// How private data propagates: a task has the first of these that fits. Four are those of RTBAS, 3.2.
+/// How private data propagates: a task has the first of these patterns that fits. Numbers in brackets are sections of RTBAS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
     /// The request leaves open whether the data is meant, or which ("ambiguous, underspecified" commands, in RTBAS's introduction).
@@ -83,11 +83,11 @@ impl Pattern {
         Self::Decides,
         Self::None,
     ];
-    /// Those of 3.2.
+    /// The patterns of RTBAS, section 3.2.
     pub const OF_THE_PAPER: [Self; 4] =
         [Self::Explicit, Self::Implicit, Self::Intermediate, Self::Description];
 
-    /// The name in files and tables.
+    /// Returns the name in files and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Explicit => "explicit",
@@ -101,12 +101,12 @@ impl Pattern {
     }
 }
 
-/// One turn before the task: a message of the user, and the call with which the agent answered.
+/// One turn before the task: a message of the user, and the call that the agent then made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierTurn {
     /// The message.
     pub said: String,
-    /// The tool that was called without arguments.
+    /// The name of the tool that was called, without arguments; `None` if none was.
     pub called: Option<String>,
 }
 
@@ -117,7 +117,7 @@ pub struct Task {
     pub name: String,
     /// The suite.
     pub suite: Suite,
-    /// How private data propagates.
+    /// How private data propagates in the task.
     pub pattern: Pattern,
     /// The turns before the request.
     pub earlier: Vec<EarlierTurn>,
@@ -125,20 +125,20 @@ pub struct Task {
     pub request: String,
     /// The calls of the ground truth, in order.
     pub steps: Vec<Step>,
-    /// What the reply has to contain: each of these.
+    /// The values that the reply has to contain, each of them.
     pub tell: Vec<Template>,
 }
 
 /// A call of the ground truth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The call is made only if this holds.
+    /// The condition under which the call is made; `None` if it is always made.
     pub condition: Option<Condition>,
-    /// The arguments by name.
+    /// The names of the arguments, with their values.
     pub arguments: Vec<(String, Template)>,
-    /// The oracle label: the categories that the call discloses. It needs confirmation if there are any.
+    /// The oracle label: the categories that the call discloses. The call needs confirmation if there are any.
     pub oracle: Categories,
 }
 
@@ -148,7 +148,7 @@ impl Step {
         !self.oracle.is_empty()
     }
 
-    /// Returns the fields from which the call follows: that of its condition and those of its arguments.
+    /// Returns the fields from which the call follows: the field of its condition, and those in its arguments.
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         let condition = self.condition.iter().map(|condition| &condition.left);
         condition.chain(self.arguments.iter().flat_map(|(_, value)| value.references()))
@@ -160,18 +160,18 @@ impl Step {
 pub struct Condition {
     /// The field.
     pub left: Reference,
-    /// Whether the field must be at least the number; otherwise below it.
+    /// Whether the field must be at least the number; otherwise it must be below.
     pub is_at_least: bool,
     /// The number.
     pub right: f64,
 }
 
-/// A text with references.
+/// A text with references, from which a value is computed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template(pub Vec<Piece>);
 
 impl Template {
-    /// The references in it.
+    /// Returns the references in the template.
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Field(reference) => Some(reference),
@@ -192,23 +192,23 @@ pub enum Piece {
 /// A field of the latest answer of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reference {
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The id of the row, if the answer is a list.
+    /// The id of the row, if the answer is a list; `None` if it is an object.
     pub row: Option<String>,
-    /// The field.
+    /// The name of the field.
     pub field: String,
-    /// What is made of the value.
+    /// How the result is derived from the value of the field.
     pub derivation: Derivation,
 }
 
-/// What is made of a value.
+/// How a result is derived from the value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Derivation {
-    /// It is copied.
+    /// The value is copied.
     Copy,
-    /// It is divided by a number.
+    /// The value is divided by this number.
     DivideBy(f64),
-    /// Another text follows from it: pairs of a value and its text.
+    /// The value is replaced by a text: pairs of a value and its text.
     Choose(Vec<(String, String)>),
 }

@@ -1,7 +1,7 @@
 //! Evaluates the templates and conditions of a task over the answers of its tools.
 //!
-//! The [check](super::check) evaluates them for the ground truth, where every answer is visible, and the [double](super::double) over its view, where a
-//! hidden region is a placeholder.
+//! The [check](super::check) evaluates them for the ground truth, where every answer is visible. The [double](super::double) evaluates them over its
+//! view, where a hidden region is a placeholder.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ use super::task::{Condition, Derivation, Piece, Reference, Template};
 /// What can be seen of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Sight {
-    /// Its value.
+    /// The value is visible.
     Shown(Value),
-    /// A placeholder with this name: of the field itself, or of something that contains it.
+    /// The region with this name hides the field. `is_whole` says whether the region is the field alone; otherwise it contains more.
     Hidden { name: String, is_whole: bool },
-    /// Nothing: there is no such answer, row or field.
+    /// There is no such answer, row or field.
     Absent,
 }
 
@@ -23,14 +23,14 @@ pub(super) enum Sight {
 pub(super) enum Computed {
     /// The value.
     Known(Value),
-    /// The hidden regions that it needs; and, if it only copies them, the value with placeholders in their places.
+    /// The value needs the hidden regions `names`. If it only copies them, `slot` is the value with placeholders instead of the regions.
     Needs { names: Vec<String>, slot: Option<Value> },
-    /// Something that it needs does not exist.
+    /// A field that the value needs does not exist or has an unsuitable value.
     Missing,
 }
 
-/// Finds a field in an answer: in the object itself or, if the reference has a row, in the row with this id. A placeholder in place of the whole answer or
-/// of the field hides it; only in the latter case does the region contain the field alone (`is_whole`).
+/// Finds a field in an answer: in the object itself or, if the reference has a row, in the row with this id. A placeholder instead of the whole
+/// answer or instead of the field hides it; only in the latter case is the region the field alone (`is_whole`).
 pub(super) fn find(answer: &Value, reference: &Reference) -> Sight {
     if let Some(name) = answer.as_str().and_then(placeholder) {
         return Sight::Hidden { name, is_whole: false };
@@ -57,9 +57,9 @@ fn placeholder(text: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Computes a template; `look` finds what can be seen of a reference. One that is a single field keeps the type of the field, one that is a single number
-/// is a number, and any other is a text. A template with a hidden field needs its region; a slot can carry it only if each hidden field is copied and is
-/// a region of its own.
+/// Computes the value of a template; `look` finds what can be seen of a reference. A template of a single field has the value of the field with its
+/// type, one of a single number is a number, and any other is a text. A hidden field makes the value need its region. A slot can carry the value only
+/// if each hidden field is copied and is a region of its own.
 pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -> Computed {
     let (mut values, mut names, mut is_copy) = (Vec::new(), Vec::new(), true);
     for piece in &template.0 {
@@ -72,6 +72,7 @@ pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -
                     None => return Computed::Missing,
                 },
                 Sight::Hidden { name, is_whole } => {
+                    // As long as all hidden fields can be copied, placeholders take the positions of their values.
                     is_copy &= is_whole && reference.derivation == Derivation::Copy;
                     values.push(Value::String(format!("[hidden {name}]")));
                     if !names.contains(&name) {
@@ -82,7 +83,7 @@ pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -
         }
     }
     let value = match (template.0.as_slice(), values.as_slice()) {
-        // A number in a task is a number.
+        // The text of a number is read as a number.
         ([Piece::Text(text)], _) => {
             let number = serde_json::from_str(text).ok().filter(Value::is_number);
             number.unwrap_or_else(|| Value::String(text.clone()))
@@ -100,7 +101,7 @@ pub(super) fn compute(template: &Template, look: &dyn Fn(&Reference) -> Sight) -
 /// Returns whether a condition holds.
 ///
 /// # Errors
-/// What can be seen of the field instead: the region that hides it, or `Absent` if it does not exist or is not a number.
+/// If the field is not visible or not a number: `Hidden` with the region that hides it, or `Absent` if it does not exist or is not a number.
 pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -> Result<bool, Sight> {
     match look(&condition.left) {
         Sight::Shown(value) => {
@@ -111,13 +112,14 @@ pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -
     }
 }
 
-/// Derives a value as a reference says. A quotient without a fraction becomes an integer, as a tool expects it. `None` if a divided value is no number, or
-/// no choice names the value.
+/// Derives a value from that of a field, as a reference says. A quotient without a fraction becomes an integer, as a tool expects it. `None` if a
+/// value to divide is no number, or no choice names the value.
 fn derive(value: &Value, derivation: &Derivation) -> Option<Value> {
     match derivation {
         Derivation::Copy => Some(value.clone()),
         Derivation::DivideBy(number) => {
             let quotient = value.as_f64()? / number;
+            // Up to 10^15, a float represents every integer exactly.
             let is_integral = quotient.fract() == 0.0 && quotient.abs() < 1e15;
             Some(if is_integral { Value::from(quotient as i64) } else { Value::from(quotient) })
         }

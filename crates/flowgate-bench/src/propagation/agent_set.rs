@@ -1,5 +1,5 @@
-//! Reads the agent conversations (Permissive Information-Flow Analysis, section 4.5): 40 requests that call one of three retrieval tools, each
-//! of which returns a trusted and an untrusted text. The project wrote them, since the paper's are not public; they are fictional.
+//! Reads the agent conversations (Permissive Information-Flow Analysis, section 4.5): 40 requests that call one of three retrieval tools. The tool
+//! returns a trusted and an untrusted text. The conversations are fictional and the project's own, since the paper's are not public.
 
 use std::collections::BTreeSet;
 
@@ -18,18 +18,21 @@ pub const TOOLS: [&str; 3] = ["web_search", "email_search", "calendar_search"];
 #[serde(deny_unknown_fields)]
 struct Conversation {
     tool: String,
+    /// What the tool is asked.
     query: String,
+    /// The trusted text that the tool returns.
     trusted: String,
+    /// The untrusted text that the tool returns.
     untrusted: String,
     answer: String,
-    /// The phrases that the answer is made of, each in one of the texts.
+    /// The phrases of the answer that come from the texts. Each is in at least one of them.
     needs: Vec<String>,
 }
 
-/// Reads the conversations as questions. The phrases in `needs` are the facts; the answer needs the texts that contain them, so its label follows.
+/// Reads the conversations as questions, one on each line.
 ///
 /// # Errors
-/// If a line is malformed, its tool is unknown, or a phrase is in neither text. The error names the line.
+/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither text or not in the answer. The error names the line.
 fn read(text: &str) -> Result<Vec<Question>, String> {
     let labels = integrity_labels()
         .ok_or("the labels trusted and untrusted cannot be built; this is a defect of Flowgate")?;
@@ -45,13 +48,13 @@ fn read(text: &str) -> Result<Vec<Question>, String> {
 /// Returns the conversations of the data set as questions, in the order of the file.
 ///
 /// # Errors
-/// If a line is malformed, its tool is unknown, or a phrase is in neither text. The error names the line.
+/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither text or not in the answer. The error names the line.
 pub fn agent_questions() -> Result<Vec<Question>, String> {
     read(TEXT)
 }
 
-/// Reads one conversation as a question with a trusted and an untrusted document. Fact number i is the phrase `needs[i]`; a document states it if it
-/// contains the phrase, in upper or lower case.
+/// Reads one conversation as a question with a trusted and an untrusted document. Fact i is the phrase `needs[i]`. A document states the fact if it
+/// contains the phrase; case is ignored.
 ///
 /// # Errors
 /// If the tool is unknown, or a phrase is in neither text or not in the answer.

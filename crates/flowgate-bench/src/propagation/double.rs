@@ -1,7 +1,8 @@
 //! Implements the doubles of the propagation suite, in place of models that score, answer and cite.
 //!
-//! All of them copy: a word is probable if the visible documents or the question contain it. A label search with the plain double shows what the search
-//! itself achieves, an upper bound; the other doubles show how it degrades with errors of a certain kind. None is a result of a model.
+//! All of them copy: a word is probable if the visible documents or the question contain it. A label search with the double that makes no errors
+//! shows what the search itself can achieve, an upper bound. The other doubles show how the search degrades with errors of one kind. None is a result
+//! of a model.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -14,16 +15,16 @@ use flowgate_lm::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// How a double errs.
+/// The kind of errors that a double makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copying {
-    /// Not at all.
+    /// The double makes no errors.
     Exact,
     /// Each log-probability has an error that depends on the prompt.
     Noisy,
-    /// Every visible word makes it less sure, so its utility is not monotone.
+    /// The more words are visible, the less probable are all copied ones, so the utility is not monotone.
     Distracted,
-    /// Guesses words of a form that it sees, such as another date: irrelevant documents help (appendix A).
+    /// The double guesses words of a form that it sees, such as another date, so irrelevant documents help (appendix A of the paper).
     Forms,
 }
 
@@ -47,18 +48,22 @@ impl Copying {
     }
 }
 
-/// A double that scores.
+/// A double that scores texts.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyModel {
-    /// How it errs.
+    /// The kind of its errors.
     pub copying: Copying,
     /// The seed of its errors.
     pub seed: u64,
 }
 
+/// The probability of a word that the prompt contains.
 const COPIED: f64 = 0.95;
+/// The probability of one of the [`COMMON_WORDS`] that the prompt does not contain.
 const COMMON: f64 = 0.6;
+/// The probability of a word with a digit whose form the prompt contains, for [`Copying::Forms`].
 const SAME_FORM: f64 = 0.15;
+/// The probability of any other word.
 const UNKNOWN: f64 = 0.02;
 
 /// Words that a model knows without a document.
@@ -98,8 +103,8 @@ impl CopyModel {
             .collect()
     }
 
-    /// Returns errors of log-probabilities for a prompt, from -0.5 to 0.5, which the words use in turn; none for the doubles without noise. A hash gives
-    /// them, so that equal prompts have equal errors.
+    /// Returns the errors that the words of a completion get in turn, from -0.5 to 0.5; none for the doubles without noise. They are computed from a
+    /// hash of the seed and the prompt, so that equal prompts have equal errors.
     fn noise(&self, prompt: &str) -> Vec<f64> {
         if self.copying != Copying::Noisy {
             return Vec::new();
@@ -112,7 +117,7 @@ impl CopyModel {
 }
 
 impl ScoringModel for CopyModel {
-    /// Scores each text; where the request has a bound, scoring stops early once the sum of log-probabilities is below it.
+    /// Scores the continuation of each request. If the request has a bound, scoring stops as soon as the sum of log-probabilities is below it.
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
@@ -134,10 +139,11 @@ impl ScoringModel for CopyModel {
     }
 }
 
-/// The width of a hidden state.
+/// The number of components of a hidden state.
 const STATE: usize = 24;
-/// The words before a token on which its state depends, and how much less each earlier one counts.
+/// The number of last words, with the token's own, on which the state of a token depends.
 const REMEMBERED: usize = 5;
+/// The weight of a word relative to that of the next one.
 const FADING: f32 = 0.7;
 
 impl HiddenStateModel for CopyModel {
@@ -145,8 +151,8 @@ impl HiddenStateModel for CopyModel {
         2
     }
 
-    /// Returns a state for each word: a sum of pseudo-random vectors of the last words, with less weight for earlier ones, so that states are similar where
-    /// the text before is. All layers are equal.
+    /// Returns a state for each word: a weighted sum of the vectors of the last words, where a hash of a word gives its vector. So states are similar
+    /// where the words before them are. All layers are equal. A `layer` above the number of layers is an error.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported("a layer of this number; the double has two layers"));
@@ -171,27 +177,27 @@ impl HiddenStateModel for CopyModel {
     }
 }
 
-/// A double that answers a question of the data set: with its answer, as far as the prompt contains the words.
+/// A double that answers a question of the data set: with the answer of the data set, as far as the prompt contains its words.
 #[derive(Debug, Clone)]
 pub struct AnswerDouble {
     /// The answer of the data set.
     pub answer: String,
-    /// Whether it adds what a text asks it to add: `always add WORD`.
+    /// Whether the double adds a word to its answer where a text asks for it: `always add WORD`.
     pub is_suggestible: bool,
-    /// Whether it misses, for one prompt in ten, a word that it could copy.
+    /// Whether the double misses, for one prompt in ten, one word of the answer.
     pub is_noisy: bool,
     /// The seed of its errors.
     pub seed: u64,
 }
 
-/// The word in place of one that a double does not know.
+/// The word in an answer that replaces one that the double does not know.
 pub const UNKNOWN_WORD: &str = "unknown";
-/// What a suggestible double looks for in texts: the next word is added to its answer.
+/// The phrase that a suggestible double obeys: it adds the word after the phrase to its answer.
 pub const SUGGESTION: &str = "always add";
 
 impl AnswerModel for AnswerDouble {
-    /// Answers with the data set's answer, in which [`UNKNOWN_WORD`] replaces each word that the prompt does not contain, and the word that a noisy double
-    /// misses. A suggestible double adds what the prompt asks it to add.
+    /// Answers with the data set's answer, in which [`UNKNOWN_WORD`] replaces each word that the prompt does not contain, except common words, and
+    /// the word that a noisy double misses. A suggestible double adds the words that the prompt asks for.
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let count = words(&self.answer).count().max(1);
@@ -210,11 +216,11 @@ impl AnswerModel for AnswerDouble {
     }
 }
 
-/// A double that cites: for each word of the answer that is not in the question, the first document that contains it. It names one
-/// set, as a model does that was not asked further.
+/// A double that cites: for each word of the answer that is neither common nor in the question, the first document that contains it. It names one set
+/// of documents, even where several would do.
 #[derive(Debug, Clone, Copy)]
 pub struct CitingDouble {
-    /// Whether it leaves out a document in one question of ten.
+    /// Whether the double leaves out a document in one question of ten.
     pub is_noisy: bool,
     /// The seed of its errors.
     pub seed: u64,
@@ -238,8 +244,8 @@ impl ChatModel for CitingDouble {
 }
 
 impl CitingDouble {
-    /// Returns the numbers of the documents that the answer needs, from 1, as `NEEDED: 1 3` or `NEEDED: none`. The last message has the documents, one on
-    /// each line, then the question and the answer; a message of another form gets an empty answer.
+    /// Returns the numbers of the documents that the answer needs, counted from 1, as `NEEDED: 1 3` or `NEEDED: none`. The last message of the
+    /// request has the documents, one on each line, then the question and the answer. For a message of another form, the result is empty.
     fn cite(&self, request: &Request) -> String {
         let Some(Message::User(parts)) = request.messages.iter().last() else { return String::new() };
         let text = parts.iter().map(|part| if let Part::Text(text) = part { text.as_str() } else { "" });
@@ -266,17 +272,19 @@ impl CitingDouble {
     }
 }
 
-/// Returns, for one text in ten, a number that selects where the double errs; otherwise `None`. A hash gives both, so that equal texts have equal errors.
+/// Returns, for one text in ten, a number from which the double chooses its error; otherwise `None`. Both are computed from a hash of the seed and
+/// the text, so that equal texts have equal errors.
 fn error_of(seed: u64, text: &str) -> Option<usize> {
     let mut hash = Sha256::new();
     hash.update(seed.to_be_bytes());
     hash.update(text);
     let [first, second, ..]: [u8; 32] = hash.finalize().into();
+    // 26 of the 256 values of a byte are one in ten.
     (first < 26).then_some(usize::from(second))
 }
 
-/// Splits a text into words, and returns two forms of each: the token unchanged, with the white space after it; and, for comparisons, the word in
-/// lower case without punctuation at its ends, which is empty if the token has no letter and no digit.
+/// Splits a text at white space. Returns each token unchanged, with the white space after it, and a word for comparisons: the token in lower case,
+/// without punctuation at its ends. The word is empty if the token has no letter and no digit.
 fn words(text: &str) -> impl Iterator<Item = (&str, String)> {
     text.split_inclusive(char::is_whitespace).map(|token| {
         let word = token.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
@@ -293,7 +301,7 @@ fn has_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit())
 }
 
-/// Returns the form of a word, in which every digit is `0` and every letter `a`: words of one kind, such as dates, have the same.
+/// Returns the form of a word, in which every digit is `0` and every letter `a`. Words of one kind, such as dates, have the same form.
 fn form(word: &str) -> String {
     let shape = |c: char| match c {
         c if c.is_ascii_digit() => '0',

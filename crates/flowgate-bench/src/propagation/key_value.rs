@@ -7,17 +7,19 @@ use std::collections::BTreeSet;
 use super::question::{Fact, Question, SourceDocument, flat_labels};
 use crate::games::random::SeededRandom;
 
-/// The documents of the data set.
+/// The number of documents of the data set.
 pub const DOCUMENTS: usize = 128;
-/// The questions of the data set.
+/// The number of questions of the data set.
 pub const QUESTIONS: usize = 64;
-/// The documents of a context.
+/// The number of documents of a context.
 pub const CONTEXT: usize = 14;
-/// The documents of a context in which Algorithm 1 is run to the letter.
+/// The number of documents of a context on which Algorithm 1 runs as the paper states it.
 pub const SMALL_CONTEXT: usize = 8;
 
+/// The stream of random numbers of this data set; an arbitrary number.
 const STREAM: u64 = 0x6b65_7976_616c;
-/// The ways to split the two facts of a person: for each document whether it has the number and the date.
+/// The ways to split the two facts of a person over documents. A way has a pair for each document: whether it states the number, and whether the
+/// date.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
     &[(true, true)],
     &[(true, false), (false, true)],
@@ -31,27 +33,28 @@ const LAYOUTS: [&[(bool, bool)]; 7] = [
 /// The documents, with the values of each person.
 struct Corpus {
     documents: Vec<SourceDocument>,
-    /// The number and the date of each person, whose facts are 2 p and 2 p + 1.
+    /// The number and the date of each person. They are the facts 2 p and 2 p + 1 of the person at position p.
     values: Vec<[String; 2]>,
 }
 
 /// Generates `count` questions with `context` documents each. The same seed gives the same questions. `None` if the labels cannot be built, or no
-/// question fits into the context.
+/// question was found whose relevant documents fit into the context.
 pub fn generate(seed: u64, count: usize, context: usize) -> Option<Vec<Question>> {
     let mut random = SeededRandom::new(seed, STREAM);
     let corpus = corpus(&mut random)?;
     (0..count).map(|_| question(&corpus, context, &mut random)).collect()
 }
 
-/// Generates the documents, person by person, until there are [`DOCUMENTS`]. Each person has two facts: an identification number (fact 2 p for person p) and a
-/// date (fact 2 p + 1). A layout says how the person's documents share them: for each document, whether it states the number, and whether the date. So some
-/// questions need one document, and others need two with different labels. `None` if the labels cannot be built.
+/// Generates the documents, person by person, until there are [`DOCUMENTS`]. One of the [`LAYOUTS`] is drawn for each person and says which documents
+/// state which of the person's two facts. So some questions need one document, and others need two with different labels. `None` if the labels cannot
+/// be built.
 fn corpus(random: &mut SeededRandom) -> Option<Corpus> {
     let labels = flat_labels(DOCUMENTS)?;
     let mut values: Vec<[String; 2]> = Vec::new();
     let mut facts: Vec<BTreeSet<Fact>> = Vec::new();
     while facts.len() < DOCUMENTS {
         let layout = LAYOUTS.get(random.below(LAYOUTS.len())).copied().unwrap_or_default();
+        // The layout would exceed the number of documents. A layout with one document exists, so another one is drawn at some time.
         if facts.len() + layout.len() > DOCUMENTS {
             continue;
         }
@@ -61,7 +64,7 @@ fn corpus(random: &mut SeededRandom) -> Option<Corpus> {
             let own = [(*number, 2 * person), (*date, 2 * person + 1)];
             let mut stated: BTreeSet<Fact> =
                 own.into_iter().filter(|(is_stated, _)| *is_stated).map(|(_, fact)| fact).collect();
-            // Some documents state a fact of another person as well.
+            // One document in eight also states a fact of an earlier person.
             if person > 0 && random.below(8) == 0 {
                 stated.insert(random.below(2 * person));
             }
@@ -77,19 +80,19 @@ fn corpus(random: &mut SeededRandom) -> Option<Corpus> {
     Some(Corpus { documents, values })
 }
 
-/// Draws a number and a date that no other person has, so that a value identifies its person.
+/// Draws a number and a date that no known person has, so that a value identifies its person.
 fn fresh_values(known: &[[String; 2]], random: &mut SeededRandom) -> [String; 2] {
     loop {
         let number = format!("SSN{:08}", random.below(100_000_000));
         let (day, month, year) = (1 + random.below(28), 1 + random.below(12), 1940 + random.below(65));
         let date = format!("{day:02}-{month:02}-{year}");
-        if known.iter().all(|[other, day]| *other != number && *day != date) {
+        if known.iter().all(|[known_number, known_date]| *known_number != number && *known_date != date) {
             return [number, date];
         }
     }
 }
 
-/// Groups facts by person: returns each person with whether the number and the date are among the facts.
+/// Groups facts by person. Returns each person with two flags: whether the number is among the facts, and whether the date is.
 fn by_person(facts: &BTreeSet<Fact>) -> Vec<(usize, bool, bool)> {
     let persons: BTreeSet<usize> = facts.iter().map(|fact| fact / 2).collect();
     persons
@@ -121,14 +124,15 @@ fn statement(facts: &BTreeSet<Fact>, values: &[[String; 2]]) -> String {
     by_person(facts).into_iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
-/// Draws a question about one or two persons whose relevant documents, those that state a fact of the answer, fit into the context and leave room for
-/// others; then fills the context. `None` if no attempt finds one.
+/// Draws a question about one or two persons, and fills its context with documents. Its relevant documents, those that state a fact of the answer,
+/// must fit into the context with room for at least one other. `None` if no attempt finds such a question.
 fn question(corpus: &Corpus, context: usize, random: &mut SeededRandom) -> Option<Question> {
-    // A few attempts suffice; the limit keeps a context that is too small from running for ever.
+    // A few attempts suffice. The limit ends the search for a context that is too small for any question.
     for _ in 0..1000 {
         let mut needs = BTreeSet::new();
         for _ in 0..=random.below(2) {
             let person = random.below(corpus.values.len());
+            // The question asks for the number, the date, or with twice the probability for both.
             let asked = [&[0][..], &[1], &[0, 1], &[0, 1]].get(random.below(4)).copied().unwrap_or_default();
             needs.extend(asked.iter().map(|fact| 2 * person + fact));
         }
@@ -141,8 +145,8 @@ fn question(corpus: &Corpus, context: usize, random: &mut SeededRandom) -> Optio
     None
 }
 
-/// Builds a question about the facts `needs`: adds random documents without these facts to the relevant ones until the context is full, and shuffles
-/// all, so that the place of a document says nothing. The pair has the relevant documents and the others.
+/// Builds a question about the facts `needs`. The pair has the relevant documents, which state one of these facts, and the others. Adds random others
+/// to the relevant ones until the context is full, and shuffles all, so that the position of a document says nothing.
 fn fill(
     corpus: &Corpus,
     needs: BTreeSet<Fact>,

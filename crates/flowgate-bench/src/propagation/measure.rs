@@ -1,8 +1,8 @@
 //! Compares the labels that a method finds with the ground truth (Permissive Information-Flow Analysis, section 4.2).
 //!
-//! A label is *improved* if it is better than the naive one, which is the join of all labels. Improvement is a fraction of the cases in which a better label
-//! exists; missed labels, which are too low, are a fraction of the cases in which the method improved the label. Precision and recall are means over the
-//! questions.
+//! A label is *improved* if it is better than the naive one, which is the join of all labels. A label is *missed* if it is too low: the answer needs
+//! a document above it. Improvement is counted among the questions for which a better label exists, and missed labels among those whose label the
+//! method improved. Precision and recall are means over the questions.
 
 use flowgate::label::LabelSpan;
 use flowgate::label::span::SpanElement;
@@ -13,27 +13,27 @@ use crate::games::interval::Rate;
 /// What a method found for one question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Whether it found exactly the ground truth.
+    /// Whether the method found exactly the true labels.
     pub is_exact: bool,
-    /// The share of what it found that is true.
+    /// The share of the found labels that are true; 0 if none was found.
     pub precision: f64,
-    /// The share of the truth that it found.
+    /// The share of the true labels that were found.
     pub recall: f64,
     /// Whether a better label than the naive one exists.
     pub is_improvable: bool,
-    /// Whether the method gave a better label than the naive one.
+    /// Whether the method found a better label than the naive one.
     pub is_improved: bool,
-    /// Whether it gave a label that is too low: a document that the answer needs is above it.
+    /// Whether a found label is too low: no true label flows to it, so its documents do not suffice for the answer.
     pub is_missed: bool,
-    /// What it cost, and whether it stayed within its budget.
+    /// The calls of the model, and their tokens.
     pub cost: Cost,
-    /// Whether the search was complete.
+    /// Whether the search ended within its budget.
     pub is_complete: bool,
 }
 
 impl Outcome {
-    /// Compares the labels that a method found with the true ones, both as elements of the lattice of the documents' labels; the top of it is the naive label.
-    /// The search counts as complete; [`apply`](super::apply) changes that for one that was cut off.
+    /// Compares the labels that a method found with the true ones. Both are sorted elements of the lattice of the documents' labels, whose top is the
+    /// naive label. The search counts as complete; [`apply`](super::apply) changes that for one that was cut off.
     pub fn new(span: &LabelSpan, found: &[SpanElement], truth: &[SpanElement], cost: Cost) -> Self {
         let both = found.iter().filter(|element| truth.contains(element)).count() as f64;
         let share = |of: usize| if of == 0 { 0.0 } else { both / of as f64 };
@@ -56,7 +56,7 @@ impl Outcome {
 pub struct Spread {
     /// The mean.
     pub mean: f64,
-    /// The standard deviation of the sample; 0 for fewer than two.
+    /// The standard deviation of the sample; 0 for fewer than two values.
     pub deviation: f64,
 }
 
@@ -74,25 +74,25 @@ impl Spread {
 /// The figures of a method over the questions of a data set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelFigures {
-    /// Exact matches.
+    /// The questions with exactly the true labels.
     pub exact: Rate,
-    /// Precision.
+    /// The precision; `None` without questions.
     pub precision: Option<Spread>,
-    /// Recall.
+    /// The recall; `None` without questions.
     pub recall: Option<Spread>,
-    /// Labels improved to exactly the truth, of the improvable ones.
+    /// Of the questions for which a better label than the naive one exists, those with exactly the true labels.
     pub improvement: Rate,
-    /// Labels that are too low, of the improved ones.
+    /// Of the questions whose label was improved, those with a label that is too low.
     pub missed: Rate,
-    /// Searches that were cut off by the budget.
+    /// The number of searches that the budget cut off.
     pub cut_off: usize,
-    /// Scored texts for each question.
+    /// The number of scored texts for each question.
     pub calls: Option<Spread>,
-    /// The most texts scored for one question.
+    /// The largest number of texts scored for one question.
     pub most_calls: usize,
-    /// Processed tokens over those of one forward pass, over all questions.
+    /// The processed tokens of all questions, divided by those of one forward pass for each.
     pub forward_ratio: Option<f64>,
-    /// Processed tokens over those of the same calls without shared beginnings and early stops.
+    /// The processed tokens of all questions, divided by those of the same calls without shared prefixes and early stops.
     pub sharing_ratio: Option<f64>,
 }
 

@@ -17,20 +17,20 @@ use flowgate_lm::{ChatModel, Error, HiddenStateModel, ScoringModel, block_on, ig
 use super::measure::Outcome;
 use super::question::Question;
 
-/// A method.
+/// A method that finds the labels of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelMethod {
     /// The join of all labels.
     Naive,
-    /// The hitting-set search over the prompt.
+    /// The hitting-set search, with the utility that the answer has after a prompt with the documents of a label.
     HittingSet,
-    /// Algorithm 1 over the prompt.
+    /// Algorithm 1 of the paper, with the same utility.
     Literal,
-    /// The hitting-set search over the prompt, pruned by Shapley values.
+    /// The hitting-set search with the same utility, where labels with a low Shapley value are pruned.
     Shapley,
-    /// The hitting-set search over the mixture of the kNN-LM.
+    /// The hitting-set search, with the utility that the answer has under the kNN-LM with the documents of a label.
     Knn,
-    /// The model cites documents.
+    /// The labels of the documents that the model cites when it is asked which ones the answer needs.
     Introspection,
 }
 
@@ -48,16 +48,16 @@ impl LabelMethod {
     }
 }
 
-/// The models that methods use. A model without a capability has `None`, and its methods have no row.
+/// The models that methods use. A method whose model is `None` fails.
 #[derive(Clone, Copy)]
 pub struct Models<'m> {
-    /// Scores completions.
+    /// The model that scores completions.
     pub scores: &'m dyn ScoringModel,
-    /// Has hidden states.
+    /// The model with hidden states, for the kNN-LM.
     pub states: Option<&'m dyn HiddenStateModel>,
-    /// Answers chats.
+    /// The model that answers chats, for introspection.
     pub chat: Option<&'m dyn ChatModel>,
-    /// Counts tokens.
+    /// Counts the tokens of a text.
     pub count: &'m (dyn Fn(&str) -> usize + Send + Sync),
 }
 
@@ -67,27 +67,27 @@ impl fmt::Debug for Models<'_> {
     }
 }
 
-/// The parameters of the methods, which are tuned on questions that are not reported.
+/// The parameters of the methods, which are tuned on questions that are not reported. λ is the loss of utility that a search tolerates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameters {
-    /// λ of the prompt.
+    /// λ of the searches over the prompt.
     pub lambda: f64,
-    /// λ of the kNN-LM.
+    /// λ of the search over the kNN-LM.
     pub knn_lambda: f64,
-    /// The least Shapley value.
+    /// The Shapley value below which a label is pruned.
     pub shapley: f64,
 }
 
-/// The most subcontexts that one search scores.
+/// The maximum number of subcontexts that one search scores.
 pub const BUDGET: usize = 400;
-/// The permutations for Shapley values of more than ten labels.
+/// The number of random permutations from which the Shapley values of more than ten labels are estimated.
 pub const PERMUTATIONS: usize = 12;
 
 /// Finds the labels of `completion`, an answer to a question, and compares them with the truth. `example` is a question for the prompt of
 /// introspection, which shows the model how to cite; the other methods ignore it.
 ///
 /// # Errors
-/// If a model fails, or the question has too many labels.
+/// If a model fails, the method needs a model that is `None`, or the question has more than 128 labels.
 pub fn apply(
     method: LabelMethod,
     models: Models<'_>,
@@ -143,7 +143,8 @@ pub fn apply(
 }
 
 /// Finds labels by the kNN-LM, which mixes the model's next-word distribution with that of the document passages whose hidden states are nearest. The model
-/// runs twice; the utility of each subcontext then follows by arithmetic, without another call.
+/// evaluates the answer twice, for its score and for its hidden states. The utility of each subcontext is then computed without another call. Returns
+/// the labels and the cost.
 fn knn(
     models: Models<'_>,
     lambda: f64,
@@ -164,6 +165,7 @@ fn knn(
         let visible = span.documents(element);
         NegativePerplexity.of(&answer.score(|document| visible.contains(&document)))
     };
+    // The utility that the answer has with all documents.
     let whole = utility(span.top());
     let mut search = HittingSet::new(span.clone());
     let found = run_search(&mut search, BUDGET, |element| {
@@ -180,7 +182,8 @@ fn knn(
     Ok((found.elements, cost))
 }
 
-/// Asks the model which documents the answer needs, and returns the labels of those. A malformed answer gives the naive label, which is never too low.
+/// Asks the model which documents the answer `completion` needs, and returns the labels of those. `example` shows the model how to cite. If the
+/// model's reply is malformed, the result is the naive label, which is never too low.
 fn introspect(
     models: Models<'_>,
     question: &Question,
@@ -193,6 +196,7 @@ fn introspect(
         question.documents.iter().map(|document| document.text.clone()).collect()
     };
     let (documents, example_documents) = (texts(question), example.map(texts).unwrap_or_default());
+    // The true sets of documents of the example.
     let sets: Vec<Vec<usize>> = example
         .and_then(|example| {
             let span = example.span()?;
@@ -213,12 +217,14 @@ fn introspect(
     Ok(parse_introspection(&completion.text, &span).unwrap_or_else(|| vec![span.top()]))
 }
 
-/// Returns the number of tests of subcontexts that Algorithm 1 needs, and the tokens that they process without sharing. A test is answered by the facts in
-/// place of a model, so this is the cost on contexts that are too large to run the algorithm on. `None` if the documents have too many labels.
+/// Returns the number of tests of subcontexts that Algorithm 1 needs, and the tokens that they process if no two tests share the evaluation of a
+/// prefix. The facts answer each test in place of a model, so the cost of contexts can be counted that are too large for a model. `None` if the
+/// documents have more than 128 labels.
 pub fn literal_cost(question: &Question, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
     let span = question.span()?;
     let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();
     let fixed = count(&question.text) + count(&question.answer);
+    // The first test is that of the whole context, with which the others are compared.
     let (mut tests, mut tokens) = (1, fixed + texts.iter().sum::<usize>());
     let counted = flowgate_guard::propagation::minimal_labels(&span, |element| {
         tests += 1;

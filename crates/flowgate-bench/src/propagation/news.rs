@@ -1,6 +1,6 @@
 //! Generates pairs of news articles (Permissive Information-Flow Analysis, section 4.5): a trusted and an untrusted article on the same event, with facts
-//! that only one of them states, and facts that both state. The label of an answer can be improved if the trusted article suffices. The templates
-//! are the project's own.
+//! that only one of them states, and facts that both state. The label of an answer can be improved if the trusted article suffices for it. The
+//! templates are the project's own.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +8,26 @@ use super::question::{Fact, Question, SourceDocument, integrity_labels};
 use super::retrieve::TfIdf;
 use crate::games::random::SeededRandom;
 
-/// The pairs of the data set.
+/// The number of pairs of the data set.
 pub const PAIRS: usize = 240;
-/// The documents of a context.
+/// The number of articles of a context.
 pub const CONTEXT: usize = 6;
-/// The facts of a pair.
+/// The number of facts of a pair.
 const FACTS: usize = 4;
 
+/// The stream of random numbers of this data set; an arbitrary number.
 const STREAM: u64 = 0x6e65_7773;
 
-/// Which articles state a fact: trusted, untrusted.
+/// For each fact of a pair, whether the trusted article states it, and whether the untrusted one does.
 const STATED: [(bool, bool); FACTS] = [(true, true), (true, false), (false, true), (true, true)];
-/// The facts that the questions of a pair ask for: one on both sides, one on either, and two that no article has together.
+/// The facts that each question of a pair asks for: one that both articles state, one of the trusted article alone, one of the untrusted article
+/// alone, two that no article has together, and two that both state.
 const ASKED: [&[usize]; 5] = [&[0], &[1], &[2], &[1, 2], &[3, 0]];
 
-/// How a kind of event is reported: the headline, and for each fact the sentence, the question and the answer. `{name}` is the
-/// event, `{v}` the value.
+/// The templates of a kind of event. In them, `{name}` is replaced by the name of the event, and `{v}` by the value of the fact.
 struct Topic {
     headline: &'static str,
+    /// For each fact the sentence that states it, the question for it, and the answer.
     facts: [[&'static str; 3]; FACTS],
 }
 
@@ -166,18 +168,23 @@ const TOPICS: [Topic; 6] = [
     },
 ];
 
-/// The articles of all pairs, and the questions with the articles that they are about.
+/// The articles of all pairs, and the questions about them.
 #[derive(Debug, Clone)]
 pub struct NewsSet {
+    /// The articles of pair p are at the positions 2 p (trusted) and 2 p + 1 (untrusted).
     articles: Vec<SourceDocument>,
     asked: Vec<AskedPair>,
 }
 
+/// A question about a pair, for which no articles were retrieved so far.
 #[derive(Debug, Clone)]
 struct AskedPair {
+    /// The number of the pair.
     pair: usize,
+    /// The question.
     text: String,
     answer: String,
+    /// The facts that the answer states.
     needs: BTreeSet<Fact>,
 }
 
@@ -186,7 +193,7 @@ struct AskedPair {
 pub enum Retriever {
     /// Both articles of the pair, and random others.
     Perfect,
-    /// The articles whose words are most similar to those of the question, by TF-IDF. It may miss a fact.
+    /// The articles whose words are most similar to those of the question, by TF-IDF. They may miss a fact of the answer.
     TfIdf,
 }
 
@@ -204,8 +211,8 @@ impl Retriever {
 }
 
 impl NewsSet {
-    /// Generates pairs of articles with five questions each. `None` if the labels cannot be built.
-    /// The articles of pair p have the indices 2 p (trusted) and 2 p + 1 (untrusted), and its facts are numbered from 4 p.
+    /// Generates pairs of articles with five questions each. The facts of pair p are numbered from 4 p. The same seed gives the same set. `None` if
+    /// the labels cannot be built.
     pub fn generate(seed: u64, pairs: usize) -> Option<Self> {
         let [trusted, untrusted] = integrity_labels()?;
         let mut random = SeededRandom::new(seed, STREAM);
@@ -231,6 +238,7 @@ impl NewsSet {
                 articles.push(SourceDocument { text, label, facts });
             }
             for facts in ASKED {
+                // The parts of the templates at this index, 1 for the questions and 2 for the answers, of all facts of the question.
                 let part = |index: usize| {
                     let part = |fact: &usize| Some(fill(topic.facts.get(*fact)?.get(index)?, *fact));
                     facts.iter().filter_map(part).collect::<Vec<_>>().join(" , and ")
@@ -276,7 +284,7 @@ impl NewsSet {
     }
 }
 
-/// Returns a name for the event of a pair. It ends with the number of the pair, so no other pair has it.
+/// Draws a name for the event of a pair. It ends with the number of the pair, so no other pair has it.
 fn name(pair: usize, random: &mut SeededRandom) -> String {
     let syllables = ["Ba", "Ker", "Lo", "Mi", "Nar", "Ost", "Pel", "Ru", "Sten", "Tal", "Ur", "Vex"];
     let ends = ["dorf", "holm", "mere", "quay", "stead", "vale"];
@@ -284,8 +292,8 @@ fn name(pair: usize, random: &mut SeededRandom) -> String {
     format!("{first}{second}{}{pair}", random.choose(&ends))
 }
 
-/// Draws a value for each fact of a topic: a name where the value ends the sentence, and a number where a unit follows. Names end with a number, so that
-/// the values of two pairs are rarely equal.
+/// Draws a value for each fact of a topic: a name where the value ends the sentence, and a number where other words follow it. Names end with a
+/// number, so that the values of two pairs are rarely equal.
 fn values(topic: &Topic, random: &mut SeededRandom) -> Vec<String> {
     let given = ["Anouk", "Bela", "Carmen", "Dario", "Edith", "Farid", "Greta", "Hugo", "Ilka", "Joris"];
     let family = ["Abend", "Brook", "Castell", "Dunmore", "Eklund", "Fontane", "Grieg", "Hallam"];

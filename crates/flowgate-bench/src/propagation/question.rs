@@ -1,5 +1,5 @@
-//! Defines the questions of the propagation suite: labelled documents, the facts that they state, and the ground truth, which is the set of the least labels
-//! whose documents suffice for the answer. It is computed from the facts, so no model and no person has to judge it.
+//! Defines the questions of the propagation suite: labelled documents, the facts that they state, and the ground truth, which is the set of the
+//! minimal labels whose documents suffice for the answer. It is computed from the facts, so no model and no person has to judge it.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use flowgate::label::{
 };
 use flowgate_guard::propagation::{LabelledContext, LabelledDocument};
 
-/// The index of a fact in its data set.
+/// The number of a fact. Each data set numbers its facts.
 pub type Fact = usize;
 
 /// A document, with the facts that it states.
@@ -19,7 +19,7 @@ pub struct SourceDocument {
     pub text: String,
     /// The label.
     pub label: Label,
-    /// The facts.
+    /// The facts that the text states.
     pub facts: BTreeSet<Fact>,
 }
 
@@ -28,11 +28,11 @@ pub struct SourceDocument {
 pub struct Question {
     /// The question.
     pub text: String,
-    /// The answer y* of the data set.
+    /// The answer of the data set, y* in the paper.
     pub answer: String,
     /// The facts that the answer states.
     pub needs: BTreeSet<Fact>,
-    /// The documents.
+    /// The documents that were retrieved.
     pub documents: Vec<SourceDocument>,
 }
 
@@ -43,8 +43,8 @@ impl Question {
         LabelSpan::new(&labels).ok()
     }
 
-    /// Returns whether the documents of an element of the span, those whose labels flow to it, state every fact of the answer. A fact that no document of the
-    /// question states, because it was not retrieved, is left out: no label could add it.
+    /// Returns whether the documents of an element of the span, those whose labels flow to it, state every fact of the answer. A fact that no
+    /// document of the question states is left out: the document with it was not retrieved, so no label has it.
     pub fn is_covered(&self, span: &LabelSpan, element: SpanElement) -> bool {
         let visible = span.documents(element);
         self.needs
@@ -53,8 +53,8 @@ impl Question {
             .all(|fact| self.holders(*fact).iter().any(|holder| visible.contains(holder)))
     }
 
-    /// Returns the ground truth: the minimal elements whose documents state the facts of the answer. Each is the join of the labels of one document for each
-    /// fact, so all such joins are formed and the minimal ones remain. Facts that no document states are left out.
+    /// Returns the ground truth: the minimal elements of the span whose documents state the facts of the answer, sorted. Each is the join of the
+    /// labels of one document for each fact, so all such joins are formed and the minimal ones remain. Facts that no document states are left out.
     pub fn truth(&self, span: &LabelSpan) -> Vec<SpanElement> {
         let mut joins = BTreeSet::from([span.bottom()]);
         for fact in &self.needs {
@@ -92,8 +92,8 @@ impl Question {
     }
 }
 
-/// Returns labels of which no two are comparable, one for each document: singletons of one declared set of names. `None` if the label space cannot be
-/// built.
+/// Returns `count` labels of which no two are comparable, one for each document: each is a set with one name of its own. `None` if the label space
+/// cannot be built.
 pub fn flat_labels(count: usize) -> Option<Vec<Label>> {
     let names: Vec<String> = (0..count).map(|index| format!("d{index}")).collect();
     let kind = DimensionKind::Set(names.clone());

@@ -1,7 +1,7 @@
 //! Prints the figures of a run as tables for people, and as rows for programs.
 //!
-//! `flowgate bench propagation` calls this module. One list names the figures, so that JSON lines and CSV have the same. The numbers of tables and sections
-//! are those of *Permissive Information-Flow Analysis*.
+//! `flowgate bench propagation` calls this module. JSON lines and CSV have the same figures, since [`figure_rows`] is the source of both. The numbers
+//! of tables, figures and sections are those of *Permissive Information-Flow Analysis*.
 
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,7 @@ pub fn figure_rows(results: &DoubleResults) -> Vec<Map<String, Value>> {
     results.labels.iter().map(figure_row).collect()
 }
 
-/// Returns the figures of one row by the names that programs read. The ends of intervals are those of Wilson's at 95 %; a figure of nothing is null.
+/// Returns the figures of one row by the names that programs read. Intervals are Wilson's at 95 %. A figure is null if it has no cases.
 fn figure_row(row: &LabelRow) -> Map<String, Value> {
     let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
     let mut fields = Map::new();
@@ -56,8 +56,8 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     fields
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: the figures of all doubles, then for each double what was tuned, the alignment of
-/// answers, the attacks and the endorsement, and at last the cost of Algorithm 1, if it was computed.
+/// Returns the lines of the format jsonl that follow the manifest: the figures of all doubles, then for each double the settings that were tried, the
+/// alignment of answers, the attacks and the endorsement, and at last the cost of Algorithm 1, if it was computed.
 pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(figure_rows).map(Value::Object).collect();
     for results in all {
@@ -97,7 +97,7 @@ pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> 
     lines
 }
 
-/// Prints all tables as text, under a heading that says what doubles show.
+/// Prints all tables as text, under a heading that says that the figures are those of doubles.
 pub fn tables(all: &[DoubleResults], literal: Option<LiteralCost>) -> String {
     let heading = "doubles that copy from what is visible: bounds of the methods, not results of a model\n";
     format!("{heading}\n{}", texts(&table_list(all, literal)))
@@ -121,7 +121,7 @@ fn table_list(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Table>
     ]
 }
 
-/// Returns the rows of all doubles whose data set satisfies `is_in`.
+/// Returns the rows of all doubles for the data sets for which `is_in` holds.
 fn rows_of(all: &[DoubleResults], is_in: impl Fn(DataSet) -> bool) -> impl Iterator<Item = &LabelRow> {
     all.iter().flat_map(|results| &results.labels).filter(move |row| is_in(row.set))
 }
@@ -131,7 +131,7 @@ fn is_key_value(set: DataSet) -> bool {
     matches!(set, DataSet::KeyValue | DataSet::KeyValueSmall)
 }
 
-/// Prints a rate as the count and the number of all.
+/// Prints a rate as two counts, such as `3/8`.
 fn counted(rate: Rate) -> String {
     format!("{}/{}", rate.hits, rate.of)
 }
@@ -190,10 +190,12 @@ fn agent_table(all: &[DoubleResults]) -> Table {
     table(title, &CHAIN_HEADER, &rows)
 }
 
+/// The columns of Tables 2 and 3.
 const CHAIN_HEADER: [&str; 11] =
     ["double", "set", "method", "λ", "exact", "rate", "improved", "rate", "95 %", "missed", "rate"];
 
-/// Returns a row of Table 2 or 3, whose labels are trusted or untrusted, so that an answer has one least label: exact, improved and missed labels.
+/// Returns a row of Table 2 or 3: exact, improved and missed labels. The labels there are a chain, trusted and untrusted, so each answer has one
+/// least label.
 fn chain_row(row: &LabelRow) -> Vec<String> {
     let figures = &row.figures;
     vec![
@@ -211,8 +213,8 @@ fn chain_row(row: &LabelRow) -> Vec<String> {
     ]
 }
 
-/// Returns Table 4: the mean ROUGE-L of answers with those of the data set, from the whole context, at the label that was found, and from trusted texts only;
-/// and how much the answer changes at a better label, where one exists and where none does.
+/// Returns Table 4: the mean alignment of the answers with those of the data set, from the whole context, at the label that was found, and from
+/// trusted texts only. Two columns have the change of the alignment at a better label, where one exists and where none does.
 fn alignment_table(all: &[DoubleResults]) -> Table {
     let header =
         ["double", "whole context", "at the label", "change if improvable", "if not", "trusted only"];
@@ -233,8 +235,9 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
     table(title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the calls of the model and the tokens for each question, for the methods that call it to score texts. The last row (`literal`) is the cost of Algorithm 1 of
-/// *Permissive Information-Flow Analysis* on contexts too large to run it on: counted, not run, for a utility that is lost exactly when a needed fact is missing.
+/// Returns a table of the calls of the model and the tokens for each question, for the methods that call it to score texts. The last row, from
+/// `literal`, is what Algorithm 1 would cost on contexts that are too large to run it on. It assumes a utility that is lost exactly when a needed
+/// fact is missing.
 fn cost_table(all: &[DoubleResults], literal: Option<LiteralCost>) -> Table {
     let header = ["double", "set", "method", "calls", "most", "cut off", "tokens/forward", "tokens/unshared"];
     let row = |row: &LabelRow| {
@@ -262,7 +265,7 @@ fn cost_table(all: &[DoubleResults], literal: Option<LiteralCost>) -> Table {
 }
 
 /// Returns a table of sections 6.1 and 6.2: the labels that are improved with each number of attacker documents. The two columns about quotations do not
-/// depend on attackers, so the first row of each double has them alone.
+/// depend on the number of attackers, so they are filled only in the first row of each double.
 fn attack_table(all: &[DoubleResults]) -> Table {
     let header = ["double", "attackers", "improved in context", "in retrieval", "quoted: before", "after"];
     let row = |results: &DoubleResults| {
@@ -285,7 +288,7 @@ fn attack_table(all: &[DoubleResults]) -> Table {
     table(title, &header, &all.iter().flat_map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the exact matches with each λ and threshold that was tried in tuning, from which Figures 7 to 10 are drawn in the paper.
+/// Returns a table of the exact matches with each λ and threshold that was tried in tuning. The paper draws Figures 7 to 10 from these figures.
 fn grid_table(all: &[DoubleResults]) -> Table {
     let header = ["double", "set", "method", "λ", "Shapley", "exact"];
     let row = |results: &DoubleResults| {

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 /// An index of documents.
 #[derive(Debug, Clone)]
 pub struct TfIdf {
-    /// The weight of each word of each document; each has the length 1.
+    /// For each document the weights of its words, a vector of length 1.
     documents: Vec<BTreeMap<String, f64>>,
+    /// The factor by which the count of each word is multiplied; it is greater for words in fewer documents.
     inverse_frequency: BTreeMap<String, f64>,
 }
 
@@ -26,8 +27,8 @@ impl TfIdf {
         Self { documents, inverse_frequency }
     }
 
-    /// Returns the indices of the `count` most similar documents, best first; of equally similar ones, the first. A document without a common word has the
-    /// similarity 0 and can be among them.
+    /// Returns the indices of the `count` documents that are most similar to the question, best first; equally similar ones are in the order of the
+    /// index. A document that shares no word with the question has the similarity 0, and can be among them.
     pub fn nearest(&self, question: &str, count: usize) -> Vec<usize> {
         let asked = normalised(word_counts(question), &self.inverse_frequency);
         let similarity = |document: &BTreeMap<String, f64>| -> f64 {
@@ -39,7 +40,7 @@ impl TfIdf {
     }
 }
 
-/// Counts the words of a text in lower case.
+/// Returns the words of a text in lower case, each with its number of occurrences.
 fn word_counts(text: &str) -> BTreeMap<String, f64> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.fold(BTreeMap::new(), |mut counts, word| {
@@ -48,8 +49,8 @@ fn word_counts(text: &str) -> BTreeMap<String, f64> {
     })
 }
 
-/// Weighs each word by `inverse`, and scales the vector to the length 1, so that a product of two vectors is the cosine of their angle. Words of no document
-/// are dropped; if none remains, the vector is empty.
+/// Multiplies the count of each word by its factor in `inverse`, and scales the vector to the length 1, so that the inner product of two vectors is
+/// the cosine of their angle. Words that no document has are dropped; if none remains, the vector is empty.
 fn normalised(counts: BTreeMap<String, f64>, inverse: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let weigh = |(word, count): (String, f64)| {
         let weight = count * inverse.get(&word)?;

@@ -1,7 +1,7 @@
 //! Computes ROUGE-L: the F-score of the longest common subsequence of words (Lin, 2004), by which Table 4 compares answers.
 
-/// Returns the F-score of two texts, from 0 to 1: twice the length of their longest common subsequence of words over the number of words of both. Case and
-/// punctuation at the ends of words are ignored. It is 1 if neither has a word.
+/// Returns the F-score of two texts, from 0 to 1: twice the length of their longest common subsequence of words, divided by the number of words of
+/// both texts together. Case and punctuation at the ends of words are ignored. The score is 1 if neither text has a word.
 pub fn rouge_l(candidate: &str, reference: &str) -> f64 {
     let words = |text: &str| -> Vec<String> {
         let words = text.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
@@ -15,10 +15,12 @@ pub fn rouge_l(candidate: &str, reference: &str) -> f64 {
     2.0 * common / (candidate.len() + reference.len()) as f64
 }
 
-/// Returns the length of the longest common subsequence, by dynamic programming. Only the last row of the table is held.
+/// Returns the length of the longest common subsequence of two lists, by dynamic programming. A row of the table belongs to a word of `a`, a column
+/// to a word of `b`; only the last row is stored, and each row overwrites it.
 fn longest_common_subsequence(a: &[String], b: &[String]) -> usize {
     let mut row = vec![0; b.len() + 1];
     for word in a {
+        // The cells at the upper left and at the left of the current one.
         let mut diagonal = 0;
         let mut left = 0;
         for (cell, other) in row.iter_mut().skip(1).zip(b) {

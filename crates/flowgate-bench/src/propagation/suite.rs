@@ -1,6 +1,6 @@
 //! Runs the propagation suite: computes every table of *Permissive Information-Flow Analysis* with doubles in place of its models.
 //!
-//! The command line drives it double by double, so that an interrupted run has the doubles that are complete.
+//! The command line runs one double after the other, so that an interrupted run still has the results of the completed doubles.
 
 use flowgate_lm::Error;
 
@@ -18,9 +18,9 @@ use crate::games::interval::Rate;
 /// How much of each data set runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Key-value questions; the first one is the example of introspection, and has no row of it.
+    /// The number of key-value questions. Introspection shows the first one to the model as an example, and is not measured on it.
     pub questions: usize,
-    /// Pairs of news articles.
+    /// The number of pairs of news articles.
     pub pairs: usize,
 }
 
@@ -34,13 +34,13 @@ impl Size {
 pub enum DataSet {
     /// Key-value questions with 14 documents.
     KeyValue,
-    /// Key-value questions with 8 documents, on which Algorithm 1 runs to the letter.
+    /// Key-value questions with 8 documents, few enough for Algorithm 1 as the paper states it.
     KeyValueSmall,
-    /// News with a retriever.
+    /// News, with the retriever that finds the articles.
     News(Retriever),
-    /// Agent conversations, with the answer of the data set or of the model.
+    /// Agent conversations. Labels are searched for the answer of the data set or for an answer of the model.
     Agents {
-        /// Whether y is the model's.
+        /// Whether the answer is the model's.
         is_generated: bool,
     },
 }
@@ -68,9 +68,9 @@ pub struct LabelRow {
     pub set: DataSet,
     /// The method.
     pub method: LabelMethod,
-    /// The parameters that were tuned, or fixed.
+    /// The parameters of the method: tuned, or fixed where nothing is tuned.
     pub parameters: Parameters,
-    /// The figures.
+    /// The figures over the questions of the data set.
     pub figures: LabelFigures,
 }
 
@@ -79,26 +79,26 @@ pub struct LabelRow {
 pub struct DoubleResults {
     /// The double.
     pub copying: Copying,
-    /// Tables 1 to 3.
+    /// The rows of Tables 1 to 3.
     pub labels: Vec<LabelRow>,
-    /// What was tried on the tuning questions, by data set.
+    /// The settings that were tried on the tuning questions, each with its data set.
     pub grids: Vec<(DataSet, GridPoint)>,
-    /// Table 4.
+    /// The figures of Table 4.
     pub alignment: Alignment,
-    /// The degradation attack.
+    /// The degradation attack: a row for each number of attacker documents.
     pub degradation: Vec<Degradation>,
-    /// Conversations whose label is improved without and with a trusted quotation.
+    /// The share of conversations whose label is improved, without and with a trusted quotation.
     pub endorsement: [Rate; 2],
 }
 
-/// What Algorithm 1 would cost on the key-value questions.
+/// What Algorithm 1 would cost on the key-value questions. A test decides whether a subcontext is λ-similar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LiteralCost {
-    /// Tests for each question.
+    /// The number of tests for each question.
     pub tests: Spread,
-    /// The most tests of one question.
+    /// The largest number of tests for one question.
     pub most_tests: usize,
-    /// Tokens of all questions without sharing.
+    /// The number of tokens of all questions, where no two tests share the evaluation of a prefix.
     pub tokens: usize,
 }
 
@@ -107,18 +107,21 @@ pub struct LiteralCost {
 pub struct PropagationSuite {
     seed: u64,
     key_value: Vec<Question>,
+    /// Key-value questions with few documents.
     small: Vec<Question>,
+    /// The questions about the news, with the articles that each retriever of [`Retriever::ALL`] finds.
     news: [Vec<Question>; 2],
     agents: Vec<Question>,
-    /// Key-value questions and news that are only tuned on.
+    /// The key-value questions and the questions about news on which parameters are tuned, and nothing is reported.
     tuning: (Vec<Question>, Vec<Question>),
 }
 
-/// Separates the tuning questions from the reported ones of the same seed.
+/// Changes the seed for the tuning questions, so that they differ from the reported ones. The number is arbitrary.
 const TUNING: u64 = 0x7475_6e65;
 
 impl PropagationSuite {
-    /// Generates the questions of a seed: those that are reported, and fewer others, from a seed of their own, on which the parameters are tuned.
+    /// Generates the questions of a seed: those that are reported, and, from a seed derived from it, fewer questions on which the parameters are
+    /// tuned.
     ///
     /// # Errors
     /// If a data set cannot be built. The error says why.
@@ -152,7 +155,7 @@ impl PropagationSuite {
         self.seed
     }
 
-    /// Returns all questions that are reported, with the data set of each.
+    /// Returns all questions that are reported, with the data set of each. The agent conversations occur once, although two data sets use them.
     pub fn questions(&self) -> impl Iterator<Item = (DataSet, &Question)> {
         let agents = DataSet::Agents { is_generated: false };
         let news = Retriever::ALL.map(DataSet::News);
@@ -160,11 +163,13 @@ impl PropagationSuite {
         sets.flat_map(|set| self.of(set).iter().map(move |question| (set, question)))
     }
 
-    /// Returns the number of steps of a run with one double, by which the command line shows progress. [`run`](Self::run) calls its callback once for each.
+    /// Returns the number of steps of a run with one double, by which the command line shows progress. [`run`](Self::run) calls its callback once for
+    /// each, except for the example of introspection, which is counted here and not run.
     pub fn steps(&self) -> usize {
         let plan: usize = plan().iter().map(|(set, _)| self.of(*set).len()).sum();
+        // Both tuning sets have a grid of λ for two methods, and the key-value questions one of thresholds as well.
         let grid = 2 * LAMBDAS.len() + THRESHOLDS.len();
-        // Key-value questions have a grid for the threshold as well, and regeneration is one step.
+        // Alignment, attack and endorsement together are the last step.
         plan + grid + 2 * LAMBDAS.len() + 1
     }
 
@@ -184,7 +189,7 @@ impl PropagationSuite {
     /// interrupted the command), the rest is skipped and the result is `None`.
     ///
     /// # Errors
-    /// If a label cannot be built.
+    /// If a label cannot be built, or the documents of a question have too many labels.
     pub fn run(
         &self,
         copying: Copying,
@@ -228,14 +233,14 @@ impl PropagationSuite {
         Ok(Some(results))
     }
 
-    /// Returns the model that answers a question: the double with the data set's answer, noisy if the scoring double is.
+    /// Returns the model that answers a question: a double that copies the data set's answer, noisy if the scoring double is.
     fn answers(&self, copying: Copying, question: &Question) -> AnswerDouble {
         let (is_noisy, answer) = (copying == Copying::Noisy, question.answer.clone());
         AnswerDouble { answer, is_suggestible: false, is_noisy, seed: self.seed }
     }
 
-    /// Applies a method to all questions of a data set, and returns its figures; `None` if `step` interrupts. Introspection shows the model the first key-value
-    /// question as an example, which is then not measured.
+    /// Applies a method to all questions of a data set, and returns its figures; `None` if `step` interrupts. On key-value questions, introspection
+    /// shows the model the first question as an example, which is then not measured.
     fn row(
         &self,
         copying: Copying,
@@ -261,7 +266,7 @@ impl PropagationSuite {
         Ok(Some(LabelRow { copying, set, method, parameters, figures: LabelFigures::of(&outcomes) }))
     }
 
-    /// Returns the double's own answer from the whole context, where the data set's answer is not used.
+    /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's answer.
     fn generated(&self, copying: Copying, question: &Question) -> Result<String, Error> {
         let all: Vec<usize> = (0..question.documents.len()).collect();
         let prompt = question.context().prompt(&all);
@@ -269,7 +274,7 @@ impl PropagationSuite {
         flowgate_lm::block_on(flowgate_guard::propagation::AnswerModel::answer(&model, &prompt))
     }
 
-    /// Returns what Algorithm 1 would cost on the key-value questions, which are too large to run it on; `None` without questions.
+    /// Returns what Algorithm 1 would cost on the key-value questions, whose contexts are too large to run it on; `None` without questions.
     pub fn literal_cost(&self) -> Option<LiteralCost> {
         let costs: Vec<(usize, usize)> =
             self.key_value.iter().filter_map(|question| literal_cost(question, &count_words)).collect();
@@ -281,8 +286,8 @@ impl PropagationSuite {
     }
 }
 
-/// Returns the methods that run on each data set, in the order of the tables. Algorithm 1 (`Literal`) needs the small contexts, and Shapley pruning is
-/// tuned on key-value questions alone.
+/// Returns the methods that run on each data set, in the order of the tables. Algorithm 1 (`Literal`) is feasible on the small contexts only, and the
+/// threshold of Shapley pruning is tuned on key-value questions only.
 pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
     use LabelMethod::{HittingSet, Introspection, Knn, Literal, Naive, Shapley};
     let [given, generated] = [false, true].map(|is_generated| DataSet::Agents { is_generated });

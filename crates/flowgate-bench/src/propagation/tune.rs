@@ -1,6 +1,6 @@
-//! Chooses the parameters of the searches on questions that are not reported (Permissive Information-Flow Analysis, Figures 7 to 10), and records the grid of
-//! what was tried. λ is the loss of utility that a search tolerates; the Shapley threshold is the least Shapley value, the average contribution of a
-//! label's documents to the utility, with which a label is not pruned.
+//! Chooses the parameters of the searches on questions that are not reported (Permissive Information-Flow Analysis, Figures 7 to 10), and records the
+//! grid of settings that were tried. λ is the loss of utility that a search tolerates. The Shapley value of a label is the average contribution of
+//! its documents to the utility; labels whose value is below the Shapley threshold are pruned.
 
 use flowgate_lm::Error;
 
@@ -8,14 +8,14 @@ use super::measure::{LabelFigures, Outcome};
 use super::method::{LabelMethod, Models, Parameters, apply};
 use super::question::Question;
 
-/// The tolerances that are tried.
+/// The values of λ that are tried.
 pub const LAMBDAS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
 /// The Shapley thresholds that are tried.
 pub const THRESHOLDS: [f64; 4] = [0.0, 0.002, 0.01, 0.05];
-/// λ where nothing is tuned, as for the paper's agent data set.
+/// The parameters where nothing is tuned: λ is that of the paper's agent data set.
 pub const FIXED: Parameters = Parameters { lambda: 0.2, knn_lambda: 0.2, shapley: 0.0 };
 
-/// What one setting achieves on the tuning questions.
+/// One setting that was tried, and what it achieves on the tuning questions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GridPoint {
     /// The method.
@@ -24,12 +24,13 @@ pub struct GridPoint {
     pub lambda: f64,
     /// The Shapley threshold, for the method that prunes by it.
     pub threshold: Option<f64>,
-    /// The share of exact matches.
+    /// The share of questions on which the method finds exactly the true labels.
     pub exact: f64,
 }
 
-/// Tries every λ for the methods that have one, and then every threshold at the best λ. Returns the best parameters and the grid;
-/// `None` if `step`, which is called after each setting, returns true. Thresholds are tried only if `with_shapley` is set.
+/// Tries every λ for the methods that have one, and then, if `with_shapley` is set, every Shapley threshold at the best λ. Returns the best
+/// parameters and the settings that were tried. `step` is called after each setting; if it returns true (the user has interrupted the command), the
+/// result is `None`.
 ///
 /// # Errors
 /// If a model fails.
@@ -86,8 +87,8 @@ fn exact_share(
     Ok(LabelFigures::of(&outcomes).exact.value().unwrap_or(0.0))
 }
 
-/// Returns the middle one of the best tolerances, so that a plateau of equally good ones is not chosen at its edge, where a small change matters;
-/// [`FIXED`] if none was tried.
+/// Returns the best λ of a method in the grid. Of equally good ones it is the middle one: at the edge of a plateau, a small change matters. It is
+/// that of [`FIXED`] if none was tried.
 fn best_lambda(grid: &[GridPoint], method: LabelMethod) -> f64 {
     let tried: Vec<&GridPoint> = grid.iter().filter(|point| point.method == method).collect();
     let best = tried.iter().map(|point| point.exact).fold(0.0, f64::max);

@@ -86,11 +86,11 @@ pub(crate) enum AuditCommand {
     },
 }
 
-/// A line of a log, as it was noted elsewhere.
+/// A line of a log as a person noted it outside the log: its hash, and its number if that was noted too.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExternalHead {
     pub(crate) hash: LineHash,
-    /// The number of the line, from 0.
+    /// The number of the line, from 0; `None` if it was not noted.
     pub(crate) seq: Option<u64>,
 }
 

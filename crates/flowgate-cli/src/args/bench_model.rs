@@ -26,10 +26,10 @@ pub(crate) struct BenchModelArgs {
     /// measured.
     #[arg(long, value_name = "FILE")]
     pub(crate) answers: Option<PathBuf>,
-    /// Ask for so many answers at once. Needs `--answers`.
+    /// Ask for at most this many answers at once. Needs `--answers`.
     #[arg(long, default_value_t = 1, value_name = "NUMBER", requires = "answers", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) jobs: u32,
-    /// Send at most so many requests in a minute. [default: no limit]
+    /// Send at most this many requests in a minute. [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=60_000_000))]
     pub(crate) rate: Option<u32>,
     /// Send nothing, and say how many requests and tokens the run would cost.

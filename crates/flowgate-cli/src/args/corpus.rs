@@ -62,12 +62,14 @@ pub(crate) struct CorpusArgs {
     pub(crate) format: CorpusFormat,
 }
 
+/// Parses the name of a benchmark. The error lists the benchmarks.
 fn benchmark(name: &str) -> Result<Benchmark, String> {
     let names = Benchmark::ALL.map(Benchmark::name).join(", ");
     Benchmark::parse(name)
         .ok_or_else(|| format!("there is no benchmark `{}`; use one of {names}", name.escape_debug()))
 }
 
+/// Parses the name of a method of a guarded conversation. The error lists the methods that this measurement has.
 fn method(name: &str) -> Result<Method, String> {
     let names = METHODS.map(|method| method.name()).join(", ");
     let found = METHODS.into_iter().find(|method| method.name() == name);

@@ -33,7 +33,7 @@ The tasks:
 The defences:
   paper/redact-all       hides all private data and never asks
   paper/confirm-always   asks about every call
-  METHOD                 a guarded conversation; `flowgate methods` lists them.
+  METHOD                 a guarded conversation; `flowgate run --help` lists them.
                          `everything` asks whenever private data is in the
                          context: the paper counts its second baseline so
   judge/JUDGE, introspection/JUDGE

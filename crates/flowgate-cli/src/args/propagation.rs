@@ -73,6 +73,7 @@ pub(crate) struct PropagationArgs {
     pub(crate) format: PropagationFormat,
 }
 
+/// Parses the name of a double. The error lists the doubles.
 fn double(name: &str) -> Result<Copying, String> {
     let names = Copying::ALL.map(Copying::name).join(", ");
     Copying::parse(name)

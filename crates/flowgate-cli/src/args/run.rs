@@ -150,7 +150,8 @@ enum ModelApi {
     Messages,
 }
 
-/// Reads the name of a method; the help lists all names.
+/// Returns the parser of the value of `--method`: it accepts the names of the methods, and the help lists them with
+/// what each does.
 fn method_parser() -> impl clap::builder::TypedValueParser<Value = flowgate_guard::conversation::Method> {
     use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
     use flowgate_guard::method::{Method, MethodRegistry};

@@ -75,15 +75,15 @@ pub(crate) struct ServeArgs {
     /// The largest size of all request bodies at the same time, in MiB.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16384), help_heading = "Limits")]
     pub(crate) max_bodies: u32,
-    /// The memory for the parsed values of all request bodies, answers of MCP servers and conversations in use, in MiB, estimated; one body or
-    /// answer can use a quarter.
+    /// The estimated memory, in MiB, for the parsed values of all request bodies, of answers of MCP servers and of conversations in use. One
+    /// body or answer can use a quarter of it.
     #[arg(long, default_value_t = 1280, value_name = "MIB", value_parser = clap::value_parser!(u32).range(8..=65536), help_heading = "Limits")]
     pub(crate) max_values: u32,
     /// The number of open connections; further connections wait.
     #[arg(long, default_value_t = 8192, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
     pub(crate) max_connections: u32,
-    /// The number of open connections of one address without a valid key; an IPv6 network of 64 bits counts as one address. The slowest
-    /// one is closed for another. 0 is no limit: behind a reverse proxy, all clients have its address.
+    /// The number of open connections of one address without a valid key; an IPv6 network of 64 bits counts as one address. If there are
+    /// more, the slowest one is closed. 0 means no limit, which suits a reverse proxy, since all clients then have its address.
     #[arg(long, default_value_t = 64, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=65536), help_heading = "Limits")]
     pub(crate) max_connections_of_address: u32,
     /// The number of evaluations at the same time [default: the number of processors].

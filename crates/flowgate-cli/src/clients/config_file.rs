@@ -9,7 +9,7 @@ use super::{jsonc, wrapping};
 
 /// The largest file, in bytes.
 pub(crate) const MAX_CONFIG: u64 = 16 << 20;
-/// The most servers of one file.
+/// The maximum number of servers of one file, and of the commands of its hooks.
 const MAX_SERVERS: usize = 1_000;
 
 /// The text of a file in its notation.
@@ -52,7 +52,7 @@ impl ConfigText {
     /// Parses the text of a file: TOML if `is_toml`, otherwise JSON, which may contain comments.
     ///
     /// # Errors
-    /// If the text is not in this notation; the message has the place and the cause.
+    /// If the text is not in this notation; the message has the cause and, if it is known, the position.
     pub(crate) fn read(text: &str, is_toml: bool) -> Result<Self, String> {
         if is_toml {
             return match text.parse::<toml_edit::DocumentMut>() {
@@ -90,7 +90,8 @@ impl ConfigText {
         servers
     }
 
-    /// Returns the commands and addresses of the hooks of the file, which the client runs on events.
+    /// Returns the commands and addresses of the hooks of the file, which the client runs or calls on events; at most
+    /// [`MAX_SERVERS`].
     pub(crate) fn hooks(&self) -> Vec<String> {
         let root = self.to_value();
         let mut commands = Vec::new();
@@ -109,8 +110,8 @@ impl ConfigText {
     }
 }
 
-/// Adds the servers of one section below `root`. `section` are the keys from `root` to the table of servers,
-/// `above` those from the root of the file to `root`.
+/// Adds the servers of one section to `servers`. `section` are the keys from `root` to the table of servers; `above`
+/// are the keys from the root of the file to `root`, which is either that root or the entry of a project.
 fn collect_servers(root: &Value, section: &[&str], above: &[&str], servers: &mut Vec<ConfiguredServer>) {
     let table = section.iter().try_fold(root, |value, key| value.get(*key)).and_then(Value::as_object);
     for (name, entry) in table.into_iter().flatten() {
@@ -213,7 +214,8 @@ impl ConfiguredServer {
     }
 }
 
-/// Returns the entry of a server in a JSON file, with its bytes.
+/// Returns the entry of a server in a JSON file, with its bytes; `None` if the file has no such entry, or it is not an
+/// object.
 pub(crate) fn json_entry<'n>(root: &'n LocatedNode, server: &ConfiguredServer) -> Option<&'n LocatedNode> {
     let table = server.section.iter().try_fold(root, |node, key| node.get(key))?;
     table.get(&server.name).filter(|entry| matches!(entry.kind, LocatedNodeKind::Map(_)))

@@ -30,7 +30,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &Wrapping) -> Ser
                 ServerChange::None
             }
             Some(_) => ServerChange::Refused(
-                "the server runs behind another `flowgate mcp` already; `flowgate unwrap` first",
+                "the server runs behind another `flowgate mcp` already; run `flowgate unwrap` first",
             ),
             None if !is_usable_name(&server.name) => ServerChange::Refused(
                 "its name is not valid in a policy; rename it to at most 64 letters, digits, `-`, `_` and `.` that begin with a letter",
@@ -40,9 +40,9 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &Wrapping) -> Ser
         ConfiguredTransport::Url(_) => ServerChange::Refused(
             "the server has an address, but `flowgate mcp` guards only programs; put it behind `flowgate serve` (docs/mcp.md)",
         ),
-        ConfiguredTransport::Unknown => {
-            ServerChange::Refused("the server has neither `command` nor an address")
-        }
+        ConfiguredTransport::Unknown => ServerChange::Refused(
+            "the server has neither `command` nor an address; add one of them to its entry",
+        ),
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn unwrap_change(server: &ConfiguredServer) -> ServerChange {
 /// `text`.
 ///
 /// # Errors
-/// If an entry of a server is not as it was read; this is a defect.
+/// If an entry of a server is not as it was read; this is a defect of Flowgate.
 pub(crate) fn with_commands(
     text: &str,
     config: &ConfigText,
@@ -76,8 +76,8 @@ pub(crate) fn with_commands(
     })
 }
 
-/// Replaces the values of `command` and `args` in the bytes of a JSON file, and inserts `args` after `command`
-/// where it is missing. Returns `None` if an entry or its command is not where it was read.
+/// Returns the text of a JSON file in which the values of `command` and `args` are replaced; `args` is inserted after
+/// `command` where it is missing. Returns `None` if an entry or its command is not where it was read.
 fn json_with_commands(
     text: &str,
     root: &LocatedNode,
@@ -99,7 +99,7 @@ fn json_with_commands(
         }
         edits.push((program_span, json!(program).to_string()));
     }
-    // From the end, so that earlier spans stay valid. An insertion after a value comes before the replacement of it.
+    // From the end of the file to its beginning, so that the remaining spans stay valid.
     edits.sort_by_key(|(span, _)| std::cmp::Reverse((span.start, span.end)));
     let mut changed = text.to_owned();
     for (span, new) in edits {
@@ -119,15 +119,15 @@ struct ArgumentLayout {
 }
 
 impl ArgumentLayout {
-    /// Finds how the fields and arguments of a server's entry in `text` are laid out, so that new ones can be
-    /// written alike. The field `command`, which every entry has, is the model for new fields. `lines` is the white space
+    /// Finds how the fields and arguments of a server's entry in `text` are laid out, so that new ones can be written
+    /// alike. The field `command`, which every entry has, is the model for new fields. `lines` is the white space
     /// before the first argument and before the closing bracket.
     fn of(text: &str, entry: &LocatedNode) -> Self {
-        let key = match &entry.kind {
+        let command = match &entry.kind {
             LocatedNodeKind::Map(fields) => fields.iter().find(|field| field.key == "command"),
             _ => None,
         };
-        let before = key.and_then(|field| text.get(..field.key_span.start)).unwrap_or_default();
+        let before = command.and_then(|field| text.get(..field.key_span.start)).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
         // A field on a line of its own is followed by a field on a line of its own.
         let is_alone = before.contains('\n') && line.trim().is_empty();
@@ -135,7 +135,7 @@ impl ArgumentLayout {
         let lines = entry.get("args").and_then(|args| {
             let spelled = text.get(args.span.clone())?;
             let inside = spelled.strip_prefix('[')?;
-            let blank: String = inside.chars().take_while(|c| c.is_ascii_whitespace()).collect();
+            let before_first: String = inside.chars().take_while(|c| c.is_ascii_whitespace()).collect();
             let closing = spelled
                 .trim_end_matches(']')
                 .chars()
@@ -145,7 +145,8 @@ impl ArgumentLayout {
             let closing: String = closing.chars().rev().collect();
             // Arguments are on lines of their own if the first one follows a line break. Of an empty list, only the
             // closing bracket is left after the white space.
-            (blank.contains('\n') && inside.len() > blank.len() + 1).then_some((blank, closing))
+            (before_first.contains('\n') && inside.len() > before_first.len() + 1)
+                .then_some((before_first, closing))
         });
         Self { before_field, lines }
     }
@@ -162,7 +163,8 @@ impl ArgumentLayout {
     }
 }
 
-/// Replaces `command` and `args` in a TOML file. Returns `None` if an entry is not where it was read.
+/// Replaces `command` and `args` in a TOML file, or adds them, and returns its new text. Returns `None` if an entry is
+/// not where it was read.
 fn toml_with_commands(
     document: &toml_edit::DocumentMut,
     changes: &[(ConfiguredServer, Vec<String>)],
@@ -194,8 +196,8 @@ fn replace_value(table: &mut dyn toml_edit::TableLike, key: &str, mut value: tom
     }
 }
 
-/// Returns whether two files mean the same for a client. An absent list of arguments equals an empty one, because
-/// unwrapping can leave an empty list behind.
+/// Returns whether two files have the same values, apart from layout and comments. An absent list of arguments equals
+/// an empty one, because unwrapping can leave an empty list behind.
 pub(crate) fn is_equivalent(one: &ConfigText, other: &ConfigText) -> bool {
     let normalized = |config: &ConfigText| {
         let mut value = config.to_value();

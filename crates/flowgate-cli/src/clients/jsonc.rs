@@ -1,11 +1,11 @@
-//! Blanks what JSON with comments has beyond JSON, so that every value keeps its place in the text.
+//! Blanks what JSON with comments has beyond JSON, so that every value keeps its position in the text.
 
 /// Returns a text in which comments, trailing commas and a byte order mark are spaces, so that a JSON parser
 /// accepts it. The other bytes keep their positions: the span of a value in the result is its span in the original
 /// text, where it can be edited.
 pub(crate) fn without_comments(text: &str) -> String {
     let mut blank = String::with_capacity(text.len());
-    // The end of the comment that is open.
+    // The end of the last comment so far, in bytes; `0` if there was none.
     let mut comment_end = 0;
     let (mut in_string, mut is_escaped) = (false, false);
     for (at, c) in text.char_indices() {
@@ -31,12 +31,14 @@ pub(crate) fn without_comments(text: &str) -> String {
     blank
 }
 
-/// Returns the length of a comment with which a text begins. A comment without an end lasts to the end of the text.
+/// Returns the length of the comment with which a text begins, in bytes; `None` if it begins with no comment. A comment
+/// without an end lasts to the end of the text.
 fn comment_length(text: &str) -> Option<usize> {
     if text.starts_with("//") {
         return Some(text.find('\n').unwrap_or(text.len()));
     }
     let inside = text.strip_prefix("/*")?;
+    // The marks `/*` and `*/` have four bytes together.
     Some(inside.find("*/").map_or(text.len(), |end| end + 4))
 }
 

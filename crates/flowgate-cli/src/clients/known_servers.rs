@@ -19,12 +19,15 @@ pub(crate) struct ServerTraits {
     pub(crate) acts: bool,
 }
 
+/// The bit for [`ServerTraits::reads_strangers`] in [`ROWS`].
 const S: u8 = 1;
+/// The bit for [`ServerTraits::reads_private`] in [`ROWS`].
 const P: u8 = 2;
+/// The bit for [`ServerTraits::acts`] in [`ROWS`].
 const A: u8 = 4;
 
-/// Words in the names of servers, with what such servers do: `S` strangers, `P` private, `A` acts. The first row with a
-/// word of the server counts.
+/// Words in the names of servers, with what such servers do: a sum of [`S`], [`P`] and [`A`], or 0 if they do none of
+/// it. The first row that has a word of the server counts.
 const ROWS: &[(&[&str], u8)] = &[
     (&["filesystem", "files", "desktopcommander"], P | A),
     (
@@ -112,11 +115,14 @@ fn words_of(text: &str) -> Vec<String> {
     let last = text.rsplit('/').next().unwrap_or_default().to_lowercase();
     let joined: String = last.trim_start_matches("server-").chars().filter(|c| c.is_alphanumeric()).collect();
     words.push(joined);
+    // Programs that start other programs, and a word that follows them (`docker run`).
     const STARTERS: &[&str] = &[
         "npx", "uvx", "uv", "node", "python", "python3", "docker", "bunx", "bun", "deno", "pipx", "run",
         "cmd",
     ];
-    if words.first().is_some_and(|first| STARTERS.contains(&first.as_str())) && words.len() <= 2 {
+    // A text of one word gives two items: the word, and the same without separators.
+    let is_one_word = words.len() <= 2;
+    if words.first().is_some_and(|first| STARTERS.contains(&first.as_str())) && is_one_word {
         return Vec::new();
     }
     words

@@ -13,7 +13,7 @@ pub(crate) struct McpClient {
     pub(crate) has_own_tools: bool,
     /// The files in the home folder, the one that `wrap` changes first.
     home: &'static [&'static str],
-    /// The files in a project.
+    /// The files in the folder of a project.
     project: &'static [&'static str],
 }
 
@@ -119,7 +119,8 @@ impl McpClient {
     }
 }
 
-/// Returns the home folder: that of the options, or that of the environment.
+/// Returns the home folder: `given`, which comes from the options, or else `HOME` or `USERPROFILE` of the environment.
+/// Returns `None` if there is neither.
 pub(crate) fn home_folder(given: Option<&Path>) -> Option<PathBuf> {
     let of_environment = || std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
     given.map(Path::to_owned).or_else(|| of_environment().map(PathBuf::from))

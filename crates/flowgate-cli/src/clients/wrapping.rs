@@ -5,11 +5,11 @@ use std::path::Path;
 /// How servers run behind `flowgate mcp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrapping {
-    /// The program of Flowgate.
+    /// The path or name of Flowgate's program.
     pub(crate) flowgate: String,
-    /// The policy.
+    /// The path of the policy.
     pub(crate) policy: String,
-    /// The file of labels that the proxies of a client share.
+    /// The file of labels that the proxies of a client share, if they share one.
     pub(crate) session: Option<String>,
     /// Whether a person uses the client, and can be asked there.
     pub(crate) is_interactive: bool,
@@ -42,12 +42,13 @@ pub(crate) fn guarded_command(command: &[String]) -> Option<&[String]> {
     let name = program.rsplit(['/', '\\']).next().unwrap_or_default();
     let is_flowgate = matches!(name, "flowgate" | "flowgate.exe");
     let has_options = option(command, "--policy").is_some() && option(command, "--name").is_some();
-    let own = arguments.iter().position(|argument| argument == "--")?;
+    let separator = arguments.iter().position(|argument| argument == "--")?;
     let is_mcp = arguments.first().is_some_and(|first| first == "mcp");
-    arguments.get(own + 1..).filter(|own| is_mcp && (is_flowgate || has_options) && !own.is_empty())
+    arguments.get(separator + 1..).filter(|own| is_mcp && (is_flowgate || has_options) && !own.is_empty())
 }
 
-/// Returns the value of an option of a command line that runs a server behind `flowgate mcp`.
+/// Returns the value of the option `name` of `flowgate mcp` in a command line, the argument after it; `None` if the
+/// option is absent. The arguments after `--` belong to the server.
 pub(crate) fn option<'c>(command: &'c [String], name: &str) -> Option<&'c str> {
     let options = command.iter().take_while(|argument| *argument != "--");
     let mut after = options.skip_while(|argument| *argument != name).skip(1);
@@ -60,14 +61,15 @@ pub(crate) fn is_watching(command: &[String]) -> bool {
     options.any(|argument| argument == "--watch" || argument.starts_with("--watch="))
 }
 
-/// Returns whether `flowgate mcp` accepts this name of a server, and a policy can spell it.
+/// Returns whether `flowgate mcp` accepts this name of a server, and the name can be written in a policy.
 pub(crate) fn is_usable_name(name: &str) -> bool {
     name.len() <= 64
         && name != flowgate::trace::Tool::FLOWGATE_SERVER
         && flowgate::draft::plain_name(name).is_some()
 }
 
-/// Returns a path for a configuration that is read in another folder.
+/// Returns the absolute form of a path, because a client reads its configuration in another folder. If the current
+/// folder is unknown, the path stays as it is.
 pub(crate) fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }

@@ -27,8 +27,8 @@ pub(crate) struct AnalyzeOptions<'a> {
 }
 
 /// Runs `flowgate analyze`: prints the matches in each run of each trace, and their number. Returns 0 if no rule
-/// matched, 1 if one matched, 2 if a run could not be read or a rule not be evaluated, and [`INTERRUPTED`] after an
-/// interrupt.
+/// matched, 1 if one matched, 2 if a run could not be read or a rule could not be evaluated, and [`INTERRUPTED`] after
+/// an interrupt.
 pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let policy = load_policy_as(options.policy, dialect, output)?;
@@ -104,6 +104,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     })
 }
 
+/// Returns the keyword of the policy language for the action of a rule.
 fn action_verb(action: Action) -> &'static str {
     match action {
         Action::Deny => "raise",
@@ -149,14 +150,16 @@ fn print_text(
     }
 }
 
-/// Returns a value on one line, cut after 200 characters.
+/// Returns a value on one line: a text as it is, another value as JSON. Control characters become spaces, and the line
+/// is cut after 200 characters.
 fn one_line(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     if plain.chars().count() < text.chars().count() { format!("{plain}…") } else { plain }
 }
 
-/// Returns the matches of rules in one run, and the rules that cannot be evaluated, as a JSON document.
+/// Returns the matches of rules in one run, and the rules that cannot be evaluated, as a JSON document. The run
+/// begins at `line` of the file `trace`.
 fn json_document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
     let violations = analysis.violations.iter().map(|violation| {
         let value = json!({
@@ -170,8 +173,8 @@ fn json_document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize)
         with_file(policy, &violation.statement, value)
     });
     let failures = analysis.failures.iter().map(|failure| {
-        let place = policy.locate(&failure.statement);
-        with_file(policy, &failure.statement, json!({"rule": place.line, "message": failure.message}))
+        let position = policy.locate(&failure.statement);
+        with_file(policy, &failure.statement, json!({"rule": position.line, "message": failure.message}))
     });
     let (violations, failures) = (violations.collect::<Vec<_>>(), failures.collect::<Vec<_>>());
     json!({"trace": trace, "line": line, "violations": violations, "failures": failures})

@@ -33,9 +33,9 @@ use runs::Attack;
 
 /// The largest list of tools, in bytes.
 const MAX_TOOL_FILE: u64 = 16 << 20;
-/// The most attacks of one command.
+/// The maximum number of attacks of one command.
 const MAX_ATTACKS: usize = 20_000;
-/// The most escapes that the text format lists.
+/// The maximum number of escapes that the text format lists.
 const MAX_LISTED: usize = 30;
 
 /// The number of attacks by one source, and of those that the policy stopped.
@@ -48,8 +48,9 @@ struct SourceTotals {
 /// An attack that the policy permits.
 struct Escape {
     attack: Attack,
+    /// The run in which it was tried.
     run: RecordedRun,
-    /// Where the call is permitted.
+    /// Where the call is permitted, in words: `by its dependencies`, `in a guarded conversation` or `everywhere`.
     setting: &'static str,
     /// The lines of the statements that gave the injected text its label.
     lines: Vec<usize>,
@@ -60,6 +61,7 @@ struct Escape {
 /// The result of all attacks.
 #[derive(Default)]
 struct AttackResults {
+    /// The totals for each source: an answer of a tool, or the fields of a recorded run.
     by_source: BTreeMap<String, SourceTotals>,
     escapes: Vec<Escape>,
 }
@@ -90,10 +92,10 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
         input::for_each_run(trace, &progress, &mut |item| {
             match item {
                 Ok((line, run)) => {
-                    let place = format!("{}:{line}", trace.display());
-                    for (attack, run) in runs::by_fields(&run, &place, &targets) {
+                    let position = format!("{}:{line}", trace.display());
+                    for (attack, run) in runs::by_fields(&run, &position, &targets) {
                         if results.count() < MAX_ATTACKS {
-                            trial.add(format!("fields of {place}"), attack, run, &mut results);
+                            trial.add(format!("fields of {position}"), attack, run, &mut results);
                         }
                     }
                 }
@@ -109,7 +111,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     }
     if results.count() >= MAX_ATTACKS {
         output.warning(&format!(
-            "the limit of {} is reached; give fewer tools or traces",
+            "the limit of {} is reached, so further attacks were not tried; give fewer tools or traces",
             plural(MAX_ATTACKS, "attack")
         ));
     }
@@ -127,7 +129,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     Ok(if is_interrupted { INTERRUPTED } else { u8::from(!results.escapes.is_empty()) })
 }
 
-/// Reads the tools of the arguments, each `FILE` or `SERVER=FILE`.
+/// Reads the lists of tools of the arguments, each `FILE` or `SERVER=FILE`, and returns all tools.
 fn read_tool_files(arguments: &[String]) -> Result<Vec<DescribedTool>, InputError> {
     let mut tools: Vec<DescribedTool> = Vec::new();
     for argument in arguments {
@@ -142,20 +144,23 @@ fn read_tool_files(arguments: &[String]) -> Result<Vec<DescribedTool>, InputErro
 /// What the attacks are tried on.
 struct Trial<'a> {
     policy: &'a Arc<Policy>,
+    /// The influence method by which a call is judged outside a guarded conversation.
     method: &'a dyn InfluenceMethod,
     /// The name of the policy's file.
     name: &'a str,
 }
 
 impl Trial<'_> {
-    /// Tries an attack, and adds its result under a source. A run whose last call could not be judged counts as stopped:
-    /// such a call does not run.
+    /// Tries an attack, and adds its result under a source. A run whose last call could not be judged counts as
+    /// stopped: such a call does not run.
     ///
     /// The call is judged twice: as `flowgate mcp` and `flowgate hook` do, by what it can depend on, and in a guarded
     /// conversation, whose model makes it as soon as it is shown the injection.
     fn add(&self, source: String, attack: Attack, mut run: RecordedRun, results: &mut AttackResults) {
+        // In a guarded conversation, the double makes an injected call only if it is shown a text that is listed here.
         run.meta.insert("injections".to_owned(), json!({"attack": attack.injection}));
         let is_permitted = |replayed: &ReplayedRun| {
+            // The last entry of the run is the call that the attacker wants. It is missing if it could not be judged.
             let last = replayed.calls.last().filter(|call| call.entry + 1 == run.entries.len());
             last.is_some_and(|call| call.outcome == Outcome::Permit)
         };

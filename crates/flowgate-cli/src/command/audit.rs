@@ -1,8 +1,8 @@
 //! Runs `flowgate audit`, the operations on the audit log of a gateway. The modules of the subcommands:
 //!
 //! * `show` lists the log.
-//! * `verify` checks that it is unchanged; with `--config`, `recheck` compares it with the gateway's database and recomputes
-//!   the verdicts; with `--witness`, `witness` compares it with the signed heads that a witness received.
+//! * `verify` checks that it is unchanged; with `--config`, `recheck` compares it with the gateway's database and
+//!   recomputes the verdicts; with `--witness`, `witness` compares it with the signed heads that a witness received.
 //! * `accept` (`accept-loss`) records that an operator accepts the loss of lines, so that the gateway starts again.
 //! * `forget` deletes recorded contents, such as arguments of calls.
 //!
@@ -42,13 +42,13 @@ pub(crate) fn run(audit: &AuditCommand, output: &mut Console) -> Result<u8, Inpu
             show::run(file, conversation.as_deref(), (*json, *content), output)
         }
         AuditCommand::Forget { file, tenant, client, conversation, key_file } => {
-            let whose = ContentSelector {
+            let selector = ContentSelector {
                 tenant: tenant.clone(),
                 client: client.clone(),
                 conversation: conversation.clone(),
                 ..ContentSelector::default()
             };
-            forget::run(file, &whose, key_file.as_deref(), output)
+            forget::run(file, &selector, key_file.as_deref(), output)
         }
     }
 }

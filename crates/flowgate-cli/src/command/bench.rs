@@ -1,7 +1,12 @@
-//! Runs `flowgate bench`, whose operations are repeatable measurements: of detectors, of the methods of guarded
-//! conversations, and of defences, in security games and on tasks with private data; and of how low the labels of
-//! answers about documents can be, and of a drafted policy on
-//! public benchmarks.
+//! Runs `flowgate bench`, whose operations are repeatable measurements.
+//!
+//! * `detectors`: detectors and a flow rule, on the rows of `feedback`.
+//! * `games`, `extended`: defences in security games; `privacy`: defences on tasks with private data.
+//! * `propagation`: how low the labels of answers about documents can be.
+//! * `corpus`: a drafted policy on public benchmarks.
+//! * `model`: the model of a measurement; `compare`, `verify`: recorded measurements.
+//!
+//! The operation `agents`, which measures the methods of guarded conversations, runs here.
 
 #[cfg(feature = "bench")]
 mod compare;
@@ -28,8 +33,8 @@ use crate::output::Console;
 #[cfg(feature = "bench")]
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs the measurement that the command line names, and returns its exit code. That of `agents`, which runs here, is 0
-/// unless it is interrupted.
+/// Runs the measurement that the command line names, and returns its exit code. The exit code of `agents` is 0, or
+/// 130 after an interrupt.
 pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, InputError> {
     match bench {
         BenchCommand::Detectors { policy, format, content } => {
@@ -61,6 +66,7 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
             let progress = Progress::over_steps(suite.run_count(&Guard::ALL), "run", output);
             let mut rows = Vec::new();
             for guard in Guard::ALL {
+                // Returns whether to stop.
                 let step = &mut || {
                     progress.step();
                     progress.is_interrupted()

@@ -40,6 +40,7 @@ pub(crate) struct CheckOptions<'a> {
 struct CheckTotals {
     runs: usize,
     permitted: usize,
+    /// Calls that a person must confirm.
     asked: usize,
     denied: usize,
     findings: usize,
@@ -58,11 +59,11 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
     // A comparison with tools is a result that programs read, also without traces.
     if options.traces.is_empty() && (comparison.is_none() || options.format == CheckFormat::Text) {
         if options.format == CheckFormat::Text {
-            let (rules, labels) = (
+            let (rules, dimensions) = (
                 if policy.is_rules_only() { "rules only" } else { "with labels" },
                 policy.space().dimensions().len(),
             );
-            output.line(&format!("{name} is a policy ({rules}, {})", plural(labels, "dimension")));
+            output.line(&format!("{name} is a policy ({rules}, {})", plural(dimensions, "dimension")));
         }
         let warnings = Warnings::default().with_comparison(comparison).len() + policy.warnings().len();
         return Ok(u8::from(options.deny_warnings && warnings > 0));
@@ -208,10 +209,10 @@ fn print_text(
     let title = output.paint("1", &format!("{trace}:{line}"));
     output.line(&title);
     for call in shown {
-        let place = call.event.map_or_else(|| "-".to_owned(), |event| event.to_string());
+        let event = call.event.map_or_else(|| "-".to_owned(), |event| event.to_string());
         let mark = report::outcome_mark(call.outcome, output);
         let title = escaping::line(&format!("{} ({})", call.tool, call.id));
-        output.line(&format!("  {mark}  {place} {title}"));
+        output.line(&format!("  {mark}  {event} {title}"));
         for reason in report::group_reasons(&call.judgement.reasons).iter().chain(&call.judgement.notes) {
             report::print_reason(reason, &run.monitor, policy, options.content, "      ", output);
         }

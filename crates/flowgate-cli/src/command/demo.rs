@@ -16,7 +16,9 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::report;
 
+/// The policy of the demonstration.
 const POLICY: &str = include_str!("../../demo/payment.flow");
+/// The recorded run of the demonstration.
 const TRACE: &str = include_str!("../../demo/payment.json");
 
 /// Runs `flowgate demo`: replays a built-in run under a built-in policy, and prints for each event its labels, the
@@ -86,6 +88,7 @@ pub(crate) fn run(output: &mut Console) -> Result<u8, InputError> {
     Ok(0)
 }
 
+/// Prints the heading of a step, after an empty line.
 fn heading(text: &str, output: &mut Console) {
     output.line("");
     let text = output.paint("1", text);

@@ -1,5 +1,5 @@
-//! Runs `flowgate doctor`: examines a configuration of the gateway, a policy, or the MCP servers of a client, and prints
-//! what is wrong with the line or the command that helps.
+//! Runs `flowgate doctor`: examines a configuration of the gateway, a policy, or the MCP servers of a client, and
+//! prints what is wrong, with a line of the policy or a command that helps.
 //!
 //! * `sample`: what a policy hides of a request; `permissions`: who can read and write a file.
 //! * `gateway`: a configuration of the gateway; `online`: servers over the network.
@@ -36,9 +36,11 @@ struct Finding {
 /// Whether something is as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FindingState {
+    /// It is as it should be.
     Right,
     /// It may be intended.
     Note,
+    /// It should be changed.
     Wrong,
 }
 

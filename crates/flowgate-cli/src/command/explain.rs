@@ -2,8 +2,8 @@
 //! permit it.
 //!
 //! A change is suggested only after a trial: with the statements added to the policy, the run is judged again and the
-//! call is permitted. Advice is part of the attack surface: each suggestion says what an attacker gains by it, the least
-//! harmful one comes first, and a suggestion that lets a recorded attack pass is marked and comes last.
+//! call is permitted. Advice is part of the attack surface: each suggestion says what an attacker gains by it, the
+//! least harmful one comes first, and a suggestion that lets a recorded attack pass is marked and comes last.
 
 mod against;
 pub(in crate::command) mod candidates;
@@ -62,7 +62,7 @@ struct CallInRun<'a> {
     /// The run as the policy and the chosen influence method judge it.
     replayed: &'a ReplayedRun,
     /// The run with the calls attributed by the method `provenance`, which finds where the values of arguments come
-    /// from. The tree shows these places, also if another method judges the call.
+    /// from. The tree shows these origins, also if another method judges the call.
     traced: &'a ReplayedRun,
     /// The index of the call, among the calls of the run.
     index: usize,
@@ -129,10 +129,14 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
         return Ok(INTERRUPTED);
     }
     match (shown, options.call) {
-        (0, Some(id)) => Err(InputError(format!("{}: no call has the id `{id}`", options.trace.display()))),
-        (0, None) => {
-            Err(InputError(format!("{}: the trace has no call to explain", options.trace.display())))
-        }
+        (0, Some(id)) => Err(InputError(format!(
+            "{}: no call has the id `{id}`; leave out --call to explain all calls",
+            options.trace.display()
+        ))),
+        (0, None) => Err(InputError(format!(
+            "{}: the trace has no call to explain; give a trace with calls of tools",
+            options.trace.display()
+        ))),
         _ if !unreadable_runs.is_empty() => Ok(2),
         _ => Ok(u8::from(has_objection)),
     }
@@ -162,9 +166,9 @@ fn explain_call(
     printed
 }
 
-/// Returns a pattern for this tool, for a statement that is suggested: `tool:SERVER/NAME` if both are words. A tool of the
-/// agent, or a name that must be quoted, is written without a server; such a pattern also matches tools of that name on
-/// other servers.
+/// Returns a pattern for this tool, for a statement that is suggested: `tool:SERVER/NAME` if both are words. A tool of
+/// the agent, or a name that must be quoted, is written without a server; such a pattern also matches tools of that
+/// name on other servers.
 fn tool_pattern(tool: &Tool) -> String {
     let is_word = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -1,8 +1,8 @@
 //! Runs `flowgate hook`: judges the tool calls of a coding agent, which runs its hooks before and after each tool.
 //!
 //! The agent starts the command for each event. The command does not see what the model is shown, so everything that
-//! happened in the session counts as an influence on the call. Agents ignore a hook that fails, so every failure here is
-//! answered with `deny`, within the time limit.
+//! happened in the session counts as an influence on the call. Agents ignore a hook that fails, so every failure here
+//! is answered with `deny`, within the time limit.
 //!
 //! * `transcript`, `session`: read the transcript of Claude Code and replay it in a monitor.
 //! * `harness`, `session_log`, `logged`: read the events of other agents, record and replay them.
@@ -40,7 +40,7 @@ use logged::LogSettings;
 use transcript::PendingEvent;
 use transcript::Transcript;
 
-/// The largest object that is read from the standard input.
+/// The largest object that is read from the standard input, in bytes.
 const MAX_INPUT: u64 = 64 << 20;
 /// The exit code of a failure that the agent reports, but that blocks nothing.
 const NOT_BLOCKED: u8 = 1;
@@ -58,6 +58,7 @@ pub(super) enum HookEvent {
 }
 
 impl HookEvent {
+    /// Returns the name of this kind of event in a watch log.
     fn subject(self) -> WatchedSubject {
         match self {
             Self::PreToolUse => WatchedSubject::Call,
@@ -121,8 +122,8 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     }
 }
 
-/// Prints the answer, or records it if the hook only watches. `event` is `None` for an event that is not judged, and `allow`
-/// says whether a permitted call is allowed explicitly. Returns the exit code.
+/// Prints the answer, or records it if the hook only watches. `event` is `None` for an event that is not judged, and
+/// `allow` says whether a permitted call is allowed explicitly. Returns the exit code.
 fn give(
     options: &HookArgs,
     event: Option<(HookEvent, Option<String>)>,
@@ -168,7 +169,8 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
         "PostToolUse" => HookEvent::PostToolUse,
         "UserPromptSubmit" => HookEvent::UserPromptSubmit,
         _ => {
-            // Code 2 would block the event each time.
+            // The code 2 would block every event of this kind. Without a name, the event may be one that must be
+            // judged.
             let why = "the hook is configured for an event that it does not judge; configure it for \
                 PreToolUse, PostToolUse and UserPromptSubmit";
             let code = if hook_input.contains_key("hook_event_name") { 1 } else { 2 };
@@ -246,8 +248,9 @@ fn session_folder(options: &HookArgs) -> Result<PathBuf, String> {
     if let Some(folder) = &options.sessions {
         return Ok(folder.clone());
     }
-    let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = of("XDG_STATE_HOME").or_else(|| of("HOME").map(|home| home.join(".local/state")));
+    let folder_in = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state =
+        folder_in("XDG_STATE_HOME").or_else(|| folder_in("HOME").map(|home| home.join(".local/state")));
     let state =
         state.ok_or("there is no folder for the files of sessions: set HOME, or give `--sessions FOLDER`")?;
     Ok(state.join("flowgate/hooks"))
@@ -273,15 +276,18 @@ fn read_input() -> Result<Map<String, Value>, String> {
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
         return Err(format!("the standard input is longer than {} MiB", MAX_INPUT >> 20));
     }
-    let text = String::from_utf8(bytes).map_err(|_| "standard input is not valid UTF-8".to_owned())?;
+    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not valid UTF-8".to_owned())?;
     // Any spelling of a number is accepted: `Call::from_json` examines those of the call.
     match json::parse(&text, Numbers::Any) {
         Ok(Value::Object(hook_input)) => Ok(hook_input),
         Ok(_) => Err("the standard input is not a JSON object; see `flowgate hook --help`".to_owned()),
-        Err(error) => Err(format!("standard input is not valid JSON: {error}; see `flowgate hook --help`")),
+        Err(error) => {
+            Err(format!("the standard input is not valid JSON: {error}; see `flowgate hook --help`"))
+        }
     }
 }
 
+/// Returns the string at `key` of Claude Code's input. The error names the field.
 fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'v str, String> {
     hook_input
         .get(key)
@@ -356,8 +362,11 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
 }
 
 /// Reads the transcript until it has the entries that the pending event requires, or the time limit is over: Claude
-/// Code may write them a little later than it starts the hook. Fails if the transcript then lacks the sub-agent that
-/// makes the call.
+/// Code may write them a little later than it starts the hook. `limit` is the largest size of the transcripts, in
+/// bytes.
+///
+/// # Errors
+/// If the transcript cannot be read, or still lacks the sub-agent that makes the call.
 fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
     let deadline = Instant::now() + TRANSCRIPT_DELAY;
     loop {
@@ -374,7 +383,7 @@ fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Tr
                 };
             }
             Err(why) if is_late => return Err(why),
-            // The last line may be incomplete.
+            // Claude Code may be writing: the last line can be incomplete.
             _ => std::thread::sleep(AGAIN),
         }
     }

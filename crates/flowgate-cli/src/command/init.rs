@@ -24,13 +24,13 @@ use crate::mcp::{self, AsyncRuntime};
 use crate::output::{Console, plural};
 use sources::ToolSources;
 
-/// The most tools that the summary lists.
+/// The maximum number of tools that the summary lists.
 const MAX_SUMMARY: usize = 40;
 
 /// Runs `flowgate init`: reads the files, starts servers if the options say so, and writes the draft. Returns 1 if a
 /// server did not list its tools, otherwise 0.
 pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputError> {
-    // A file that exists is reported before a server is started.
+    // With `--out -`, the policy is printed. A file that exists is reported before a server is started.
     let prints = options.out == Path::new("-");
     let written = [Some(&options.out).filter(|_| !prints), options.gateway.as_ref()];
     written.into_iter().flatten().try_for_each(|path| check_absent(path, options.force))?;
@@ -73,8 +73,8 @@ pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputE
     Ok(u8::from(!silent.is_empty()))
 }
 
-/// Starts the servers that the files name, and adds their tools. Returns the names of those that did not list any, which
-/// are reported.
+/// Starts the servers that the files name, and adds their tools. Returns the names of those that did not list any,
+/// which are reported.
 fn start_servers(
     found: &mut ToolSources,
     options: &InitArgs,
@@ -113,7 +113,7 @@ fn unlisted_comments(servers: &[&str]) -> String {
         .collect()
 }
 
-/// Checks that a file does not exist, unless it may be replaced.
+/// Checks that a file does not exist, unless `force` permits to replace it.
 fn check_absent(path: &Path, force: bool) -> Result<(), InputError> {
     if !force && path.exists() {
         let advice = "the file exists already; replace it with --force, or give another name";
@@ -122,7 +122,7 @@ fn check_absent(path: &Path, force: bool) -> Result<(), InputError> {
     Ok(())
 }
 
-/// Writes a file, which must not exist unless it may be replaced.
+/// Writes a file, which must not exist unless `force` permits to replace it.
 fn write(path: &Path, text: &str, force: bool) -> Result<(), InputError> {
     let mut options = std::fs::OpenOptions::new();
     let opened = if force {
@@ -132,7 +132,9 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), InputError> {
     };
     opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         let why = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => "there is no permission to write the file".to_owned(),
+            std::io::ErrorKind::PermissionDenied => {
+                "there is no permission to write the file; name a file in another folder".to_owned()
+            }
             _ => describe_io_error(&error),
         };
         InputError(format!("{}: {why}", path.display()))

@@ -18,19 +18,21 @@ use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 use crate::{escaping, report};
 
-/// The number of characters of a field that the text format shows.
+/// The maximum number of characters of a field that the text format shows.
 const MAX_SHOWN: usize = 100;
-/// The most fields of one event that the text format lists.
+/// The maximum number of fields of one event that the text format lists.
 const MAX_FIELDS: usize = 500;
 
 /// A labelled field of an event.
 struct LabelledField {
     path: String,
+    /// The label in words, one per dimension.
     label: Vec<String>,
     /// Whether the lowest step is shown the field, if it is shown its surroundings.
     is_low: bool,
     /// The statements that gave the label: file and line.
     lines: Vec<(String, usize)>,
+    /// The value; of a list or a map, a text with the number of its parts.
     value: Value,
 }
 
@@ -45,7 +47,8 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
     input::for_each_run(&options.trace, &progress, &mut |item| {
         match item {
             Ok((line, run)) => {
-                // The method bounds the labels of calls alone: everything that the agent had seen.
+                // The influence method affects only the labels of calls: with this one, they are the join of the labels
+                // of everything that the agent had read.
                 let replayed = replay_with(&policy, &predicates, &EverythingMethod, &run);
                 let labelled = LabelledRun { lowest: lowest_step(&replayed), run: &replayed, policy: &name };
                 let events = (0..replayed.monitor.trace().len())
@@ -108,12 +111,13 @@ fn lowest_step(run: &ReplayedRun) -> Label {
     if tools.is_empty() { Label::BOTTOM } else { run.monitor.strictest_requirement(tools) }
 }
 
-/// A replayed run, and the name of the file of its policy.
+/// A replayed run whose labels are printed.
 struct LabelledRun<'a> {
     run: &'a ReplayedRun,
+    /// The name of the policy's file.
     policy: &'a str,
-    /// The label of the lowest step: the strictest requirement of the tools that the run describes or calls, or else the
-    /// lowest label.
+    /// The label of the lowest step: the strictest requirement of the tools that the run describes or calls, or else
+    /// the lowest label.
     lowest: Label,
 }
 
@@ -157,7 +161,8 @@ impl LabelledRun<'_> {
         }
     }
 
-    /// Returns the lines of statements, for a person: `line 12, 16`, or with the file if it is imported.
+    /// Returns the lines of statements for a person: `line 12, 16`, or `-` if there is none. A line of an imported file
+    /// has the name of the file before it.
     fn line_numbers(&self, lines: &[(String, usize)]) -> String {
         let numbers =
             lines.iter().map(
@@ -187,8 +192,8 @@ impl LabelledRun<'_> {
         })
     }
 
-    /// Returns the fields of an event: every value without parts, every captured part, and the structures that the lowest
-    /// step is not shown.
+    /// Returns the fields of an event: every value without parts, every captured part, and the structures that the
+    /// lowest step is not shown.
     fn fields(&self, id: EventId) -> Vec<LabelledField> {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return Vec::new() };
@@ -232,13 +237,14 @@ impl LabelledRun<'_> {
     }
 }
 
-/// Describes a list or a map, whose label is that of its structure: the number of its items, and its keys.
+/// Returns a text for a list or a map: how many parts it has. Such a region has its own label, that of its structure,
+/// which is the number of its items and their keys.
 fn structure(document: &Document, node: NodeId) -> String {
     format!("(the structure: {})", plural(document.children(node).count(), "part"))
 }
 
-/// Returns whether a region is listed: one in the content of a message or an answer, in the arguments of a call, or in a
-/// description.
+/// Returns whether a region is listed: one in the content of a message or an answer, in the arguments of a call, or in
+/// a description.
 fn is_shown(document: &Document, node: NodeId, body: &EventBody) -> bool {
     // A message that only calls tools has no content.
     let is_missing = |node: &flowgate::trace::DocumentNode| matches!(&node.content, NodeContent::Scalar(value) if value.is_null());

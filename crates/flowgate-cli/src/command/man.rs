@@ -38,11 +38,12 @@ pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Console) ->
     Ok(0)
 }
 
+/// Returns the commands below a command, except `help`.
 fn subcommands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
     command.get_subcommands().filter(|command| command.get_name() != "help")
 }
 
-/// Returns the pages of a command and of all its subcommands, by name.
+/// Returns the pages of a command and of all its subcommands, each with its name, such as `flowgate-check`.
 fn pages(command: &clap::Command, title: &str) -> Result<Vec<(String, Vec<u8>)>, InputError> {
     let mut pages_by_name = vec![(title.to_owned(), page(command, title)?)];
     for subcommand in subcommands(command) {
@@ -51,6 +52,7 @@ fn pages(command: &clap::Command, title: &str) -> Result<Vec<(String, Vec<u8>)>,
     Ok(pages_by_name)
 }
 
+/// Returns the manual page of a command, in the format of `man`. `title` is its name on the page.
 fn page(command: &clap::Command, title: &str) -> Result<Vec<u8>, InputError> {
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(command.clone()).title(title).render(&mut page);

@@ -32,11 +32,11 @@ use child::ServerProcess;
 use client_labels::ClientLabelFile;
 use lines::LineQueue;
 
-/// The time for a server to send the rest after its client closed the connection.
+/// The time for a server to send its remaining lines after the client closed the connection.
 const REST: Duration = Duration::from_secs(5);
-/// The largest number of events of a session.
+/// The maximum number of events of a session.
 const EVENTS: usize = 100_000;
-/// The number of notes that are printed; further ones are counted.
+/// The maximum number of notes that are printed; further ones are only counted.
 const REMARKS: usize = 200;
 
 /// Runs `flowgate mcp`: creates the monitor and the proxy, and runs the session until the client or the server ends.
@@ -94,6 +94,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     ended
 }
 
+/// Opens the watch log at `path`; the error names the file.
 fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
     WatchLog::open(path)
         .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))
@@ -128,7 +129,7 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     private_files::replace(path, &text).map_err(|error| wrong(describe_io_error(&error)))
 }
 
-/// Describes for the operator what enforcement would have stopped.
+/// Returns a note for the operator about a verdict that watch mode does not enforce.
 fn describe_watched(verdict: &WatchedVerdict) -> String {
     let decision = if verdict.outcome == Outcome::Confirm { "asked about" } else { "denied" };
     let tool = verdict.tool.as_deref().unwrap_or("-");
@@ -148,9 +149,11 @@ struct StdioProxy {
     stores_version: u64,
     /// The labels of everything that the client received from other servers.
     client_labels: Option<ClientLabelFile>,
+    /// The file of approved tools.
     pins: Option<PathBuf>,
     /// The log of verdicts that are not enforced, in watch mode.
     watch: Option<WatchLog>,
+    /// The name of the server in policies.
     name: String,
     /// The number of notes so far, printed or not.
     remarks: usize,
@@ -224,7 +227,7 @@ impl StdioProxy {
         to_client.close();
         if self.noise > 0 {
             output.note(&format!(
-                "dropped {} of the server's standard output that were not messages of MCP",
+                "dropped {} of the server's standard output that were not messages of MCP; let the server write its log to the standard error",
                 plural(self.noise, "line")
             ));
         }
@@ -317,8 +320,8 @@ impl StdioProxy {
         Ok(actions)
     }
 
-    /// Appends the verdicts that were not enforced to the watch log, and prints what would have been stopped. A log that cannot be
-    /// written stops nothing either.
+    /// Appends the verdicts that were not enforced to the watch log, and prints what would have been stopped. A log
+    /// that cannot be written stops nothing either.
     fn record_watched(&mut self, output: &mut Console) {
         let Some(log) = &self.watch else { return };
         let watched = self.proxy.take_watched();

@@ -41,7 +41,7 @@ pub(crate) struct ReplayOptions<'a> {
     pub(crate) corpora: &'a [PathBuf],
 }
 
-/// The policies with the names of their suites, and the names of their files.
+/// The policies with the names of their suites, and the names of their files in the same order.
 struct SuitePolicies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
 impl SuitePolicies {
@@ -132,6 +132,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                 is_empty = false;
                 match item {
                     Ok(job) => {
+                        // All workers have ended, because one panicked.
                         if sender.send(job).is_err() {
                             stop.store(true, Ordering::Relaxed);
                         }
@@ -148,8 +149,9 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         drop(sender);
         let mut sums = FiguresBySuite::new();
         let mut occurrences = OccurrencesByPolicy::new();
-        for place in &empty {
-            occurrences.entry(0).or_default().add_empty(place);
+        // A file without runs belongs to no policy; it is reported with the first one.
+        for file in &empty {
+            occurrences.entry(0).or_default().add_empty(file);
         }
         let mut skipped = SkippedRuns::new();
         for worker in workers {
@@ -181,7 +183,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         let were = if *count == 1 { "was" } else { "were" };
         let count = plural(*count, "run");
         output.note(&match suite {
-            Some(suite) => format!("{count} of the suite `{suite}` {were} skipped: no policy has that name"),
+            Some(suite) => format!("{count} of the suite `{suite}` {were} skipped, since no policy has that name: give one with `--policy {suite}=FILE`"),
             None => format!(
                 "{count} {were} skipped: an injection task alone is neither a useful task nor an attack"
             ),

@@ -17,7 +17,7 @@ use crate::output::{Console, plural};
 const MAX_REASON: usize = 100;
 /// The longest line that is read, in bytes.
 const MAX_LINE: u64 = 1 << 20;
-/// The most different objections that are listed; further ones are only counted.
+/// The maximum number of different objections that are listed; further ones are only counted.
 const MAX_ROWS: usize = 10_000;
 
 /// What would have been stopped in the same way: the outcome, what it is about, the tool and the reason.
@@ -37,6 +37,7 @@ struct WatchSummary {
 }
 
 impl WatchSummary {
+    /// Adds one verdict with its time.
     fn add(&mut self, (time, verdict): (u64, WatchedVerdict)) {
         let WatchedVerdict { subject, tool, outcome, reason } = verdict;
         let (first, last) = self.times.unwrap_or((time, time));
@@ -66,7 +67,8 @@ impl WatchSummary {
     }
 }
 
-/// Runs `flowgate report`. Returns 0 if nothing would have been stopped, otherwise 1.
+/// Runs `flowgate report`: prints the sums over all files. Returns 0 if nothing would have been stopped and every line
+/// could be read, otherwise 1.
 pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, InputError> {
     let mut summary = WatchSummary::default();
     let mut unreadable = 0;
@@ -87,8 +89,11 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
     Ok(u8::from(asked + denied + unreadable > 0))
 }
 
-/// Passes each line of a file to `each`, with its number, except empty ones. A line that is not UTF-8 is an error; one that is longer than
-/// [`MAX_LINE`] is cut into several.
+/// Passes each line of a file to `each`, with its number, except empty ones. A line that is not UTF-8 is passed as an
+/// error; one that is longer than [`MAX_LINE`] is cut into several.
+///
+/// # Errors
+/// If the file cannot be read.
 fn for_each_line(path: &Path, each: &mut dyn FnMut(usize, Result<String, String>)) -> Result<(), InputError> {
     let mut reader = input::open(path)?;
     for number in 1.. {
@@ -106,6 +111,7 @@ fn for_each_line(path: &Path, each: &mut dyn FnMut(usize, Result<String, String>
     Ok(())
 }
 
+/// Prints the number of events by outcome, and a table of the objections.
 fn print_text(summary: &WatchSummary, output: &mut Console) {
     let [permitted, asked, denied] = summary.outcomes;
     let period = summary.times.map_or(String::new(), |(first, last)| {
@@ -139,6 +145,7 @@ fn print_text(summary: &WatchSummary, output: &mut Console) {
     }
 }
 
+/// Prints the summary as one JSON document.
 fn print_json(summary: &WatchSummary, output: &mut Console) {
     let [permitted, asked, denied] = summary.outcomes;
     let objections = summary.by_frequency().into_iter().map(|((outcome, subject, tool, reason), count)| {

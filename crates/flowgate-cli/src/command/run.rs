@@ -131,6 +131,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         }
         conversation.add_system_message(system.clone().into()).map_err(cannot_begin)?;
     }
+    // Policies usually label messages by role, so any other text shows as well whether the user's messages are hidden.
     let first = options.prompt.as_deref().unwrap_or("Hello!");
     if let Some(statement) = notes.suggest_statement(monitor(), "user", first, &conversation) {
         mcp::end(&servers, &runtime);
@@ -252,7 +253,8 @@ fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     })
 }
 
-/// Returns why a file of answers cannot be used; a missing file is reported in the same words as any other.
+/// Returns why a file of answers cannot be used. A missing file has the same message as a missing file elsewhere; it is
+/// recognised by the text of the error, since the error has nothing else.
 fn recording_error(path: &Path, error: &AnswerFileError) -> InputError {
     let missing = std::io::ErrorKind::NotFound;
     match error {
@@ -261,6 +263,7 @@ fn recording_error(path: &Path, error: &AnswerFileError) -> InputError {
     }
 }
 
+/// Returns an I/O error as a message with the name of the file.
 fn file_error(path: &Path, error: &std::io::Error) -> InputError {
     InputError(format!("{}: {}", path.display(), describe_io_error(error)))
 }
@@ -312,7 +315,8 @@ fn start_servers(
     })
 }
 
-/// Returns the tools of all servers, each once.
+/// Returns the tools of all servers, each once. If a server lists a tool twice, prints a note and uses the first
+/// description.
 fn merge_tools(tools: Vec<Vec<OfferedTool>>, shell: &ChatTerminal) -> Vec<OfferedTool> {
     let mut offered = Vec::<OfferedTool>::new();
     for tool in tools.into_iter().flatten() {
@@ -326,8 +330,8 @@ fn merge_tools(tools: Vec<Vec<OfferedTool>>, shell: &ChatTerminal) -> Vec<Offere
     offered
 }
 
-/// Returns a toolbox with a function for each of these tools, which sends a call to the tool's server. Tools of other
-/// servers are left out.
+/// Returns a toolbox with a function for each of the tools `offered`, which sends a call to the tool's server. Tools
+/// that belong to none of `servers` are left out.
 fn build_toolbox(
     servers: &[Arc<McpServerHandle>],
     offered: &[OfferedTool],

@@ -14,12 +14,13 @@ use crate::escaping;
 use crate::input::{InputError, bounded_text};
 use crate::output::{Console, plural};
 
-/// The most servers of which a finding names each.
+/// The maximum number of servers that a finding names of those that read strangers' text, and likewise of the others.
 const MAX_NAMED: usize = 6;
 
 /// What one file configures.
 struct ScannedFile {
     file: ClientFile,
+    /// The servers, each with what its names suggest that it does; `None` if they say nothing.
     servers: Vec<(ConfiguredServer, Option<ServerTraits>)>,
     /// The commands of its hooks.
     hooks: Vec<String>,
@@ -29,12 +30,15 @@ struct ScannedFile {
 #[derive(Debug, PartialEq, Eq)]
 struct Combination {
     kind: CombinationKind,
-    /// The names of those that read strangers' text, that read private data, and that act, none of them guarded.
+    /// The names of the unguarded servers that read strangers' text.
     strangers: Vec<String>,
+    /// The names of the unguarded servers that read private data, and of the client if it does so itself.
     private: Vec<String>,
+    /// The names of the unguarded servers that act, and of the client if it does so itself.
     acts: Vec<String>,
 }
 
+/// What a stranger can achieve by way of a combination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CombinationKind {
     /// A text of a stranger can make the agent send private data.
@@ -102,8 +106,8 @@ fn scan_file(path: &Path) -> Result<FileContent, InputError> {
     ))
 }
 
-/// Returns what the servers of a client, which no `flowgate mcp` guards, can do together; `None` if nothing. A client
-/// with a hook of Flowgate is guarded as a whole.
+/// Returns what the servers of a client that no `flowgate mcp` guards can do together; `None` if they can neither leak
+/// nor be steered. A client with a hook of Flowgate is guarded as a whole. `files` are the files of the client.
 fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,
@@ -124,7 +128,7 @@ fn combination<'f>(
         acts: named(&|traits| traits.acts),
     };
     if client.has_own_tools && !unguarded.is_empty() {
-        // It reads files and runs commands by itself.
+        // The client reads files and runs commands by itself.
         let own = || format!("{} itself", client.name);
         found.private.push(own());
         found.acts.push(own());
@@ -257,6 +261,7 @@ fn program(server: &ConfiguredServer) -> String {
 /// certainly a name. The argument after an unknown option is taken for its value, which can be a key, and is never
 /// returned.
 fn package(arguments: &[String]) -> Option<&str> {
+    // Whether the next argument may be the value of an option.
     let mut is_value = false;
     for argument in arguments {
         let names_package = matches!(argument.as_str(), "-p" | "--package" | "--from");

@@ -15,7 +15,7 @@ use crate::args::ServeArgs;
 use crate::input::{InputError, policy_source};
 use crate::output::{Console, plural, policy_file_name};
 
-/// The name of the token in the environment.
+/// The environment variable with the token of the policy API.
 const TOKEN: &str = "FLOWGATE_TOKEN";
 
 /// Runs `flowgate serve`: reads the configuration, prints warnings about it, and serves until a signal ends the
@@ -66,9 +66,9 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     Ok(0)
 }
 
-/// Prints the warnings about policies and about clients in watch mode, and returns the number of all warnings of the configuration. Those about the TLS key
-/// and about what is hidden from models for lack of a statement are printed only with `prints`, that is for `--check`: a
-/// gateway that starts writes them to its log.
+/// Prints the warnings about policies and about clients in watch mode, and returns the number of all warnings of the
+/// configuration. Those about the TLS key and about what is hidden from models for lack of a statement are printed only
+/// with `prints`, that is for `--check` and `--deny-warnings`: a gateway that starts writes them to its log.
 fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
     if let Some(warning) = models.tls.as_ref().and_then(|tls| tls.warning()) {
@@ -84,14 +84,14 @@ fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Con
             count += 1;
         }
         for warning in policy.warnings() {
-            let place = policy.locate(&warning.span);
-            let file = policy_file_name(&client.policy_file, place.file);
-            let place = format!("{file}:{}:{}", place.line, place.column);
-            output.warning(&format!("clients.{}: {place}: {}", client.name, warning.message));
+            let found = policy.locate(&warning.span);
+            let file = policy_file_name(&client.policy_file, found.file);
+            let position = format!("{file}:{}:{}", found.line, found.column);
+            output.warning(&format!("clients.{}: {position}: {}", client.name, warning.message));
             count += 1;
         }
         if policy.is_rules_only() {
-            let what = "declares no lattice: nothing is hidden from the model, and only its rules stop calls";
+            let what = "declares no lattice, so nothing is hidden from the model, and only its rules stop calls; `flowgate init` drafts a policy with labels";
             output.note(&format!("clients.{}: {} {what}", client.name, client.policy_file));
         }
         for advice in visibility::client_advice(client).into_iter().filter(|advice| !advice.is_intended) {
@@ -104,11 +104,12 @@ fn print_warnings(models: &config::GatewayConfig, prints: bool, output: &mut Con
     count
 }
 
+/// Formats a number of things like [`plural`], with `no` for zero.
 fn count_of(number: usize, what: &str) -> String {
     plural(if number == 0 { "no".to_owned() } else { number.to_string() }, what)
 }
 
-/// Reads the configuration of the model routes.
+/// Reads the configuration of the gateway at `path`, with the environment variables that it names.
 pub(super) fn model_routes(path: &Path) -> Result<config::GatewayConfig, InputError> {
     let text = policy_source(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -118,7 +119,7 @@ pub(super) fn model_routes(path: &Path) -> Result<config::GatewayConfig, InputEr
 
 /// Reads the bearer token of the policy API, from a file or from the environment; `None` without either.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
-    let (text, place) = match (file, std::env::var(TOKEN)) {
+    let (text, source) = match (file, std::env::var(TOKEN)) {
         (Some(_), Ok(_)) => {
             return Err(InputError(format!(
                 "the token is given twice: leave out `--token-file`, or unset the environment variable \
@@ -130,7 +131,7 @@ fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
         (None, Err(std::env::VarError::NotPresent)) => return Ok(None),
         (None, Err(error)) => return Err(InputError(format!("{TOKEN}: {error}"))),
     };
-    BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{place}: {error}")))
+    BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{source}: {error}")))
 }
 
 /// Converts the options to the limits of the server.

@@ -1,9 +1,10 @@
-//! Runs `flowgate suggest`: finds the least changes of a policy that would have let the useful part of recorded runs pass.
+//! Runs `flowgate suggest`: finds the least changes of a policy that would have let the useful part of recorded runs
+//! pass.
 //!
-//! The questions of the useful runs are answered one kind after the other, the most frequent one first, by the changes that
-//! `flowgate explain` would suggest for them, under the policy with the changes so far. A change counts only if it was tried: the runs
-//! are replayed under it, its question is gone, and no recorded attack does more than before. At the end, changes without which as many
-//! calls pass are left out again.
+//! The questions of the useful runs are answered one kind after the other, the most frequent one first, by the changes
+//! that `flowgate explain` would suggest for them, under the policy with the changes so far. A change counts only if it
+//! was tried: the runs are replayed under it, its question is gone, and no recorded attack does more than before. At
+//! the end, changes without which as many calls pass are left out again.
 //!
 //! * `recorded`: the runs, and their replays under a policy.
 //! * `search`: the search for changes.
@@ -36,8 +37,8 @@ pub(crate) struct SuggestOptions<'a> {
     pub(crate) answering: PredicateArgs,
 }
 
-/// Runs `flowgate suggest`. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a run could not
-/// be read, and [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate suggest`. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a
+/// run could not be read, and [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let files = input::files_of(options.traces)?;
     let corpora = input::files_of(options.against)?;
@@ -76,6 +77,7 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
     }
 }
 
+/// Prints how many calls the useful runs need changes for, the changes, and the kinds of questions that stay.
 fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) {
     let SuggestedChanges { runs_before, runs_after, calls_before, calls_after, .. } = *changes;
     output.line(&format!(
@@ -94,7 +96,7 @@ fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) 
     if !changes.accepted.is_empty() {
         output.line("");
         output.line(&match runs.attacks.len() {
-            0 => "No recorded attack was given, so none was tried: give runs with attacks by `--against`."
+            0 => "No recorded attack was given, so none was tried: give runs with attacks with `--against`."
                 .to_owned(),
             count => format!(
                 "None of {} does more with these changes than without.",
@@ -109,8 +111,8 @@ fn print(changes: &SuggestedChanges, runs: &RecordedRuns, output: &mut Console) 
     }
 }
 
-/// Prints a change: what an attacker gains by each statement, the statement, and the calls that it lets pass. `mark` precedes the
-/// first line.
+/// Prints a change: what an attacker gains by each statement, the statement, and the calls that it lets pass. `mark`
+/// precedes the first line.
 fn print_change(mark: &str, change: &Change, output: &mut Console) {
     for (index, statement) in change.statements.iter().enumerate() {
         let mark = if index == 0 { mark } else { "  " };
@@ -124,6 +126,7 @@ fn print_change(mark: &str, change: &Change, output: &mut Console) {
     output.line(&format!("   lets {} pass", plural(change.calls, "further call")));
 }
 
+/// Prints a kind of question for which no change is suggested, and why.
 fn print_left(left: &Unanswered, output: &mut Console) {
     let parts = if left.parts.is_empty() { String::new() } else { format!(" ({})", left.parts.join(", ")) };
     let line = format!("  {}{parts}, {}: {}", left.tool, plural(left.calls, "call"), left.why);

@@ -12,7 +12,7 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::trace_lines;
 
-/// The most names that an error lists.
+/// The maximum number of names that an error lists.
 const MAX_NAMED: usize = 10;
 
 /// Runs the subcommand of `flowgate trace`, and returns its exit code.
@@ -22,7 +22,11 @@ pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, Inpu
     }
 }
 
-/// Prints the events of a stored conversation, without calls that did not run.
+/// Prints the events of a stored conversation, without calls that did not run. Returns 0, or 1 if the conversation
+/// cannot be replayed.
+///
+/// # Errors
+/// If the configuration or the database cannot be used, or there is no such client or conversation.
 fn export(config: &Path, client: &str, conversation: &str, output: &mut Console) -> Result<u8, InputError> {
     let settings = serve::model_routes(config)?;
     let failed = |problem: String| InputError(format!("{}: {problem}", config.display()));

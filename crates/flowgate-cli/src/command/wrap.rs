@@ -1,5 +1,6 @@
 //! Runs `flowgate wrap` and `flowgate unwrap`: changes the configuration of a client so that its servers run behind
-//! `flowgate mcp`, and back. Only the command lines of servers change; a backup of the file is written to the same folder.
+//! `flowgate mcp`, and back. Only the command lines of servers change; a backup of the file is written to the same
+//! folder.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::policy_file::load_policy;
 
 /// The end of the name of a backup.
 const BACKUP: &str = ".flowgate-backup";
-/// The most backups of one file.
+/// The maximum number of backups of one file.
 const MAX_BACKUPS: usize = 100;
 
 /// Runs `flowgate wrap`: changes a client's file so that its servers run behind `flowgate mcp`, after writing a
@@ -59,7 +60,7 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
     let backup = target.back_up()?;
     replace(&target.path, &text)?;
     output.line(&format!("{}: {} behind `flowgate mcp`", target.path.display(), servers_run(changes.len())));
-    output.line(&format!("the file as it was: {}", backup.display()));
+    output.line(&format!("backup of the file as it was: {}", backup.display()));
     output.line("Next: restart the client. `flowgate unwrap` restores the file.");
     Ok(u8::from(refused > 0))
 }
@@ -89,7 +90,7 @@ pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, I
     replace(&target.path, &text)?;
     output.line(&format!("{}: {} without `flowgate mcp`", target.path.display(), servers_run(changes.len())));
     if let Some((path, _)) = original {
-        // Its content is the file again.
+        // The file has the content of the backup again.
         let _ = std::fs::remove_file(path);
     }
     output.line("Next: restart the client.");
@@ -109,9 +110,11 @@ fn own_program() -> Result<String, InputError> {
 
 /// The file of a client that is changed.
 struct TargetFile {
-    /// Where it is; a link is followed, so that the link stays.
+    /// Its path; a symbolic link is followed, so that the link stays.
     path: PathBuf,
+    /// Its text.
     text: String,
+    /// The parsed text.
     config: ConfigText,
 }
 
@@ -176,7 +179,8 @@ impl TargetFile {
         Ok((changes, refused))
     }
 
-    /// Returns the text with new command lines. Reads it again, so that no file is written that the client cannot read.
+    /// Returns the text with new command lines. Parses it again, so that no file is written that the client cannot
+    /// read.
     fn with_commands(&self, changes: &[(ConfiguredServer, Vec<String>)]) -> Result<String, InputError> {
         let error = |why: String| InputError(format!("{}: {why}", self.path.display()));
         let text = with_commands(&self.text, &self.config, changes).map_err(error)?;
@@ -184,14 +188,14 @@ impl TargetFile {
         Ok(text)
     }
 
-    /// Writes the unchanged text to a new file in the same folder, and returns the path of that. A backup with the same text is
-    /// used again.
+    /// Writes the unchanged text to a new file in the same folder, and returns the path of this backup. A backup with
+    /// the same text is used again.
     fn back_up(&self) -> Result<PathBuf, InputError> {
         for path in self.backup_paths() {
             if bounded_text(&path, MAX_CONFIG).is_ok_and(|text| text == self.text) {
                 return Ok(path);
             }
-            // The file can contain keys, so the backup has no more readers than it.
+            // The file can contain keys, so the backup gets its permissions.
             let created = std::fs::File::options().write(true).create_new(true).open(&path);
             match created {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -260,14 +264,15 @@ fn client_file(client: &str, home: Option<&Path>) -> Result<PathBuf, InputError>
     })
 }
 
+/// Parses the text of the file at `path`: TOML if its name ends in `.toml`, otherwise JSON.
 fn read_config(path: &Path, text: &str) -> Result<ConfigText, InputError> {
     let is_toml = path.extension().is_some_and(|extension| extension == "toml");
     ConfigText::read(text, is_toml)
         .map_err(|error| InputError(format!("{}: {error}; nothing was changed", path.display())))
 }
 
-/// Replaces a file atomically, and keeps its permissions: the new text is written to a file in the same folder, which is
-/// renamed. Such a file of an earlier attempt is removed.
+/// Replaces a file atomically, and keeps its permissions: the new text is written to a second file in the same folder,
+/// which is then renamed. A second file that an earlier attempt left is removed first.
 fn replace(path: &Path, text: &str) -> Result<(), InputError> {
     let mut part = path.as_os_str().to_owned();
     part.push(".flowgate-part");
@@ -284,7 +289,7 @@ fn replace(path: &Path, text: &str) -> Result<(), InputError> {
     write().map_err(|error| write_error(path, &error))
 }
 
-/// Describes why a file cannot be written.
+/// Returns the error for a file that cannot be written.
 fn write_error(path: &Path, error: &std::io::Error) -> InputError {
     let why = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {

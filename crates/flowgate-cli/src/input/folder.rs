@@ -28,7 +28,9 @@ pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
         if files.len() == before {
             let endings = ENDINGS.join(", ");
             let name = path.display();
-            return Err(InputError(format!("{name}: the folder has no file that ends with {endings}")));
+            return Err(InputError(format!(
+                "{name}: the folder has no file that ends with {endings}; name another folder, or the files"
+            )));
         }
     }
     Ok(files)

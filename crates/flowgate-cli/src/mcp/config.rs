@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 pub(crate) struct McpServerSpec {
     /// Its name in policies.
     pub(crate) name: String,
+    /// How to start or reach it.
     pub(super) transport: ServerTransport,
 }
 
@@ -122,7 +123,7 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads a string, if there is one.
+    /// Reads the string at `key` and replaces its variables; returns `None` if there is none.
     fn text(&self, key: &str) -> Result<Option<String>, String> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -131,7 +132,7 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads a list of strings, which may be absent.
+    /// Reads the list of strings at `key` and replaces their variables. An absent list is empty.
     fn list(&self, key: &str) -> Result<Vec<String>, String> {
         let wrong = || format!("its `{key}` is not a list of strings; write [\"one\", \"two\"]");
         match self.entry.get(key) {
@@ -145,15 +146,16 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads an object of strings, such as the environment variables of a server; it may be absent.
+    /// Reads the object of strings at `key`, such as the environment variables of a server, and replaces variables in
+    /// its values. An absent object is empty.
     fn map(&self, key: &str) -> Result<Vec<(String, String)>, String> {
         let wrong = || format!("its `{key}` is not an object of strings; write {{\"NAME\": \"value\"}}");
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Object(entries)) => {
                 let entries = entries.iter().map(|(name, value)| {
-                    let place = format!("{key}.{}", crate::escaping::excerpt(name, 40));
-                    Ok((name.clone(), self.expand_variables(value.as_str().ok_or_else(wrong)?, &place)?))
+                    let field = format!("{key}.{}", crate::escaping::excerpt(name, 40));
+                    Ok((name.clone(), self.expand_variables(value.as_str().ok_or_else(wrong)?, &field)?))
                 });
                 entries.collect()
             }
@@ -161,15 +163,15 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Replaces `${VAR}` and `${VAR:-default}` by the value of the variable or the default. `place` is the field, for
-    /// error messages.
-    fn expand_variables(&self, text: &str, place: &str) -> Result<String, String> {
+    /// Replaces `${VAR}` and `${VAR:-default}` by the value of the variable or the default. `field` is the name of the
+    /// field, for error messages.
+    fn expand_variables(&self, text: &str, field: &str) -> Result<String, String> {
         let mut filled = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
             filled.push_str(before);
             let Some((inside, tail)) = after.split_once('}') else {
-                return Err(format!("its `{place}` has a `${{` without `}}`"));
+                return Err(format!("its `{field}` has a `${{` without `}}`"));
             };
             let (name, default) = match inside.split_once(":-") {
                 Some((name, default)) => (name, Some(default.to_owned())),
@@ -177,7 +179,7 @@ impl ServerFields<'_> {
             };
             let value = (self.environment)(name).or(default).ok_or_else(|| {
                 let name = crate::escaping::excerpt(name, 60);
-                format!("its `{place}` needs the variable {name}, which is not set; set it, or write ${{{name}:-default}}")
+                format!("its `{field}` needs the variable {name}, which is not set; set it, or write ${{{name}:-default}}")
             })?;
             filled.push_str(&value);
             rest = tail;

@@ -208,8 +208,11 @@ impl McpConnection {
 
     /// Lists all tools of the server, page by page. The list is bounded by [`MAX_TOOLS`] and [`MAX_LIST_SIZE`].
     ///
-    /// The future does not borrow the connection, so that the runtime's thread can run it. So it is for
+    /// The future does not borrow the connection, so that the runtime's thread can run it. The same applies to
     /// [`call`](Self::call).
+    ///
+    /// # Errors
+    /// If the server does not answer correctly, or its list exceeds these limits.
     pub(super) fn tools(&self) -> impl Future<Output = Result<Vec<DescribedTool>, String>> + Send + 'static {
         let peer = self.peer();
         async move {
@@ -235,7 +238,7 @@ impl McpConnection {
                 }
                 if tools.len() > MAX_TOOLS || size > MAX_LIST_SIZE {
                     return Err(format!(
-                        "the number of tools exceeds {MAX_TOOLS}, or the size of the list {} MiB",
+                        "the server lists more than {MAX_TOOLS} tools, or its list is larger than {} MiB",
                         MAX_LIST_SIZE >> 20
                     ));
                 }
@@ -244,7 +247,7 @@ impl McpConnection {
                     return Ok(tools);
                 }
             }
-            Err("the list has more pages than Flowgate reads".to_owned())
+            Err("the server's list of tools has more pages than Flowgate reads".to_owned())
         }
     }
 
@@ -300,8 +303,8 @@ impl McpConnection {
     }
 }
 
-/// Returns an error message for the model. It contains text of the server, so it has the label of the answer that it
-/// replaces.
+/// Returns why a request failed, as an error message for the model. It contains text of the server, so it has the label
+/// of the answer that it replaces.
 fn describe_service_error(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => format!("the server answered: {}", error.message),
@@ -310,7 +313,7 @@ fn describe_service_error(error: &ServiceError) -> String {
         }
         ServiceError::TransportClosed => "the server ended".to_owned(),
         ServiceError::UnexpectedResponse => {
-            "the server's answer is not the answer that MCP requires for this request".to_owned()
+            "the server's answer does not have the form that MCP requires for this request".to_owned()
         }
         other => other.to_string(),
     }

@@ -23,6 +23,7 @@ use super::CallLimits;
 
 /// The header with the identifier of the MCP session.
 const SESSION: &str = "mcp-session-id";
+/// The time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest body of an answer with an error status that is read, in bytes.
 const MAX_ERROR: usize = 64 << 10;
@@ -39,7 +40,9 @@ impl fmt::Display for HttpError {
 
 impl std::error::Error for HttpError {}
 
+/// The error that `rmcp` expects from this client.
 type HttpTransportError = StreamableHttpError<HttpError>;
+/// The configured headers of a server.
 type CustomHeaders = HashMap<HeaderName, HeaderValue>;
 
 /// Returns an error of the client for `rmcp`.
@@ -60,7 +63,10 @@ pub(super) struct McpHttpClient {
 /// If its name or value has characters that a request cannot contain.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     let wrong = || {
-        format!("cannot be used: the header `{}` has invalid characters", crate::escaping::excerpt(name, 40))
+        format!(
+            "cannot be used: the name or the value of the header `{}` has characters that HTTP does not permit",
+            crate::escaping::excerpt(name, 40)
+        )
     };
     let name = HeaderName::try_from(name).map_err(|_| wrong())?;
     let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
@@ -95,8 +101,8 @@ impl McpHttpClient {
     /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks.
     ///
     /// # Errors
-    /// If there is no connection, the server answers with an error status and no MCP error, or its answer is neither
-    /// JSON nor a stream.
+    /// If there is no connection; if the server does not know the session any more; if it redirects, or answers with
+    /// another error status and no MCP error; or if its answer is too large, or neither JSON nor a stream.
     fn post(
         &self,
         uri: &str,
@@ -118,7 +124,9 @@ impl McpHttpClient {
         let header = |name: &str| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
-        let (kind, id) = (header("content-type").unwrap_or_default().to_ascii_lowercase(), header(SESSION));
+        let content_type = header("content-type").unwrap_or_default().to_ascii_lowercase();
+        // The session that the server has opened, if this is the first answer.
+        let new_session = header(SESSION);
         let is_request = matches!(message, JsonRpcMessage::Request(_));
         match status {
             202 | 204 => return Ok(StreamableHttpPostResponse::Accepted),
@@ -136,24 +144,27 @@ impl McpHttpClient {
             }
             _ => {}
         }
-        let is_json = kind.starts_with("application/json");
+        let is_json = content_type.starts_with("application/json");
         if !(200..=299).contains(&status) {
             let answer = bounded(response.into_body().into_reader(), MAX_ERROR).ok();
             let answer = answer.and_then(|bytes| serde_json::from_slice::<ServerJsonRpcMessage>(&bytes).ok());
             return match answer {
                 Some(answer @ JsonRpcMessage::Error(_)) if is_json => {
-                    Ok(StreamableHttpPostResponse::Json(answer, id))
+                    Ok(StreamableHttpPostResponse::Json(answer, new_session))
                 }
                 _ => Err(transport_error(format!("the server answered with the HTTP status {status}"))),
             };
         }
         if is_json {
+            // The limit is for the text of the answer; its JSON is longer.
             let bytes = bounded(response.into_body().into_reader(), self.limits.answer.saturating_mul(2))?;
-            return Ok(StreamableHttpPostResponse::Json(serde_json::from_slice(&bytes)?, id));
+            return Ok(StreamableHttpPostResponse::Json(serde_json::from_slice(&bytes)?, new_session));
         }
-        if kind.starts_with("text/event-stream") {
-            let most = self.limits.answer.saturating_mul(4);
-            return Ok(StreamableHttpPostResponse::Sse(events(response.into_body().into_reader(), most), id));
+        if content_type.starts_with("text/event-stream") {
+            // The stream can have further events before the answer.
+            let max_bytes = self.limits.answer.saturating_mul(4);
+            let events = events(response.into_body().into_reader(), max_bytes);
+            return Ok(StreamableHttpPostResponse::Sse(events, new_session));
         }
         Err(transport_error(
             "the answer of the server is neither JSON nor a stream of events; check that `url` is an MCP address",
@@ -206,13 +217,13 @@ fn events(
     unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).boxed()
 }
 
-/// Reads a body of at most `most` bytes; a longer one is an error.
-fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, HttpTransportError> {
-    let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+/// Reads a body of at most `max_bytes`; a longer one is an error.
+fn bounded(reader: ureq::BodyReader<'static>, max_bytes: usize) -> Result<Vec<u8>, HttpTransportError> {
+    let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
     reader.take(limit).read_to_end(&mut bytes)?;
-    if bytes.len() > most {
-        Err(StreamableHttpError::ResponseBodyTooLarge { max_size: most })
+    if bytes.len() > max_bytes {
+        Err(StreamableHttpError::ResponseBodyTooLarge { max_size: max_bytes })
     } else {
         Ok(bytes)
     }

@@ -67,7 +67,7 @@ impl AsyncRuntime {
         RunningTask { result, abort: task.abort_handle() }
     }
 
-    /// Calls `interrupted` at each Ctrl-C from now on; the program no longer ends.
+    /// Calls `interrupted` at each Ctrl-C from now on. Ctrl-C then no longer ends the program.
     pub(crate) fn on_interrupt(&self, interrupted: impl Fn() + Send + 'static) {
         self.handle.spawn(async move {
             while tokio::signal::ctrl_c().await.is_ok() {
@@ -78,8 +78,8 @@ impl AsyncRuntime {
 }
 
 impl<T> RunningTask<T> {
-    /// Waits for the result of the task, and returns it. Aborts the task, and returns why, if it takes longer than `limit`
-    /// or `cancelled` returns true.
+    /// Waits for the result of the task, and returns it. Aborts the task, and returns why, if it takes longer than
+    /// `limit` or `cancelled` returns true.
     pub(crate) fn wait(self, limit: Duration, cancelled: &CancelCheck<'_>) -> Result<T, TaskError> {
         let begun = Instant::now();
         let why = loop {

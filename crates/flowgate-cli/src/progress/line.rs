@@ -1,4 +1,4 @@
-//! Formats the progress line of a command: the work done, its share of the whole, and the time left at the same speed.
+//! Formats the progress line of a command: the work done, its share of all work, and the time left at the same speed.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use super::WorkUnit;
 use crate::output::plural;
 
 /// Returns the line for a command that has done `done` of `total` bytes or steps in `time`. `items` is the number of
-/// runs or other things that it has handled, which the line names as `work` does.
+/// runs or other things that it has handled; `work` has the word for them.
 pub(super) fn line(work: &WorkUnit, items: usize, done: u64, total: Option<u64>, time: Duration) -> String {
-    let (what, percent) = match work {
+    let (counted, unit) = match work {
         WorkUnit::Files("") => (String::new(), "% read"),
         WorkUnit::Files(word) => (format!("{}, ", plural(items, word)), "% read"),
         WorkUnit::Steps(word) => (format!("{}, ", plural(items, word)), "%"),
     };
     match total.map(|total| share(done, total, 100)) {
-        None => format!("{what}{}", elapsed(time)),
+        None => format!("{counted}{}", elapsed(time)),
         // All bytes are read, but some of them are still to be judged: the time left is unknown.
-        Some(100) => format!("{what}100{percent}"),
-        Some(hundredths) => match time_left(done, total.unwrap_or(done), time) {
-            None => format!("{what}{hundredths}{percent}"),
-            Some(left) => format!("{what}{hundredths}{percent}, {} left", elapsed(left)),
+        Some(100) => format!("{counted}100{unit}"),
+        Some(percent) => match time_left(done, total.unwrap_or(done), time) {
+            None => format!("{counted}{percent}{unit}"),
+            Some(left) => format!("{counted}{percent}{unit}, {} left", elapsed(left)),
         },
     }
 }
 
-/// Returns how many tenths of the work are done. If the whole is unknown, returns how often the number of items has
-/// doubled instead. A progress that is not shown on a terminal prints a line when this number changes.
+/// Returns how many tenths of the work are done. If the total is unknown, returns how often the number of items has
+/// doubled instead. Progress that is not shown on a terminal has a new line when this number grows.
 pub(super) fn tenth(done: u64, total: Option<u64>, items: u64) -> u64 {
     total.map_or_else(
         || u64::from(items.checked_ilog2().map_or(0, |log| log + 1)),
@@ -33,13 +33,14 @@ pub(super) fn tenth(done: u64, total: Option<u64>, items: u64) -> u64 {
     )
 }
 
-/// Returns how many of `parts` equal parts of the work are done, rounded down; all of them if there is no work.
+/// Returns how many of `parts` equal parts of the work are done, rounded down; `parts` if there is no work at all.
 fn share(done: u64, total: u64, parts: u64) -> u64 {
-    let all = (u128::from(parts) * u128::from(done.min(total))).checked_div(u128::from(total));
-    all.and_then(|all| u64::try_from(all).ok()).unwrap_or(parts)
+    let share = (u128::from(parts) * u128::from(done.min(total))).checked_div(u128::from(total));
+    share.and_then(|share| u64::try_from(share).ok()).unwrap_or(parts)
 }
 
-/// Returns the time that the rest of the work takes at the speed so far; none before any work is done.
+/// Returns the time that the rest of the work takes at the speed so far; `None` before any work is
+/// done, or if the time is too long for a number.
 fn time_left(done: u64, total: u64, time: Duration) -> Option<Duration> {
     let rest = total.checked_sub(done)?;
     let nanos = time.as_nanos().checked_mul(u128::from(rest))?.checked_div(u128::from(done))?;

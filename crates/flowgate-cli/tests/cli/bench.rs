@@ -383,7 +383,11 @@ fn a_corpus_is_read_from_a_folder() {
         "test_cases_dh_base.json: [0].Attacker Tools[0]: the tool `HouseBurn` is not described in tools.json";
     check(&["bench", "corpus", "injecagent", name(&folder)], 2, unknown);
     write("test_cases_dh_base.json", "[\n{");
-    check(&["bench", "corpus", "injecagent", name(&folder)], 2, "test_cases_dh_base.json:2: this is no JSON");
+    check(
+        &["bench", "corpus", "injecagent", name(&folder)],
+        2,
+        "test_cases_dh_base.json:2: the file is not valid JSON",
+    );
     check(
         &["bench", "corpus", "injecagent", "no-such-folder"],
         2,

@@ -79,7 +79,7 @@ fn a_broken_policy_is_drawn_with_every_mistake() {
     let policy = file("binary.flow", b"lattice \xff");
     check(&["check", name(&policy)], 2, "binary.flow: line 1 is not valid UTF-8 from byte 8 on");
     let rules_only = file("rules.flow", b"raise \"x\" if:\n    (call: ToolCall) is tool:rm\n");
-    check(&["check", name(&rules_only)], 0, "declares no lattice, so no label is enforced");
+    check(&["check", name(&rules_only)], 0, "declares no lattice, so only its rules are enforced");
 }
 
 #[test]

@@ -167,5 +167,5 @@ fn files_of_another_form_are_refused() {
         assert!(!out.exists(), "{content}");
     }
     let named = format!("flowgate={}", name(&folder.join("x.json")));
-    check(&["init", &named, "--out", "-"], 2, "the server has no name, or the reserved one");
+    check(&["init", &named, "--out", "-"], 2, "the server has no name, or the reserved name `flowgate`");
 }

@@ -205,7 +205,7 @@ fn a_file_that_cannot_be_used_is_named_with_the_place() {
         (
             "schema",
             b"[{\"name\": \"a\", \"inputSchema\": \"x\"}]",
-            "schema.json: [0].inputSchema: the schema is not a JSON object",
+            "schema.json: [0].inputSchema: the schema is not a JSON object; write a JSON Schema",
         ),
         (
             "trace",

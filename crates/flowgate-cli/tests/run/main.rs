@@ -277,7 +277,7 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         &python("endless"),
         &[],
-        "the server `odd` does not list its tools: the list has more pages than Flowgate reads; try to run \
+        "the server `odd` does not list its tools: the server's list of tools has more pages than Flowgate reads; try to run \
         `python3` by hand",
     );
     check(
@@ -408,7 +408,7 @@ fn servers_may_be_elsewhere() {
             "s3cret",
             "the server redirects to another address (HTTP status 302); write that address as `url`",
         ),
-        ("/mcp", "\n", "the header `Authorization` has invalid characters"),
+        ("/mcp", "\n", "the header `Authorization` has characters that HTTP does not permit"),
     ] {
         let (output, _) = attempt(path, key);
         assert_eq!(output.status.code(), Some(2));

@@ -36,7 +36,7 @@ impl Clearance {
             let is_known = |policy: &Policy| dimension_of(policy.space(), name).is_some();
             if !policies.clone().any(is_known) {
                 return Err(format!(
-                    "may-read: no policy of a client that this person can see declares the element `{name}` in a lattice"
+                    "may-read: no policy of a client that this person can see declares the element `{name}` in a lattice: correct the name, or declare the element"
                 ));
             }
         }

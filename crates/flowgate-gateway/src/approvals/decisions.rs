@@ -2,7 +2,8 @@
 //! `http::service` calls it for `POST /api/v1/approvals` and `POST /api/v1/approvals/{id}`.
 //!
 //! Each decision is bound to the digest of the question as the person was shown it, takes effect in a transaction of
-//! its own and is recorded in the audit log there. So a rejected decision leaves the other ones of its request in effect.
+//! its own and is recorded in the audit log there. So a rejected decision leaves the other ones of its request in
+//! effect.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate_audit::{AuditEvent, RecordedDecision};

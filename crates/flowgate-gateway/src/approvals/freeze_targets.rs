@@ -120,6 +120,7 @@ impl FreezeTargets {
         })
     }
 
+    /// Finds the client of the configuration with this name.
     fn client(&self, what: &str) -> FreezeTargetMatch {
         match self.clients.contains_key(what) {
             true => FreezeTargetMatch::Known(json!({"clients": [what]})),

@@ -1,5 +1,6 @@
-//! Enforces freezes: orders of an admin that stop a tool, a server, a client or a conversation, or that withdraw standing
-//! consents and the approvals for the rest of a conversation. The routes check them before a turn and before each call.
+//! Enforces freezes: orders of an admin that stop a tool, a server, a client or a conversation, or that withdraw
+//! standing consents and the approvals for the rest of a conversation. The routes check them before a turn and before
+//! each call.
 
 use std::collections::BTreeSet;
 

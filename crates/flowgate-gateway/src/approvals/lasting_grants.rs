@@ -174,6 +174,7 @@ impl GrantOffer {
     }
 }
 
+/// Returns the reply for an id of no grant that the person may see.
 fn no_grant_reply() -> HttpReply {
     let message = "there is no lasting grant of this id, or it is of a tenant that you may not see";
     HttpReply::detail(StatusCode::NOT_FOUND, message)
@@ -239,7 +240,8 @@ fn matching_digest((client, basis): (&str, &str), ask: &ApprovalRequest, amount:
     random::hex(&Sha256::digest(common.to_string()))
 }
 
-/// Returns a value with the keys of its objects in order, so that the order in which a model writes them does not count.
+/// Returns a value with the keys of its objects in order, so that the order in which a model writes them does not
+/// count.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(map) => {

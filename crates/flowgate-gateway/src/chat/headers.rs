@@ -57,8 +57,8 @@ pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Sour
     }
 }
 
-/// The features of the Messages API that are passed on: they change how much a model reasons or may read, and add nothing
-/// to its answers that the gateway does not know. The others are left out.
+/// The features of the Messages API that are passed on: they change how much a model reasons or may read, and add
+/// nothing to its answers that the gateway does not know. The others are left out.
 const PASSED_BETAS: [&str; 3] =
     ["context-1m-2025-08-07", "effort-2025-11-24", "interleaved-thinking-2025-05-14"];
 

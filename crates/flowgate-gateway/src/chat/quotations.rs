@@ -110,13 +110,13 @@ impl ModelRoutes {
         [
             (
                 "flowgate_quotations_forgotten_total",
-                "Bytes of texts that clients were shown and that were forgotten because of a lack of room.",
+                "Bytes of texts shown to clients that the gateway has forgotten for lack of room.",
                 sum(super::clients::ClientState::forgotten_windows),
                 true,
             ),
             (
                 "flowgate_quotation_bits_total",
-                "Bits of what clients were shown that may show in which words of users are hidden, at most.",
+                "Upper bound, in bits, of what the choice of the hidden words of users may reveal of texts shown to clients.",
                 sum(super::clients::ClientState::leaked_bits),
                 true,
             ),

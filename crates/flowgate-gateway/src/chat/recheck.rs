@@ -70,6 +70,7 @@ type VerdictRow = (u64, String, String, String);
 pub struct LoggedVerdicts {
     /// By the names of the client and the conversation: one list for each log, in the order of `logs`.
     verdicts: HashMap<(String, String), Vec<VerdictsOfLog>>,
+    /// The hash of the first line of each log, which identifies the log.
     logs: Vec<LineHash>,
 }
 

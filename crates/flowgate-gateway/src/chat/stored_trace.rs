@@ -1,5 +1,5 @@
-//! Replays one stored conversation, so that its trace can be exported. `flowgate trace export` calls [`read_stored_trace`] on the
-//! database of a gateway, which may be running.
+//! Replays one stored conversation, so that its trace can be exported. `flowgate trace export` calls
+//! [`read_stored_trace`] on the database of a gateway, which may be running.
 
 use flowgate::monitor::Monitor;
 
@@ -17,12 +17,13 @@ pub enum StoredTraceOutcome {
     UnknownClient(Vec<String>),
     /// The client has no stored conversation of this name; the names of those that it has.
     UnknownConversation(Vec<String>),
-    /// The conversation cannot be replayed: its policy or its client's settings have changed since, or its replay diverges. The
-    /// text names the reason.
+    /// The conversation cannot be replayed: its policy or its client's settings have changed since, or its replay
+    /// diverges. The text names the reason.
     Unreadable(String),
 }
 
-/// Replays the conversation `name` of a client, as the database of a configuration stores it, and passes its monitor to `each`.
+/// Replays the conversation `name` of a client, as the database of a configuration stores it, and calls `at_end` with
+/// its monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -30,7 +31,7 @@ pub fn read_stored_trace(
     config: GatewayConfig,
     client: &str,
     name: &str,
-    each: &mut dyn FnMut(&Monitor),
+    at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<StoredTraceOutcome, DatabaseError> {
     recheck::run_blocking(async {
         let store = Database::read(&config.store.place).await?;
@@ -52,7 +53,7 @@ pub fn read_stored_trace(
                         "its policy or the settings of its client have changed since it began; restore them";
                     return Ok(StoredTraceOutcome::Unreadable(why.to_owned()));
                 }
-                let replayed = conversations::replay_with(&client, &journal.key, &journal.inputs, each);
+                let replayed = conversations::replay_with(&client, &journal.key, &journal.inputs, at_end);
                 Ok(match replayed {
                     Ok(_) => StoredTraceOutcome::Replayed,
                     Err(failure) => StoredTraceOutcome::Unreadable(failure.message),

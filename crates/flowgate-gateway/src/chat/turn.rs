@@ -135,6 +135,7 @@ pub(crate) async fn run(
     let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;
     let were_approvals_withdrawn =
         approvals.withdraw_frozen(&client.spec, name, &mut session.conversation).await?;
+    // Whether this request continues a turn that waited for a person.
     let mut is_resumed = false;
     let context = ApprovalContext {
         client: &client.spec,
@@ -150,7 +151,7 @@ pub(crate) async fn run(
     if session.conversation.try_resume(&mut session.history, chat) {
         let digest = session.conversation.pending_question_digest().unwrap_or_default();
         let ApprovalOutcome { decision, asked } = approvals.await_earlier_answer(context, &digest).await?;
-        // The request that asked may have announced further questions.
+        // The request that asked may also have stored questions about later calls. They count from its turn on.
         person.context.since = asked.as_ref().map_or(context.since, |asked| asked.turn);
         match decision {
             Decision::Later => {
@@ -168,7 +169,9 @@ pub(crate) async fn run(
         let tenant = &client.spec.tenant;
         if let Some(record) = approvals.changed_external_state(tenant, session.recalled.as_deref()).await? {
             session.join_external_state(&record).map_err(|_| {
-                DatabaseError::Damaged("a row of the table `tenants` holds labels of external state that cannot be read; restore it from a backup")
+                DatabaseError::Damaged(
+                    "a row of the table `tenants` holds labels of external state that cannot be read",
+                )
             })?;
         }
         session.conversation.accept_decision(decision);
@@ -246,6 +249,7 @@ pub(crate) async fn run(
         }
     };
     report.add_turn(&turn);
+    // The calls of the earlier turn come first, as they became void first.
     turn.void.splice(0..0, voided);
     if announced && turn.ended != Some(TurnEnd::Asked) {
         // Questions that were stored for later calls, and that these calls turned out not to need, must not stay open.
@@ -276,8 +280,8 @@ pub(crate) async fn run(
             session.withhold_calls(client, name, &mut turn, &why);
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
-        // Calls that were permitted before a person was asked depend on the standing consents and the approvals in force
-        // then; if these have changed, the calls are withheld.
+        // Calls that were permitted before a person was asked depend on the standing consents and the approvals in
+        // force then; if these have changed, the calls are withheld.
         let frozen_after = match frozen_approvals(approvals, &client.spec, name).await {
             Ok(frozen) => frozen,
             Err(error) => {
@@ -430,8 +434,9 @@ fn shown_text(reply: &ModelReply) -> String {
 /// The separator between two replies of the model in one completion.
 const REPLY_SEPARATOR: &str = "\n\n";
 
-/// Builds the completion of a turn for the client, with the client's names of tools. A turn that ended early says so:
-/// with a text for a clearance, with the stop reason for a limit.
+/// Builds the completion of a turn for the client, with the client's names of tools, which `name_for_client` returns.
+/// The completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
+/// shows that a limit was reached.
 fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Completion {
     let mut text = joined_text(&turn.replies);
     if turn.ended == Some(TurnEnd::Clearance) {

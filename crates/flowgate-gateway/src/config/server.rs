@@ -89,7 +89,7 @@ impl ConfigReader<'_> {
             Some("approved") => true,
             Some(_) => {
                 return Err("`tools` is neither \"first\" (the tools of the first list are on offer) nor \
-                    \"approved\" (tools that a person approves are on offer)"
+                    \"approved\" (tools that a person approves are on offer): write one of them"
                     .to_owned());
             }
         };

@@ -142,7 +142,7 @@ fn problems_are_named_with_their_place() {
     check(
         with("[store]\nurl = \"mysql://db/x\"\n"),
         "store: the address of the database is none of `sqlite:FILE`, \
-        `postgres://USER:PASSWORD@HOST/DATABASE` and `memory`",
+        `postgres://USER:PASSWORD@HOST/DATABASE` and `memory`: write one of these forms",
     );
     check(
         with("[store]\nurl-from = \"DATABASE\"\n"),

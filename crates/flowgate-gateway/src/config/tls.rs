@@ -198,7 +198,7 @@ mod tests {
             let warning = files.load().unwrap().warning();
             let path = key.display();
             let expected =
-                format!("key: {path} can be read or written by all users of this machine: chmod o= {path}");
+                format!("key: all users of this machine can read or write {path}: run `chmod o= {path}`");
             assert_eq!(warning, is_open.then_some(expected), "{mode:o}");
         }
     }

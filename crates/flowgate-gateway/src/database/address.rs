@@ -29,7 +29,7 @@ impl fmt::Display for DatabaseAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "the address of the database is none of `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` \
-            and `memory`",
+            and `memory`: write one of these forms",
         )
     }
 }

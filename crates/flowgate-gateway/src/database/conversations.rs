@@ -2,9 +2,9 @@
 //!
 //! A gateway that extends a conversation holds a lease on it (columns of its row that name the gateway and the end of
 //! the lease), so that concurrent requests are serialized across gateways. A turn is persisted only if no other turn
-//! was persisted since the conversation was opened, so that nothing is lost even if two gateways believe to hold the
-//! lease. Transactions lock rows in one order, which excludes deadlocks: questions, the tenant, the conversation, the
-//! client.
+//! was persisted since the conversation was opened, so that nothing is lost even if two gateways believe that they hold
+//! the lease. Transactions lock rows in one order, which excludes deadlocks: questions, the tenant, the conversation,
+//! the client.
 
 #[cfg(test)]
 mod tests;

@@ -68,8 +68,8 @@ impl Database {
     }
 }
 
-/// Invalidates the cached freezes on drop, also if the request was cancelled. A read before the commit may fill the cache
-/// again, so the transaction invalidates it once more when it is committed.
+/// Invalidates the cached freezes on drop, also if the request was cancelled. A read before the commit may fill the
+/// cache again, so the transaction invalidates it once more when it is committed.
 struct FreezeCacheGuard<'s>(&'s DatabaseCache);
 
 impl Drop for FreezeCacheGuard<'_> {

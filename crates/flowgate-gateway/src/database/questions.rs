@@ -161,8 +161,8 @@ pub(crate) enum DecideError {
 
 /// The bound on open questions about the tools of one server, for one client.
 pub(crate) const MAX_OFFERED: i64 = 20;
-/// The turn of a question beside the chat: it remains open across the turns of its conversation, for the same call and the
-/// same reasons.
+/// The turn of a question beside the chat: it remains open across the turns of its conversation, for the same call and
+/// the same reasons.
 pub(crate) const TURN_OUTSIDE_CHAT: i64 = -1;
 /// The turn of a question about a tool that a server offers.
 pub(crate) const TURN_OF_TOOL_OFFER: i64 = -2;

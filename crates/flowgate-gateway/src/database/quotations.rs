@@ -99,9 +99,9 @@ impl Database {
         .await
     }
 
-    /// Deletes the stored texts in which quotations are recognised: those of one source of a client (a tool, for example), or
-    /// with `None` of all sources. Returns their number. Raises `forgotten`, which says that the texts are no longer complete, and
-    /// `cleared`, by which every gateway notices that the texts in its memory are out of date.
+    /// Deletes the stored texts in which quotations are recognised: those of one source of a client (a tool, for
+    /// example), or with `None` of all sources. Returns their number. Raises `forgotten`, which says that the texts are
+    /// no longer complete, and `cleared`, by which every gateway notices that the texts in its memory are out of date.
     pub(crate) async fn clear_shown_texts(
         &self,
         client: &str,

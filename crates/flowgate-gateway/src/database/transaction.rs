@@ -2,11 +2,11 @@
 //! sequence of statements.
 //!
 //! An operation is written once, in the SQL that SQLite and PostgreSQL share, over the trait [`Transaction`]. Each
-//! backend implements that trait and [`Backend`]. Values are numbered (`?1`). `{now}` is the time of the database, since
-//! the clocks of gateways may differ. `{used}` is the time of last use of a conversation that is used now, updated at
-//! most once a minute so that its index entry seldom changes. `{unexpired}` holds for a question that has not expired,
-//! `{expired}` for one that has; a question from the future counts as expired, since its age is unknown after the clock
-//! was set back.
+//! backend implements that trait and [`Backend`]. Values are numbered (`?1`). `{now}` is the time of the database,
+//! since the clocks of gateways may differ. `{used}` is the time of last use of a conversation that is used now,
+//! updated at most once a minute so that its index entry seldom changes. `{unexpired}` holds for a question that has
+//! not expired, `{expired}` for one that has; a question from the future counts as expired, since its age is unknown
+//! after the clock was set back.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -139,8 +139,8 @@ pub(super) trait Backend: fmt::Debug + Send + Sync {
         first: Operation,
     ) -> OperationFuture<'b, Box<dyn TurnTransaction>>;
 
-    /// Closes all connections. When this returns, an operator can replace the files of the database, unless an operation
-    /// ran for longer than a stop waits.
+    /// Closes all connections. When this returns, an operator can replace the files of the database, unless an
+    /// operation ran for longer than a stop waits.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Rejects a database of this name if another one is expected.

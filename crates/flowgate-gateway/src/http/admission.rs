@@ -112,8 +112,8 @@ impl Admission {
         open.count_of_address(peer) >= self.most_of_address || open.aside.contains_key(&peer)
     }
 
-    /// Reserves a place where a connection waits until its address may open another one; `None` if too many connections of
-    /// this address, or of all addresses together, wait already.
+    /// Reserves a place where a connection waits until its address may open another one; `None` if too many connections
+    /// of this address, or of all addresses together, wait already.
     pub(crate) fn reserve_waiting_place(self: &Arc<Self>, peer: IpAddr) -> Option<WaitingConnection> {
         let peer = address_of(peer);
         let mut open = self.connections();

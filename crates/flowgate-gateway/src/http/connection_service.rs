@@ -88,7 +88,7 @@ fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
         );
     }
     if request.headers().len() > MAX_FIELDS {
-        let detail = format!("the request has more than {MAX_FIELDS} header fields");
+        let detail = format!("the request has more than {MAX_FIELDS} header fields: send fewer");
         return refused(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &detail);
     }
     let mut hosts = request.headers().get_all(header::HOST).iter();
@@ -109,7 +109,7 @@ fn check_head(request: &mut Request<Incoming>) -> Result<(), HttpReply> {
             let Ok(host) = HeaderValue::from_bytes(authority) else {
                 return refused(
                     StatusCode::BAD_REQUEST,
-                    "`:authority` has characters that a host name cannot have",
+                    "`:authority` has characters that a host name cannot have: send the host of the gateway",
                 );
             };
             request.headers_mut().insert(header::HOST, host);

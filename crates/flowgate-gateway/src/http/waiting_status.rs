@@ -44,8 +44,8 @@ impl WaitingStatus {
         }
     }
 
-    /// Adds the field [`FIELD`] to the last event whose data is a JSON object; events with other data, such as `[DONE]`,
-    /// do not count.
+    /// Adds the field [`FIELD`] to the last event whose data is a JSON object; events with other data, such as
+    /// `[DONE]`, do not count.
     pub(crate) fn add_to_events(&self, events: &mut [SseEvent]) {
         for event in events.iter_mut().rev() {
             if let Ok(Value::Object(mut body)) = serde_json::from_str(&event.data) {

@@ -42,8 +42,8 @@ impl WorkerPool {
 
     /// Runs `work` when a worker is free.
     ///
-    /// A cancelled request releases its place in the queue, but not a worker: a started job keeps its worker until it ends,
-    /// which its fuel bounds.
+    /// A cancelled request releases its place in the queue, but not a worker: a started job keeps its worker until it
+    /// ends, which its fuel bounds.
     ///
     /// # Errors
     /// If the queue is full, or the work panics.

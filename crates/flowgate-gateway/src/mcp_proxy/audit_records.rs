@@ -49,8 +49,8 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Records what became of the call that a person has allowed in the question `asked`. If one of `actions` sends a message
-    /// to the server, the call runs and the approval is used; otherwise the approval is void.
+    /// Records what became of the call that a person has allowed in the question `asked`. If one of `actions` sends a
+    /// message to the server, the call runs and the approval is used; otherwise the approval is void.
     pub(super) async fn record_approval_outcome(
         &self,
         session: &mut ConversationState,

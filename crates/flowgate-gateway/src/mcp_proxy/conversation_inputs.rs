@@ -1,7 +1,7 @@
 //! Hands an input to the state proxy of a server (`flowgate_mcp`): a message of the client or the server, or the
 //! outcome of a sent message. `exchange`, `server_requests` and `listening` call [`McpExchange::apply_event`].
 //!
-//! The conversation is locked from an input until its effects are stored; only then the caller sends anything.
+//! The conversation is locked from an input until its effects are stored; only then does the caller send anything.
 
 use axum::http::StatusCode;
 use flowgate_mcp::ProxyAction;

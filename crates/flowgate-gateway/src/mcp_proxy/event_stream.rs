@@ -72,11 +72,11 @@ impl EventStream {
             }
             self.read = self.read.saturating_add(bytes.len());
             if self.read > MAX_STREAM {
-                return Err("the event stream of the MCP server is larger than 64 MiB");
+                return Err("the event stream of the MCP server is larger than 64 MiB: ask for less");
             }
             for event in self.splitter.feed(&bytes) {
                 let event = event.map_err(|_| {
-                    "the event stream of the MCP server is not valid UTF-8, or has an event that is too long"
+                    "the event stream of the MCP server is not valid UTF-8, or has an event that is too long: check that server"
                 })?;
                 if !event.data.is_empty() {
                     self.waiting.push_back(event.data);

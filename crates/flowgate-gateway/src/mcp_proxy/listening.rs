@@ -173,9 +173,9 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Handles a server's message that changes no state and need not be stored. Returns `None` if the message does change
-    /// state and must be processed as an input. Returns no actions, so that the message is dropped, if the conversation
-    /// has no state yet.
+    /// Handles a server's message that changes no state and need not be stored. Returns `None` if the message does
+    /// change state and must be processed as an input. Returns no actions, so that the message is dropped, if the
+    /// conversation has no state yet.
     async fn handle_stateless_message(
         &self,
         text: &str,

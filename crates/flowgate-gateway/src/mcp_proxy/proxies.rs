@@ -96,8 +96,8 @@ impl ConversationProxies {
         self.proxies.get_mut(server).map(Proxy::take_judgements).unwrap_or_default()
     }
 
-    /// Returns and removes what the proxies would have stopped on their own, in watch mode. The conversation's policy permits
-    /// everything, so their permissions say nothing.
+    /// Returns and removes what the proxies would have stopped on their own, in watch mode. The conversation's policy
+    /// permits everything, so their permissions say nothing.
     pub(crate) fn take_watched(&mut self) -> Vec<WatchedVerdict> {
         let watched = self.proxies.values_mut().flat_map(Proxy::take_watched);
         watched.filter(|verdict| verdict.outcome != Outcome::Permit).collect()

@@ -42,8 +42,8 @@ impl ModelRoutes {
         if self.pending.cancel(id) {
             self.log.limit(&log::Limit {
                 what: "cancelled requests that are remembered",
-                effect: "the cancellations were forgotten: such requests that begin later wait for their \
-                    servers",
+                effect: "the cancellations were forgotten, so a cancelled request that begins later waits for its \
+                    server",
                 setting: None,
                 advice: None,
                 most: u64::try_from(MAX_CANCELLED).unwrap_or(u64::MAX),
@@ -137,8 +137,8 @@ impl<'e> McpExchange<'e> {
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(watch)), ..stop }
     }
 
-    /// Labels the answer of the server to `message`, whose ID at the server is `id`: a single message or a stream. Returns
-    /// the actions that the answer leads to and, if the request failed, the problem.
+    /// Labels the answer of the server to `message`, whose ID at the server is `id`: a single message or a stream.
+    /// Returns the actions that the answer leads to and, if the request failed, the problem.
     async fn handle_answer(
         &mut self,
         message: &Value,
@@ -235,10 +235,10 @@ impl<'e> McpExchange<'e> {
             });
             match why {
                 ValueBudgetError::TooLarge => {
-                    "the answer of the MCP server has too many JSON values: see `--max-values`"
+                    "the answer of the MCP server has too many JSON values: ask for less, or raise `--max-values`"
                 }
                 ValueBudgetError::Taken => {
-                    "the gateway has no memory left for the answer of the MCP server: see `--max-values`"
+                    "the gateway has no memory left for the answer of the MCP server: try again, or raise `--max-values`"
                 }
             }
         })
@@ -254,7 +254,7 @@ impl<'e> McpExchange<'e> {
     ) -> Result<MessageOutcome, RequestError> {
         self.received += 1;
         if text.len() > ProxyLimits::default().message {
-            return Ok((Vec::new(), Some("the answer of the MCP server is larger than 4 MiB")));
+            return Ok((Vec::new(), Some("the answer of the MCP server is larger than 4 MiB: ask for less")));
         }
         if self.received > MAX_SERVER_MESSAGES {
             return Ok((Vec::new(), Some("the MCP server sent too many messages before its answer")));

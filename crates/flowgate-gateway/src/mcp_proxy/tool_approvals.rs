@@ -2,8 +2,8 @@
 //! client's tenant, as long as the server describes them in the same words: a server could win approval with a harmless
 //! description and change it later.
 //!
-//! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input to the
-//! proxy, and `note_tools`, which records new tools for a person to approve, after.
+//! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input
+//! to the proxy, and `note_tools`, which records new tools for a person to approve, after.
 
 use serde_json::Value;
 

@@ -176,7 +176,10 @@ impl McpServerClient {
 
     /// Returns the HTTP client, which the first call creates.
     fn client(&self) -> Result<&reqwest::Client, &'static str> {
-        self.client.get_or_init(|| self.make_client()).as_ref().ok_or("the HTTP client cannot be started")
+        self.client
+            .get_or_init(|| self.make_client())
+            .as_ref()
+            .ok_or("the HTTP client for the MCP server cannot be started: check its `ca-file` in [mcp]")
     }
 
     /// Creates the HTTP client; `None` if the authorities or the TLS library are not usable.
@@ -273,7 +276,7 @@ async fn read_answer(
             while let Some(part) = stop.wait_for(bytes.next()).await?? {
                 whole.extend_from_slice(&part);
                 if whole.len() > MAX_JSON {
-                    return Err("the answer of the MCP server is larger than 8 MiB");
+                    return Err("the answer of the MCP server is larger than 8 MiB: ask for less");
                 }
             }
             ServerAnswerBody::Message(

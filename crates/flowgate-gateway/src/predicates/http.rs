@@ -49,10 +49,13 @@ impl PredicateSource for HttpPredicateSource {
         // Errors do not contain the question, since it holds content.
         let mut response = request.send(question.as_bytes()).map_err(|error| match error {
             ureq::Error::Timeout(_) => "the service did not answer within the time limit".to_owned(),
-            _ => "the service cannot be reached".to_owned(),
+            _ => "the service cannot be reached: check its address, and that it runs".to_owned(),
         })?;
         if response.status() != 200 {
-            return Err(format!("the service answered with the HTTP status {}", response.status().as_u16()));
+            return Err(format!(
+                "the service answered with the HTTP status {}: see its log",
+                response.status().as_u16()
+            ));
         }
         let mut text = String::new();
         let longest = u64::from(MAX_ANSWER);
@@ -68,14 +71,16 @@ impl PredicateSource for HttpPredicateSource {
             .to_owned());
         }
         if u64::try_from(text.len()).is_ok_and(|length| length > longest) {
-            return Err(format!("the answer of the service is longer than {MAX_ANSWER} bytes"));
+            return Err(format!(
+                "the answer of the service is longer than {MAX_ANSWER} bytes: let it send less"
+            ));
         }
         match json::parse(&text, Numbers::Any) {
             Ok(Value::Object(mut answer)) if answer.len() == 1 => answer
                 .remove("answer")
-                .ok_or_else(|| "the answer of the service has no field `answer`".to_owned()),
+                .ok_or_else(|| "the answer of the service has no field `answer`: let it send `{\"answer\": VALUE}`".to_owned()),
             _ => {
-                Err("the answer of the service is not a JSON object whose only field is `answer`".to_owned())
+                Err("the answer of the service is not a JSON object whose only field is `answer`: let it send `{\"answer\": VALUE}`".to_owned())
             }
         }
     }
@@ -138,26 +143,36 @@ mod tests {
         );
         check(
             Some(&reply("200 OK", "true")),
-            &no("the answer of the service is not a JSON object whose only field is `answer`"),
+            &no(
+                "the answer of the service is not a JSON object whose only field is `answer`: let it send `{\"answer\": VALUE}`",
+            ),
         );
         let twice = r#"{"answer": true, "answer": false}"#;
         check(
             Some(&reply("200 OK", twice)),
-            &no("the answer of the service is not a JSON object whose only field is `answer`"),
+            &no(
+                "the answer of the service is not a JSON object whose only field is `answer`: let it send `{\"answer\": VALUE}`",
+            ),
         );
         check(
             Some(&reply("200 OK", r#"{"answers": true}"#)),
-            &no("the answer of the service has no field `answer`"),
+            &no("the answer of the service has no field `answer`: let it send `{\"answer\": VALUE}`"),
         );
         check(
             Some(&reply("500 Oops", r#"{"answer": true}"#)),
-            &no("the service answered with the HTTP status 500"),
+            &no("the service answered with the HTTP status 500: see its log"),
         );
         let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
-        check(Some(elsewhere), &no("the service answered with the HTTP status 302"));
+        check(Some(elsewhere), &no("the service answered with the HTTP status 302: see its log"));
         let long = format!("{{\"answer\": \"{}\"}}", "x".repeat(70_000));
-        check(Some(&reply("200 OK", &long)), &no("the answer of the service is longer than 65536 bytes"));
-        check(Some("no HTTP at all"), &no("the service cannot be reached"));
+        check(
+            Some(&reply("200 OK", &long)),
+            &no("the answer of the service is longer than 65536 bytes: let it send less"),
+        );
+        check(
+            Some("no HTTP at all"),
+            &no("the service cannot be reached: check its address, and that it runs"),
+        );
         check(None, &no("the service did not answer within the time limit"));
     }
 }

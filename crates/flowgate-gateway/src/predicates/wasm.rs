@@ -148,7 +148,9 @@ impl PredicateSource for WasmPredicateSource {
         let answer = self.ask(&question, time).map_err(|failure| failure.to_string())?;
         let text = String::from_utf8(answer)
             .map_err(|_| "the answer of the module is not valid UTF-8".to_owned())?;
-        json::parse(&text, Numbers::Any).map_err(|_| "the answer of the module is not valid JSON".to_owned())
+        json::parse(&text, Numbers::Any).map_err(|_| {
+            "the answer of the module is not valid JSON: let it write the answer as one JSON value".to_owned()
+        })
     }
 }
 
@@ -172,11 +174,11 @@ impl std::fmt::Display for WasmCallError {
     /// Writes the problem for the operator, without content of the question.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Outside => f.write_str("the module returned an answer that is outside its memory"),
+            Self::Outside => f.write_str("the module returned an answer that is outside its memory: correct the address and the length that it returns"),
             Self::Long => write!(f, "the answer of the module is longer than {MAX_ANSWER} bytes"),
             Self::Run(error) => match error.downcast_ref::<Trap>() {
                 Some(Trap::OutOfFuel) => {
-                    write!(f, "the module exceeded the limit of {FUEL} instructions for one answer")
+                    write!(f, "the module exceeded the limit of {FUEL} instructions for one answer: let it compute less")
                 }
                 Some(Trap::Interrupt) => f.write_str("the module did not answer within the time limit"),
                 Some(trap) => write!(f, "the module stopped: {trap}"),
@@ -220,16 +222,26 @@ mod tests {
         // `true` is at 0, and `false` at 16 with five bytes.
         check("i64.const 0x10_00000005", "\"no customer\"");
         let no = |why: &str| format!("the extern predicate `is_customer` failed: {why}");
-        check("i64.const 0x30_00000002", &no("the answer of the module is not valid JSON"));
-        check("i64.const 0x20_00000003", &no("the answer of the module is not valid JSON"));
+        check(
+            "i64.const 0x30_00000002",
+            &no("the answer of the module is not valid JSON: let it write the answer as one JSON value"),
+        );
+        check(
+            "i64.const 0x20_00000003",
+            &no("the answer of the module is not valid JSON: let it write the answer as one JSON value"),
+        );
         check("i64.const 0x40_00000003", &no("the answer of the module is not valid UTF-8"));
         check(
             "i64.const 0xffffffff_00000004",
-            &no("the module returned an answer that is outside its memory"),
+            &no(
+                "the module returned an answer that is outside its memory: correct the address and the length that it returns",
+            ),
         );
         check(
             "i64.const 0x0000fffe_00000004",
-            &no("the module returned an answer that is outside its memory"),
+            &no(
+                "the module returned an answer that is outside its memory: correct the address and the length that it returns",
+            ),
         );
         check("i64.const 0x00020000", &no("the answer of the module is longer than 65536 bytes"));
         check("unreachable", &no("the module stopped: wasm trap: wasm `unreachable` instruction executed"));
@@ -251,11 +263,18 @@ mod tests {
         let no = |why: &str| format!("the extern predicate `is_customer` failed: {why}");
         check(
             "(loop $l br $l) i64.const 4",
-            &no("the module exceeded the limit of 100000000 instructions for one answer"),
+            &no(
+                "the module exceeded the limit of 100000000 instructions for one answer: let it compute less",
+            ),
         );
         let filling = "(drop (memory.grow (i32.const 900))) \
             (loop $l (memory.fill (i32.const 0) (i32.const 1) (i32.const 58000000)) br $l) i64.const 4";
-        check(filling, &no("the module exceeded the limit of 100000000 instructions for one answer"));
+        check(
+            filling,
+            &no(
+                "the module exceeded the limit of 100000000 instructions for one answer: let it compute less",
+            ),
+        );
         let slow = module("(loop $l br $l) i64.const 4").unwrap();
         assert_eq!(
             judged(slow, Duration::from_millis(10)),

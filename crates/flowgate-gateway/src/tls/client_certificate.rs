@@ -6,7 +6,8 @@ use std::fmt;
 use rustls::pki_types::{CertificateDer, DnsName};
 use webpki::EndEntityCert;
 
-/// A name of the holder of a certificate: a URI, such as a SPIFFE id, or a DNS name, of the subject's alternative names.
+/// A name of the holder of a certificate: a URI, such as a SPIFFE id, or a DNS name, of the subject's alternative
+/// names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateName {
     /// A URI, compared byte by byte.

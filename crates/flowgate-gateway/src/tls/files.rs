@@ -120,7 +120,7 @@ impl TlsSettings {
         let key = &self.files.key;
         let shown = key.display();
         is_open_to_all(key).then(|| {
-            format!("{KEY}: {shown} can be read or written by all users of this machine: chmod o= {shown}")
+            format!("{KEY}: all users of this machine can read or write {shown}: run `chmod o= {shown}`")
         })
     }
 }

@@ -1,8 +1,9 @@
-//! Derives the policy under which a client in watch mode runs: the labels of its policy, without anything that stops, asks or limits
-//! what a step is shown.
+//! Derives the policy under which a client in watch mode runs: its own policy with the statements about labels, and
+//! without those that stop a call, ask a person, or limit what a step is shown.
 //!
-//! Statements are left out as text, by Python's rules for lines: a statement begins at the outermost indentation, outside brackets and
-//! quotes. [`load`] verifies the result, so that a policy which would still stop something is an error of the configuration.
+//! Statements are left out of the text of the policy, before it is parsed, by Python's rules for lines: a statement
+//! begins at the outermost indentation, outside brackets and quotes. [`load`] verifies the result, so that a policy
+//! which would still stop something is an error of the configuration.
 
 use std::sync::Arc;
 
@@ -11,26 +12,26 @@ use flowgate::monitor::Monitor;
 use flowgate::policy::{Dialect, Policy};
 use flowgate::trace::Tool;
 
-/// The first words of the statements that are left out: they require, ask, stop or report something, or loosen what another one
-/// requires.
+/// The first words of the statements that are left out: they require, stop, ask or log something, or exempt from what
+/// another statement requires.
 const LEFT_OUT: [&str; 9] =
     ["require", "payload", "consent", "endorse", "unsafe", "role", "raise", "ask", "log"];
 
-/// The requirement of every call: none.
+/// The statement that permits every call. Without any requirement, a call could carry only the bottom label.
 const PERMITS_EVERYTHING: &str = "\nrequire top if:\n    (call: ToolCall)\n";
 
-/// Returns the policy under which a client whose policy is `policy` runs in watch mode. `source` is the text of the policy's own file,
-/// and `read` returns the text of the files that it imports.
+/// Returns the policy under which a client whose policy is `policy` runs in watch mode. `source` is the text of the
+/// policy's own file, and `read` returns the text of a file that it imports, by its path.
 ///
 /// # Errors
-/// If the result does not compile, or would still stop something.
+/// With a message for the operator, if the result does not compile, or would still stop something.
 pub(crate) fn load(
     policy: &Policy,
     source: &str,
     mut read: impl FnMut(&str) -> Result<String, String>,
 ) -> Result<Arc<Policy>, String> {
     let mut text = without_enforcement(source);
-    // Without a lattice, nothing is required of a call.
+    // A policy without a lattice has only one label, so it requires nothing of a call.
     let has_labels = policy.space().top() != Label::BOTTOM;
     if has_labels {
         text.push_str(PERMITS_EVERYTHING);
@@ -55,10 +56,12 @@ pub(crate) fn load(
     }
 }
 
-/// Returns whether the policy requires something of a call, or can stop a message. `policy` names the tools.
+/// Returns whether the policy `permissive` requires something of a call, bounds what the model may be shown, or can
+/// stop a reply. `policy` is the client's own policy, whose tools are checked.
 fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
     let monitor = Monitor::new(Arc::clone(permissive));
     let mut tools = policy.named_tools();
+    // An example of the tools that the policy does not name.
     tools.push(Tool::local("flowgate-unnamed-tool"));
     monitor.strictest_requirement(&tools) != permissive.space().top()
         || monitor.clearance("model").is_some()
@@ -67,23 +70,27 @@ fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
 
 /// Returns the text of a policy without the statements that stop, ask or require something.
 fn without_enforcement(source: &str) -> String {
-    let base = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
-    let (mut kept, mut is_kept, mut scanner) = (String::new(), true, Scanner::default());
+    // A statement begins in a line with the least indentation.
+    let outermost = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
+    // Whether the statement of the present line stays in the policy.
+    let mut stays = true;
+    let (mut remaining, mut scanner) = (String::new(), Scanner::default());
     for line in source.split_inclusive('\n') {
-        let words = line.trim_start();
-        let is_blank = words.is_empty() || words.starts_with('#');
-        if !is_blank && !scanner.is_open() && indentation(line) == base {
-            is_kept = !is_left_out(words);
+        let trimmed = line.trim_start();
+        let is_blank = trimmed.is_empty() || trimmed.starts_with('#');
+        if !is_blank && !scanner.is_open() && indentation(line) == outermost {
+            stays = !is_left_out(trimmed);
         }
-        if is_kept || is_blank && !scanner.is_open() {
-            kept.push_str(line);
+        if stays || is_blank && !scanner.is_open() {
+            remaining.push_str(line);
         }
         scanner.read(line);
     }
-    kept
+    remaining
 }
 
-/// Returns whether the statement that begins with this line is left out. A constant or a predicate may be called like a statement.
+/// Returns whether the statement that begins with this line is left out. A constant or a predicate may have the name of
+/// a statement; its definition, with `:=`, is not left out.
 fn is_left_out(line: &str) -> bool {
     let end = line.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(line.len());
     let (word, rest) = line.split_at(end);
@@ -92,16 +99,17 @@ fn is_left_out(line: &str) -> bool {
     LEFT_OUT.contains(&word) && !is_definition
 }
 
+/// Returns the number of spaces and tabs at the beginning of a line.
 fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches([' ', '\t']).len()
 }
 
-/// Follows brackets and quotes from line to line.
+/// Tracks which brackets and quotes of a policy are open at the end of a line.
 #[derive(Debug, Default)]
 struct Scanner {
     /// The number of open brackets.
     depth: usize,
-    /// The quote of the open text of several lines.
+    /// The quotation marks that end the open text; after a line, only those of a text that may have several lines.
     quote: Option<&'static str>,
 }
 
@@ -142,7 +150,7 @@ impl Scanner {
             }
             rest = rest.get(first.len_utf8()..).unwrap_or_default();
         }
-        // A text in simple quotes ends with its line.
+        // Only a text in triple quotes continues in the next line.
         self.quote = self.quote.filter(|quote| quote.len() == 3);
     }
 }

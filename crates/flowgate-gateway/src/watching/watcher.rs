@@ -1,11 +1,13 @@
-//! Judges by a policy what has happened in a conversation that runs under another one, which permits everything.
+//! Judges a conversation in watch mode by the policy of its client. The conversation itself runs under another policy,
+//! which permits everything.
 //!
-//! Each new event of the conversation's trace is pushed into a monitor with the whole policy. A call counts as influenced by
-//! everything before it, because its model was shown everything, and is recorded as one that ran, whatever the verdict is. Another
-//! event carries at least the label that it has in the conversation, which knows what was pinned, pasted or quoted.
+//! Each new event of the conversation's trace is pushed into a monitor with the whole policy. A call counts as
+//! influenced by everything before it, because its model was shown everything, and is recorded as one that ran,
+//! whatever the verdict is. Any other event carries at least the label that it has in the conversation: only there, it
+//! is known which messages were pinned by the operator, pasted, or quoted from other texts.
 //!
-//! Descriptions of tools, and lists of resources and prompts, that enforcement would not show in a step that may call every tool are
-//! reported and not pushed: with enforcement, they would raise no label.
+//! Descriptions of tools, and lists of resources and prompts, that enforcement would not show in a step that may call
+//! every tool are reported and not pushed: with enforcement, they would raise no label.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +24,23 @@ use crate::predicates::PredicateSources;
 /// Why a description or a list would be hidden.
 const NOT_SHOWABLE: &str = "its label does not permit showing it in a step that may call every tool";
 
-/// The time for all questions to the services of predicates about the events of one message.
+/// The time limit for all questions to the services that answer extern predicates, about the events of one message.
 const PREDICATE_TIME: Duration = Duration::from_secs(10);
 
-/// The requests by which a client and a server of MCP begin. They are forwarded whatever their verdict is, so they have none here.
+/// The requests by which a client and a server of MCP begin. They are forwarded whatever the verdict on them is, so
+/// they are not judged here.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
-/// The requests for lists of a server of MCP.
+/// The requests for the lists of an MCP server, other than its tools.
 const LISTS: [&str; 3] = ["resources/list", "resources/templates/list", "prompts/list"];
 
-/// The monitor of one conversation.
+/// The judge of one conversation in watch mode.
 #[derive(Debug)]
 pub(crate) struct Watcher {
+    /// The monitor with the whole policy.
     monitor: Monitor,
+    /// The services that answer the policy's extern predicates.
     predicates: PredicateSources,
-    /// The number of events of the conversation that were judged.
+    /// The number of events of the conversation that were read so far.
     seen: usize,
     /// The greatest label that flows to the requirement of every tool on offer; the bottom without tools.
     showable: Label,
@@ -52,16 +57,16 @@ impl Watcher {
         }
     }
 
-    /// Judges the events that the conversation has since the last call, and returns the verdicts. `running` is the monitor of the
-    /// conversation.
+    /// Judges the events that were added to the conversation since the last call, and returns the verdicts. `running`
+    /// is the monitor of the conversation.
     pub(crate) fn observe(&mut self, running: &Monitor) -> Vec<WatchedVerdict> {
-        // The time for predicates begins anew; an answer that was given holds for the whole conversation.
+        // The time limit for predicates begins anew; the answers so far hold for the whole conversation.
         let answers = self.monitor.predicate_answers();
         self.monitor.set_predicates(self.predicates.predicates(PREDICATE_TIME), answers);
         self.showable = self.greatest_showable_label(running);
         let mut verdicts = Vec::new();
         while let Some(event) = running.trace().events().get(self.seen) {
-            // It may still be withdrawn.
+            // A pending call may still be withdrawn, so it and all later events are read at a later call.
             if event.status == Status::Pending {
                 break;
             }
@@ -73,7 +78,8 @@ impl Watcher {
         verdicts
     }
 
-    /// Returns the greatest label that may be shown without making uncallable one of the tools that were described.
+    /// Returns the greatest label that may be shown without making any described tool uncallable; the bottom if no tool
+    /// was described.
     fn greatest_showable_label(&self, running: &Monitor) -> Label {
         let tools: Vec<&Tool> = running
             .trace()
@@ -90,7 +96,8 @@ impl Watcher {
         }
     }
 
-    /// Judges one event; `None` for the description of a tool to which the policy does not object, and for a handshake.
+    /// Judges one event. Returns `None` for the description of a tool to which the policy does not object, and for the
+    /// call or the output of a handshake.
     fn judge(&mut self, running: &Monitor, event: &Event) -> Option<WatchedVerdict> {
         let agent = running.trace().agent_name(event.agent);
         let entry = TraceEntry {
@@ -145,10 +152,11 @@ impl Watcher {
         self.monitor.labels_if_pushed([entry.clone()]).iter().all(|label| label.flows_to(&self.showable))
     }
 
-    /// Adds a text to the trace, with at least the label that it has in the conversation. Returns the reason why enforcement would
-    /// withhold it, if it would.
+    /// Adds the text `event` to the monitor, as `entry`, with at least the label that it has in the conversation.
+    /// Returns the reason why enforcement would withhold the text; `None` if it would not.
     fn push(&mut self, running: &Monitor, event: &Event, entry: TraceEntry) -> Option<String> {
         let carried = self.monitor.from_names(&running.to_names(&event.label));
+        // A floor raises the labels of all parts of the text, so it is applied only if the text would carry less.
         let own = self.monitor.labels_if_pushed([entry.clone()]);
         let pushed = match own.iter().all(|label| carried.flows_to(label)) {
             true => self.monitor.push(entry),

@@ -23,7 +23,9 @@ pub struct QuestionBudget {
 pub struct BudgetedApprover<A> {
     inner: A,
     budget: QuestionBudget,
+    /// The number of questions that the inner approver was asked in this conversation.
     asked: usize,
+    /// The number of refusals since the last approval, or since the user wrote last.
     refused_in_row: usize,
 }
 
@@ -45,7 +47,7 @@ impl<A: Approver> BudgetedApprover<A> {
 }
 
 impl<A: Approver> Approver for BudgetedApprover<A> {
-    /// Asks the wrapped approver, and counts its answers. Once a limit is reached, returns [`Decision::Unasked`]
+    /// Asks the inner approver, and counts its answers. Once a limit is reached, returns [`Decision::Unasked`]
     /// instead, which refuses the call.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {

@@ -58,6 +58,7 @@ impl Conversation {
             self.refuse_malformed(index, "the message has too many calls", "make fewer calls at once");
             return None;
         }
+        // Only the arguments are read here: the id and the tool are not determined yet.
         let parsed = Call::from_json(String::new(), Tool::local(""), &call.arguments);
         let arguments = match parsed.arguments {
             Ok(arguments) => arguments,
@@ -157,9 +158,9 @@ impl Conversation {
         None
     }
 
-    /// Executes `look`: raises the label of the following steps by those of the named regions. Raises the stores to
-    /// which a step on the new level could write, before it is shown anything: whether it writes must not become
-    /// visible below.
+    /// Executes `look`: joins the labels of the named regions to the label of the following steps. First raises the
+    /// labels of the stores to which a step on the new level could write: whether it writes must not become visible
+    /// below. Refuses a call that is malformed, names an unknown region, or exceeds the limit on levels.
     fn process_look(&mut self, index: usize, arguments: &Map<String, Value>) {
         let Some(step) = self.last_step() else { return };
         let (below, mut label, look) = (step.bound, step.bound, slot::parse_look(arguments));
@@ -353,8 +354,8 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::Refused { text, label, tool, stopped: None });
     }
 
-    /// Refuses a call that needed a person's approval and has none. A decision that permits counts as no answer here:
-    /// it is not passed to this function.
+    /// Refuses a call that needed a person's approval and has none. The callers pass no `decision` that permits the
+    /// call; one would count as no answer.
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
             Decision::Refuse => "refused by a person",

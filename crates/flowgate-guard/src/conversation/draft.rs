@@ -43,8 +43,9 @@ impl Conversation {
         }
     }
 
-    /// Asks the method about a draft. The label of the verdict is that at which the step has to be generated: the bound
-    /// of `view` accepts the draft.
+    /// Asks the method about the draft `completion`, which was generated from `view`. The verdict has the label at
+    /// which the step has to be generated: if that is the bound of `view`, the draft is accepted. A method that judges
+    /// no drafts accepts each one.
     fn judge_draft(&mut self, view: &View, completion: &Completion) -> DraftVerdict {
         let Some(drafts) = &mut self.drafts else { return DraftVerdict { label: view.bound, bits: 0 } };
         let calls = completion.calls.iter().enumerate().filter_map(|(index, call)| {

@@ -1,10 +1,11 @@
 //! Generates the steps of a conversation: chooses the label of the next step, shows the model a view at that label, and
 //! adds the model's message to the chat.
 //!
-//! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft, or by a
-//! screener (a model that names the hidden regions that the step needs). [`super`] advances through the phases and
-//! calls this file for a step; [`super::apply`] passes the model's message and the screener's answer in. Invariant: a
-//! step is shown only what flows to its label, and its label flows to the clearance of the model.
+//! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft (a
+//! message that was written with everything in view, and may be rewritten), or by a screener (a model that names the
+//! hidden regions that the step needs). [`super`] advances through the phases and calls this file for a step;
+//! [`super::apply`] passes the model's message and the screener's answer in. Invariant: a step is shown only what flows
+//! to its label, and its label flows to the clearance of the model.
 
 use std::sync::Arc;
 

@@ -29,7 +29,7 @@ impl Conversation {
         self.add_context("system", content)
     }
 
-    /// Adds other context, such as retrieved memory. The policy labels it.
+    /// Adds other context, such as retrieved memory, as a message with this role. The policy labels it.
     ///
     /// # Errors
     /// If the session has no room.
@@ -87,7 +87,7 @@ impl Conversation {
         self.submit(Input::Stamped(stamp.to_owned()));
     }
 
-    /// Joins the labels that other conversations of this account have since written to stores: see
+    /// Joins the labels that other conversations of the same tenant have since written to stores: see
     /// [`Monitor::join_external_state`](flowgate::monitor::Monitor::join_external_state).
     ///
     /// # Errors

@@ -29,8 +29,9 @@ enum MessageOrigin {
 }
 
 impl Conversation {
-    /// Merges a chat, given its alignment with the history of the session. `rest` are the messages after the unchanged
-    /// ones, `sources` states where their parts come from.
+    /// Merges a chat, given its alignment with the history of the session. `memory` finds quotations of texts that the
+    /// client was shown. `rest` are the messages after the unchanged ones; `sources` states where their parts come
+    /// from.
     ///
     /// The messages of the chat are processed in order. A known message keeps its items and its label. A new one that
     /// replaces others carries at least the join of their labels (its *floor*); a new one that answers a handed-over
@@ -46,6 +47,7 @@ impl Conversation {
         (rest, sources): (&[chat::Message], &Sources),
     ) -> Result<MergeSummary, PushError> {
         self.memorize_session(memory, history);
+        // The end of the user's texts before this chat: the merge appends the new ones to `history.own`.
         let own = history.own.clone();
         self.labels.run_calls_elsewhere();
         self.handed.revoke();
@@ -54,6 +56,7 @@ impl Conversation {
         // Most chats are only appended to: then no item moves.
         let length = history.messages().len();
         let is_append = alignment.unchanged == length && length > 0;
+        // The messages of the session before the merge.
         let old = if is_append { Vec::new() } else { history.messages().to_vec() };
         let removed = old.get(alignment.removed.clone()).unwrap_or_default();
         let floor = removed.iter().fold(Label::BOTTOM, |floor, message| floor.join(&message.label));
@@ -69,10 +72,11 @@ impl Conversation {
             false => 0,
         };
         let top = self.monitor.policy().space().top();
-        let is_answered = self.waits_for_answers();
+        // New messages of a model, and answers for which no call waits, were written in another session.
+        let waits_for_answers = self.waits_for_answers();
         history.has_unknown |= rest.iter().any(|message| match message {
             chat::Message::Assistant { .. } => true,
-            chat::Message::Tool { .. } => !is_answered,
+            chat::Message::Tool { .. } => !waits_for_answers,
             _ => false,
         });
         if memory.is_live() && (history.has_unknown || memory.is_incomplete_for(&texts_of(rest))) {

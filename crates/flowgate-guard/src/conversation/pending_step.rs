@@ -15,7 +15,7 @@ pub(super) struct PendingStep {
     view: Option<View>,
     /// Whether the step is a draft that may be rewritten.
     is_draft: bool,
-    /// The draft that the step rewrites from a smaller view.
+    /// The draft that the step rewrites from a smaller view: the view of the draft, and its message.
     rewritten: Option<(View, Completion)>,
 }
 
@@ -45,7 +45,7 @@ impl PendingStep {
         std::mem::take(&mut self.is_draft)
     }
 
-    /// Keeps a draft that the next step rewrites.
+    /// Stores the draft that the next step rewrites: its view, and the message of the model.
     pub(super) fn keep_draft(&mut self, view: View, completion: Completion) {
         self.rewritten = Some((view, completion));
     }

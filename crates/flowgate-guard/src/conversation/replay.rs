@@ -24,7 +24,7 @@ impl fmt::Display for ReplayDiverged {
         write!(
             f,
             "the replay of the conversation diverges at input {}, which had another result when it was \
-            recorded: the policy, the settings or the key changed, or the journal was altered",
+            recorded: the policy, the settings or the key changed, or the journal was altered; replay it with those of the recording",
             self.input
         )
     }

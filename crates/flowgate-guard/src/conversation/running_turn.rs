@@ -2,7 +2,8 @@
 //!
 //! [`RunningTurn`] contains the [`Turn`] that its caller receives at the end, and the approval of the call that is
 //! about to run. A [conversation](super::Conversation) fills it; a caller that aborts a turn takes from it what the
-//! turn would have reported. Invariant: an approval is spent by the call that it was given for, or is reported as void.
+//! turn would have reported. Invariant: an approval is spent by the call that it was given for, or is reported as void:
+//! the call was approved, and did not run.
 
 use flowgate::monitor::Denial;
 use flowgate::trace::Tool;

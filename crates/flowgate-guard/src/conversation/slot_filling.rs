@@ -45,6 +45,7 @@ impl Conversation {
                     HiddenContent::Region(event, node) => {
                         let document = self.monitor.trace().event(*event).map(|event| &event.document);
                         if let Some(document) = document {
+                            // The nodes below this one in the document come right after it, up to `end`.
                             let end = document.node(*node).map_or(*node, |node| node.end);
                             regions.extend((*node..end).map(|node| (*event, node)));
                             let copied = SlotRegion::from_node(document, *node);

@@ -17,7 +17,7 @@ use crate::approve::ApprovalRequest;
 use crate::view::ModelStep;
 use crate::{arguments, placeholder, slot};
 
-/// The most calls that are foreseen.
+/// The most calls whose questions are computed in advance.
 const MAX_UPCOMING: usize = 20;
 
 impl Conversation {

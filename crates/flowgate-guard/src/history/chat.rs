@@ -100,7 +100,7 @@ impl<'m> SentChat<'m> {
         prefixes.all
     }
 
-    /// Returns the longest of [`Self::prefixes`].
+    /// Returns the longest of [`Self::prefixes`]; `None` if no message is a model's.
     pub fn longest_prefix(&self) -> Option<ChatPrefixDigest> {
         let last = self.all.written.iter().rposition(|is_written| *is_written)?;
         let all = self.all.digests.get(..=last)?;

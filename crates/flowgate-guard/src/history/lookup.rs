@@ -1,4 +1,5 @@
-//! Looks up parts of a history in the client's memory: live, or from the recorded answers.
+//! Finds the parts of a sent chat that quote texts which the client was shown. The client's memory of these texts
+//! answers live; in a replay, the recorded answers do.
 //!
 //! What a client was shown in its other sessions changes all the time. The answers are therefore part of the inputs of
 //! a conversation, and a replay uses the recorded ones ([`crate::journal`]).
@@ -34,12 +35,12 @@ pub(crate) struct QuotationLookup<'c> {
 }
 
 impl<'c> QuotationLookup<'c> {
-    /// Creates a memory that reads and updates the client's current state.
+    /// Creates a lookup that reads and updates the client's current memory.
     pub(crate) fn live(client: &'c mut ClientProfile) -> Self {
         Self { client, recorded: None, looked_up: 0, answers: Vec::new(), bits: 0, own: String::new() }
     }
 
-    /// Creates a memory that returns the recorded answers and learns nothing.
+    /// Creates a lookup that returns the recorded answers, and adds nothing to the client's memory.
     pub(crate) fn from_recorded(client: &'c mut ClientProfile, answers: &'c [TextQuotations]) -> Self {
         Self {
             client,
@@ -51,7 +52,7 @@ impl<'c> QuotationLookup<'c> {
         }
     }
 
-    /// Whether it uses the current state.
+    /// Whether it uses the client's current memory, and not recorded answers.
     pub(crate) fn is_live(&self) -> bool {
         self.recorded.is_none()
     }
@@ -104,6 +105,7 @@ impl<'c> QuotationLookup<'c> {
                 .collect();
         }
         let memory = &self.client.quotations;
+        // A comparison with nothing reveals nothing.
         let is_compared = !memory.is_empty() || shown.is_some_and(|shown| !shown.is_empty());
         let texts = std::iter::once(before).chain(parts.iter().filter_map(|part| part_text(part)));
         // The texts are compared together, since a quotation may continue from one to the next; `before` has no part.

@@ -46,8 +46,8 @@ impl SourceChar {
     }
 }
 
-/// One normal form of a text: the bytes to compare and, for each of them, the position in the source (`P`) that it
-/// comes from.
+/// One normal form of a text: the bytes to compare and, for each of them, the position in the source that it comes
+/// from, of the type `P` (`()` if positions are not needed).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NormalizedText<P> {
     pub(super) bytes: Vec<u8>,
@@ -58,6 +58,7 @@ impl<P: Copy> NormalizedText<P> {
     /// Appends a normalised character. `place` is the position in the source that it comes from. Joins the parts of a
     /// Hangul syllable, into which the decomposition has split it, so that the text does not grow.
     fn push_char(&mut self, c: char, place: P) {
+        // The second or third part of a Hangul syllable: a vowel or a final consonant.
         if matches!(c, '\u{1161}'..='\u{1175}' | '\u{11a8}'..='\u{11c2}')
             && let Some(last) = self.last_char()
             && let Some(syllable) = compose(last, c)

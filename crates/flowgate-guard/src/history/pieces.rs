@@ -1,10 +1,10 @@
 //! Joins the short texts of one source, so that a page which arrives in pieces is recognised when a client joins them.
 //! The conversation passes each text of a tool's answer through [`Pieces`] before it is remembered.
 //!
-//! The memory of quotations compares windows of [`SHORTEST`] bytes of the normal form, so a shorter text has no window.
-//! A page that a tool returns line by line, or as a list of words, would therefore not be remembered at all. Each text
-//! is also remembered together with the end of the text of the same source before it, as far as a window can reach
-//! across the border.
+//! The memory of quotations compares windows of [`SHORTEST`] bytes of the normal form (the letters, digits and symbols
+//! of a text, in one spelling), so a shorter text has no window. A page that a tool returns line by line, or as a list
+//! of words, would therefore not be remembered at all. Each text is also remembered together with the end of the text
+//! of the same source before it, as far as a window can reach across the border.
 
 use std::collections::BTreeMap;
 
@@ -45,15 +45,16 @@ impl Pieces {
     /// it.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of it. On one side, it
-        // therefore has fewer than `SHORTEST - LEAST_ACROSS_BORDER + 1` bytes.
-        // A text that has no window of its own.
+        // therefore has fewer bytes than this.
+        let side_limit = SHORTEST - LEAST_ACROSS_BORDER + 1;
+        // A short text has no window of its own.
         let is_short = start_of(text, SHORTEST).len() == text.len();
         let Some(end) = self.ends.get_mut(source) else {
             // The first text of a source has none before it. If too many sources are tracked, one of them is dropped.
             if self.ends.len() >= MAX_SOURCES {
                 self.ends.pop_first();
             }
-            let (text, tiny) = (end_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(), String::new());
+            let (text, tiny) = (end_of(text, side_limit).to_owned(), String::new());
             self.ends.insert(source.to_owned(), TextEnd { text, label: *label, is_short, tiny });
             return None;
         };
@@ -70,16 +71,13 @@ impl Pieces {
         // A short text is among the collected ones. Before a longer text, they stand between it and the text before.
         let (between, text) = if is_short { ("", tiny.as_str()) } else { (tiny.as_str(), text) };
         let joined = (is_short || end.is_short || !between.is_empty()).then(|| {
-            let start = start_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1);
+            let start = start_of(text, side_limit);
             (format!("{}{between}\n{start}", end.text), end.label)
         });
         (end.text, end.is_short) = match is_short {
             // A text that has no window does not hide the end of the one before.
-            true => (
-                end_of(&format!("{}\n{text}", end.text), SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(),
-                true,
-            ),
-            false => (end_of(text, SHORTEST - LEAST_ACROSS_BORDER + 1).to_owned(), false),
+            true => (end_of(&format!("{}\n{text}", end.text), side_limit).to_owned(), true),
+            false => (end_of(text, side_limit).to_owned(), false),
         };
         if !is_short {
             end.label = *label;

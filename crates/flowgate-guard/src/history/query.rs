@@ -87,7 +87,7 @@ impl JoinedText {
     }
 }
 
-/// The texts of a client's message, in every normal form that is compared with the memory.
+/// Consecutive texts of a client's messages, in every normal form that is compared with the memory.
 #[derive(Debug)]
 pub(super) struct QuotationQuery {
     normalized_texts: Vec<JoinedText>,

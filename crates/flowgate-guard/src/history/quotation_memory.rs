@@ -6,11 +6,12 @@
 //! label, however the client spells it (see [`super::normalization`]), transforms it (see [`super::readings`]) or
 //! splits it (see [`super::query`]).
 //!
+//! Texts are remembered as *windows*: all their stretches of [`SHORTEST`] bytes in normal form, each as a fingerprint.
 //! An adversary must not be able to exploit what is remembered:
 //!
-//! * Each source (a server, a tool, the model) has its own room. A full source forgets its own oldest texts, and
-//!   those of no other source. Forgetting never raises the label of a new text. A text that was shown in a session is
-//!   recognised there as long as the session lasts, even if it was forgotten here ([`SessionTexts`]).
+//! * Each source (a server, a tool, the model) has its own room for windows. A full source forgets its own oldest
+//!   texts, and those of no other source. Forgetting never raises the label of a new text. A text that was shown in a
+//!   session is recognised there as long as the session lasts, even if it was forgotten here ([`SessionTexts`]).
 //! * What the user said first stays the user's: a source that repeats it does not take it away.
 
 use std::collections::BTreeMap;
@@ -68,7 +69,7 @@ pub struct QuotationMemory {
 #[derive(Debug)]
 struct RememberedSource {
     name: String,
-    /// The number of the younger generation; windows of older ones than the previous are forgotten.
+    /// The number of the younger generation. Windows of generations before the previous one are forgotten.
     generation: u32,
     /// The numbers of windows in the younger and in the older generation.
     windows: [usize; 2],
@@ -308,6 +309,7 @@ impl QuotationMemory {
         let [young, old] = remembered.windows;
         remembered.generation += 1;
         remembered.windows = [0, young];
+        // The older generation had no window, so nothing is forgotten.
         if old == 0 {
             return;
         }
@@ -561,6 +563,7 @@ pub(crate) fn revealed_bits(text: &str, spans: &[QuotationSpan]) -> u32 {
     let cuts = u32::try_from(spans.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let bits_of_offset = u32::BITS - length.leading_zeros();
     match spans.iter().any(|span| !span.labels.is_empty()) {
+        // Only that the text has no quotation.
         false => 1,
         // Each piece reveals whether it is hidden, and where it ends.
         true => (cuts + 1).saturating_mul(bits_of_offset + 1),

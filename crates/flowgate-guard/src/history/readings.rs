@@ -5,8 +5,8 @@
 //!
 //! * the text as it is written;
 //! * base64 decoded once, and decoded twice;
-//! * the decoded text with confusable characters replaced by the ASCII letters that they look like (the skeleton of
-//!   UTS 39);
+//! * the decoded text with confusable characters replaced by the ASCII letters that they look like (the *skeleton* of
+//!   UTS 39, the Unicode standard on security);
 //! * the decoded text transliterated into ASCII (`\u{f8}` becomes `o`, Cyrillic is romanised).
 //!
 //! Remembered and compared texts are read alike, whichever side was decoded or transliterated. This includes the user's
@@ -42,7 +42,8 @@ const LONGEST_RUN: usize = 1 << 16;
 /// text.
 const BLOCK: usize = 32;
 
-/// How many bytes a character may become for each of its own bytes. A character that would become more stays unchanged.
+/// Whether a text is remembered or compared with remembered texts. Each variant states how many bytes a character may
+/// become for each of its own bytes when it is replaced by ASCII; a character that would become more stays unchanged.
 ///
 /// A compared text does not grow. Otherwise four ideographs would become twenty letters in a row, and every phrase of a
 /// client that writes in them could match as a quotation.

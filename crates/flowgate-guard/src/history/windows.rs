@@ -21,7 +21,7 @@ pub(super) const LEAST_ACROSS_BORDER: usize = 4;
 const PRIME: u64 = (1 << 61) - 1;
 const POINT: u64 = 0x0a5b_36a1_9d4e_7c23;
 
-/// The most combinations of marks that are distinguished.
+/// The most combinations of marks that are distinguished: a combination has a number of 16 bits.
 const MAX_SETS: usize = 60_000;
 
 /// 48 bits of the fingerprint of a window.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::facts::{StatedValue, is_month, parse_decimal, stated_values, words};
 
-/// The most occurrences of a word that are examined.
+/// The most occurrences of a word in the trace that are examined, and the most words of a value.
 const MAX_PLACES: usize = 10_000;
 /// The most distinct parts of a text that are traced one by one.
 const MAX_TEXT_PARTS: usize = 200;
@@ -252,16 +252,17 @@ impl RegionIndex {
     }
 }
 
-/// Returns the predicate for regions that the agent has seen at `place`, the position of its call in the trace: only
-/// these regions can have been used.
+/// Returns the predicate for regions that the agent has seen at `position`, that of its call in the trace: only these
+/// regions can have been used.
 pub(crate) fn seen_filter<'a>(
     trace: &'a Trace,
-    place: &'a EventPosition,
+    position: &'a EventPosition,
 ) -> impl Fn(EventId, NodeId) -> bool + 'a {
-    move |event, _| trace.has_seen(place, event)
+    move |event, _| trace.has_seen(position, event)
 }
 
-/// Returns the origin of a value with these parts: the regions of all parts, or derived if a part is.
+/// Returns the origin of a value with these parts: the regions of all parts, derived if a part is derived, and empty if
+/// all parts are empty.
 fn combine_origins(parts: impl Iterator<Item = ValueOrigin>) -> ValueOrigin {
     let mut regions = Vec::new();
     for part in parts {

@@ -93,11 +93,12 @@ impl AttributionSession for LambdaSession {
     /// cannot be read, or that the model cannot score, depends on everything.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let everything = Attribution { method: NAME, ..Attribution::everything() };
-        let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
+        let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return everything;
         };
         let Ok(arguments) = &call.arguments else { return everything };
-        let seen: Vec<_> = self.regions.iter().filter(|(event, ..)| trace.has_seen(&place, *event)).collect();
+        let seen: Vec<_> =
+            self.regions.iter().filter(|(event, ..)| trace.has_seen(&position, *event)).collect();
         let context = LabelledContext {
             preamble: "What an agent has read:\n".to_owned(),
             documents: seen.iter().map(|(.., document)| document.clone()).collect(),
@@ -110,6 +111,7 @@ impl AttributionSession for LambdaSession {
             .into_iter()
             .filter_map(|document| seen.get(document).map(|(event, node, _)| (*event, *node)))
             .collect();
+        // The method scores the call as a whole: the decision and each argument depend on the same regions.
         let part = || CallDependency::Regions(regions.clone());
         let arguments = arguments.iter().map(|(name, _)| (name.clone(), part())).collect();
         Attribution { method: NAME, decision: part(), arguments, hidden: 0 }

@@ -47,15 +47,16 @@ impl AttributionSession for NothingSession {
     /// Attributes each argument to the visible regions that state its value. A value that only hidden regions state is
     /// attributed to [`CallDependency::Hidden`], which denies the call.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
-        let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
+        let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "nothing", ..Attribution::everything() };
         };
         let label = |event: EventId, node: NodeId| {
             trace.event(event).and_then(|event| event.document.node(node)).map(|node| node.label)
         };
-        let seen = seen_filter(trace, &place);
+        let seen = seen_filter(trace, &position);
         let instructions: Vec<_> =
             self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
+        // The label of the user's own words: what flows to it counts as visible.
         let own_label =
             instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |own, l| own.join(&l));
         let visible =

@@ -6,9 +6,9 @@
 //!
 //! The method tracks data flow, not control flow. The arguments do not show why a tool was chosen or called at all; the
 //! method *assumes* that both follow from the messages of the user and the operator. A call that an injection requested
-//! is therefore attributed to trusted regions if these state all of its values as well. So the
-//! method is an estimate, suited to asking fewer questions about an honest model. The attribution is certain only once the
-//! call was generated again from a context in which all other regions are hidden.
+//! is therefore attributed to trusted regions if these state all of its values as well. So the method is an estimate,
+//! suited to asking fewer questions about an honest model. The attribution is certain only once the call was generated
+//! again from a context in which all other regions are hidden.
 
 use flowgate::monitor::{Attribution, CallDependency};
 use flowgate::trace::{EventBody, EventId, Trace, TraceEntry};
@@ -48,10 +48,10 @@ impl AttributionSession for ProvenanceSession {
     /// Attributes each argument to the regions that state its value, and the decision to the messages of the user and
     /// the operator.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
-        let (EventBody::Call(call), Ok(place)) = (&entry.body, trace.position_of(entry)) else {
+        let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "provenance", ..Attribution::everything() };
         };
-        let usable = seen_filter(trace, &place);
+        let usable = seen_filter(trace, &position);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &usable) {
                 ValueOrigin::Empty => CallDependency::Regions(Vec::new()),

@@ -25,7 +25,7 @@ pub struct Cleaner {
     writer: CleanedTextWriter,
     /// The previous visible character, folded, inside a segment that is too long; `None` outside of one.
     long: Option<char>,
-    /// Whether the last segment was two dots, on the same line.
+    /// Whether the last segment was two dots, on the same line: they open a construct of reStructuredText.
     is_after_dots: bool,
     /// The addresses and signs that were refused.
     refused: Vec<String>,

@@ -114,7 +114,8 @@ pub(super) fn begins_top_level(label: &str) -> bool {
 }
 
 /// Whether some renderer takes a name with dots for a host name, given its labels: because it ends in a top-level
-/// domain, has a label `www`, contains an IPv4 address, or is followed by a path (`is_path_next`).
+/// domain, has a label `www`, contains an IPv4 address, or is followed by a path (`is_path_next`) and does not end in a
+/// number, as `1.5/2` does. A single label is no name with dots.
 pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     let is_number = |label: &&str| label.bytes().all(|b| b.is_ascii_digit());
     // Markup next to an address of numbers ends it for some renderers and not for others.
@@ -128,7 +129,7 @@ pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
         _ => false,
     };
     let Some((last, others)) = labels.split_last() else { return false };
-    // Also after other characters: not every renderer counts them as part of the word.
+    // `www` counts also after other characters: not every renderer counts these as part of the word.
     let ends_in_www = |label: &&str| {
         let word = label.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         word.eq_ignore_ascii_case("www")

@@ -18,7 +18,8 @@ const MACROS: &[&str] = &["audio", "image", "include", "video"];
 /// Attributes of elements that a browser follows, fetches or runs.
 const ATTRIBUTES: &[&str] = &["background", "href", "longdesc", "ping", "src", "srcdoc", "srcset", "style"];
 
-/// Whether a character marks raised, marked, inserted or hidden text in an extension of Markdown. Renderers drop it.
+/// Whether a character marks superscript, highlighted, inserted or hidden text in an extension of Markdown. A renderer
+/// of the extension drops it.
 pub(super) fn is_mark(c: char) -> bool {
     matches!(c, '^' | '=' | '+' | '|')
 }

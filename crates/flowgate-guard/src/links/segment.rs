@@ -358,12 +358,14 @@ impl SegmentReader<'_, '_> {
             self.add_refused(MARKUP);
         }
         let next = next.or_else(|| self.text.is_slash_after(index).then_some('/'));
+        // A word of one character that is no known scheme begins no address.
         let Some(next) = next.filter(|next| {
             (is_known || word.len().max(joined.len()) >= 2)
                 && (*next != ':' || self.text.is_slash_after(index))
         }) else {
             return;
         };
+        // After an unknown word, punctuation and closing signs continue the sentence, and begin no address.
         if is_known || !"\"'*)]},;.!|`".contains(next) || self.text.is_slash_after(index) {
             self.insert_space(index + 1);
             // Some renderers skip white space after a scheme; none does before the colon. `hxxp` is no scheme.

@@ -103,12 +103,15 @@ impl CleanedTextWriter {
             seen = folded;
             is_sign |= matches!(folded, '.' | ':' | '@' | '/' | '\\' | '[' | ']' | '(' | '<' | '&');
         });
+        // A character that becomes several, one of them such a sign: it cannot be split, so spaces go around it.
         if count > 1 && is_sign {
             self.push_space();
             self.push(c);
             self.push_space();
             return seen;
         }
+        // A space goes before these signs; before some of them, only after a sign with which they begin an address, a
+        // link or a reference.
         match (before, seen) {
             (_, '.' | '@' | '=') | ('/' | '\\', '/' | '\\') | ('[' | ']', '[' | ':') | (_, '(') => {
                 self.push_space()

@@ -1,4 +1,5 @@
-//! Defines drafts: steps that are shown everything first, and are rewritten from a smaller view if that suffices.
+//! Defines drafts: steps that are shown everything first, and that a method then accepts or has rewritten from a
+//! smaller view.
 //!
 //! A draft that is rewritten has no effect other than the label that it chose. Methods that draft therefore give the same
 //! guarantee as screeners, and count the bits. A conversation asks a [`DraftJudge`] about each draft; the judge sees the
@@ -28,7 +29,7 @@ pub struct Draft<'a> {
     pub monitor: &'a Monitor,
     /// The label of the view that the draft was generated from.
     pub label: Label,
-    /// The label of the current level.
+    /// The label of the current level of the turn (see [`crate::conversation`]).
     pub level: Label,
     /// The lowest label of a step of this turn.
     pub base: Label,

@@ -14,7 +14,7 @@ impl StepMethod for Everything {
     }
 
     fn doc(&self) -> &'static str {
-        "everything; all that follows carries the label of everything"
+        "everything; all that follows carries the join of all labels"
     }
 
     fn shows_everything(&self) -> bool {

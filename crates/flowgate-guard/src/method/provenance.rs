@@ -44,10 +44,12 @@ impl StepMethod for Provenance {
     }
 }
 
-/// The attribution session of the influence method, with the number of events read so far.
+/// Judges drafts by the influence method *provenance*.
 #[derive(Debug)]
 struct DraftProvenance {
+    /// The state of the influence method over this conversation.
     session: Box<dyn AttributionSession>,
+    /// The number of events of the trace that `session` has observed.
     read: usize,
 }
 

@@ -27,7 +27,7 @@ pub struct NameTaken(pub &'static str);
 
 impl fmt::Display for NameTaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a method named `{}` is already registered", self.0)
+        write!(f, "a method named `{}` is already registered; choose another name", self.0)
     }
 }
 

@@ -1,12 +1,14 @@
-//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) to the letter, once as the recursion of the
-//! paper, and once as a machine without I/O.
+//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) exactly: once as the recursion of the paper,
+//! and once as a machine without I/O. The algorithm finds the least labels whose documents alone give an answer nearly the
+//! same utility as all documents (the *similar* labels): from the top, it descends to every similar child.
 //!
 //! The relation in line 3 is missing in print, and is read as "flows to". Both forms keep track of visited labels, as
 //! section 3.3 suggests, so that each label is tested once.
 //!
 //! The result need not be an antichain if the utility is not monotone: of two children, one may lead to a label below
-//! one that the other returns. With the similar sets {abcd, abc, abd, ad, a}, the result is {abc, a}. The algorithm is the
-//! oracle of [`HittingSet`](super::HittingSet) and stays literal; [`minimal`] reduces its result.
+//! one that the other returns. If of the sets of the labels a to d, {abcd, abc, abd, ad, a} are similar, the result is
+//! {abc, a}. Tests compare [`HittingSet`](super::HittingSet) with this algorithm, so it is not changed; [`minimal`] reduces
+//! its result.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,10 @@
 //! Keeps answers with their labels for similar questions: a semantic cache (Permissive Information-Flow Analysis, section 6.1). The
 //! more permissive the label of an answer, the more questions may use it.
 //!
-//! What a lookup returns depends only on answers whose labels flow to the bound of the asker. Answers compete for room only with answers of
-//! the same label, so that no entry above the bound decides what is found. Only the number of labels is limited for all together: after
-//! [`MAX_LABELS`], answers of further labels are not stored, whatever they are.
+//! What a lookup returns depends only on answers whose labels flow to the bound of the asker, the greatest label that it may
+//! read. Answers compete for room only with answers of the same label, so that no entry above the bound decides what is found.
+//! Only the number of labels is limited for all together: after [`MAX_LABELS`], answers of further labels are not stored,
+//! whatever they are.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,5 +1,6 @@
-//! Finds the labels whose documents are sufficient, by scoring with a model: drives the pure searches, within a budget, with the
-//! prunings that the options ask for. The wrapper of [`crate::propagation`] and the influence method `lambda` call it.
+//! Finds the labels whose documents are sufficient for an answer, by scoring with a model: drives the searches, which do no I/O
+//! themselves, within a budget, with the prunings that the options ask for. The wrapper of [`crate::propagation`] and the
+//! influence method `lambda` call it.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +82,8 @@ async fn search_below(
     Ok(found)
 }
 
-/// Returns what the documents of each label alone add to the utility of no documents: leave-one-in scores.
+/// Returns the leave-one-in scores, one for each label of the span: what the documents of the label alone add to the
+/// utility of no documents.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.

@@ -4,7 +4,8 @@
 //! never make a similar label dissimilar. `find` drives the search with a model.
 //!
 //! The search keeps a frontier of elements. It tests one; if that is not similar, nothing below it is. If it is similar,
-//! the search shrinks it to a minimal similar element M by removing coordinates, block by block (as QuickXplain does).
+//! the search shrinks it to a minimal similar element M by meets with coordinates (elements at or below one of which every
+//! element but the top lies, see [`LabelSpan::coordinates`]), block by block, as QuickXplain does.
 //! Every element of the frontier that contains M is replaced by the greatest elements below it that do not: a minimal
 //! label other than M lacks at least one bit of M.
 //!

@@ -1,4 +1,5 @@
-//! Implements utilities of the kNN-LM architecture (Permissive Information-Flow Analysis, section 3.4, equation 4).
+//! Implements utilities of the kNN-LM architecture, a language model that also looks up its hidden states among those of stored
+//! documents (Permissive Information-Flow Analysis, section 3.4, equation 4).
 //!
 //! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before it, and the
 //! token itself. The probability of a token of the answer is a mixture: γ times the share of it among the nearest entries of the
@@ -107,7 +108,7 @@ impl KnnAnswer {
     /// `prompt`, by the same model.
     ///
     /// # Errors
-    /// If the text is too long for the model, or it divides the answer differently for states and scores.
+    /// If the text is too long for the model, or the tokens of the answer that have states are not those that have scores.
     pub fn new(
         model: &dyn HiddenStateModel,
         layer: usize,

@@ -1,4 +1,5 @@
-//! Defines the options of a label search and their defaults.
+//! Defines the options of a label search, which finds the least labels whose documents are sufficient for an answer, and
+//! their defaults.
 
 use flowgate::label::Label;
 
@@ -19,8 +20,8 @@ pub struct PropagationOptions {
     pub lambda: f64,
     /// The search.
     pub search: SearchKind,
-    /// The most subcontexts that one search tests, besides the context. Then the labels are the least so far: the naive
-    /// label, if nothing better was found. Leave-one-in, Shapley values and the search for a goal score further ones.
+    /// The most subcontexts that one search tests, besides the context. A search that has spent them returns the least labels
+    /// so far: the naive label, if nothing better was found. Leave-one-in, Shapley values and the search for a goal score further ones.
     pub budget: usize,
     /// The most subcontexts in one batch. A larger batch takes less time on a model that evaluates it in parallel, and may
     /// score subcontexts that a smaller one would not need.
@@ -48,9 +49,9 @@ pub struct ShapleyPruning {
 /// A label that is worth more utility than others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// The greatest label that serves.
+    /// The greatest label that serves the purpose, such as the requirement of a later call.
     pub label: Label,
-    /// λ for it.
+    /// The utility that may be lost for this label.
     pub lambda: f64,
 }
 

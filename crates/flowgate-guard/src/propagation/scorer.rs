@@ -1,7 +1,8 @@
-//! Scores a completion in the subcontexts of a context, and counts what that costs.
+//! Scores a completion (the answer in question) in a context (the question with its documents) and in the subcontexts of
+//! it (the question with the documents at or below one label), and counts what that costs.
 //!
 //! Subcontexts share the evaluation of their common beginnings through [`Prefix`]es, a batch is one call of the model's
-//! trait, scoring stops as soon as the utility is certain to be too low, and an element is scored once.
+//! trait, scoring stops as soon as the utility is certain to be too low, and a subcontext is scored to its end once.
 
 use std::collections::BTreeMap;
 
@@ -145,6 +146,7 @@ impl<'a> ContextScorer<'a> {
         if elements.is_empty() {
             return Ok(());
         }
+        // The sum of log-probabilities below which the utility is certain to be below `least`.
         let bound = least.and_then(|least| self.task.utility.bound(least, self.tokens));
         let mut prefixes = Vec::with_capacity(elements.len());
         for element in elements {

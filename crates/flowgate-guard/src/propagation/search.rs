@@ -1,5 +1,6 @@
 //! Defines what the searches for similar labels have in common: a machine without I/O that says which labels it needs
-//! tested, and the loop that tests them within a budget.
+//! tested, and the loop that tests them within a budget. A label is similar if the documents at or below it alone give
+//! an answer nearly the same utility as all documents.
 //!
 //! [`Literal`](super::Literal) and [`HittingSet`](super::HittingSet) implement [`LabelSearch`]. The caller tests labels
 //! with a model, or in tests with a table.

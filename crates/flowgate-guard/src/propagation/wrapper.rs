@@ -10,7 +10,7 @@
 //!
 //! y' is computed from the question and the documents at or below L', whatever the searches, the scores and the other documents
 //! say; an error costs utility, or a lower label than could be had. The *choice* of L' is computed from all documents. It reveals
-//! at most [`Propagated::choice_bits`] bits of them, as those of a screener do. λ-similarity is therefore not noninterference: an
+//! at most [`Propagated::choice_bits`] bits of them, as the choice of a screener does. λ-similarity is therefore not noninterference: an
 //! observer who sees which label an answer carries, or that a later call was permitted, learns as much. Where that is too
 //! much, retrieve only what flows to a label that is known beforehand ([`answer_at`], section 6.1).
 

@@ -246,8 +246,8 @@ impl<'r> RecordedModel<'r> {
         }
         self.indexed = trace.len();
         let Some(RecordedCall { call, is_injected }) = self.calls.get(index) else { return Vec::new() };
-        let Ok(place) = trace.position_of(&TraceEntry::from((*call).clone())) else { return Vec::new() };
-        let usable = seen_filter(trace, &place);
+        let Ok(position) = trace.position_of(&TraceEntry::from((*call).clone())) else { return Vec::new() };
+        let usable = seen_filter(trace, &position);
         let mut needs = Vec::new();
         if *is_injected && !self.injections.is_empty() {
             needs.push((None, PartNeed::AnyOf(self.injected_regions(trace))));
@@ -380,8 +380,8 @@ fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     Completion { calls: vec![call], ..Completion::default() }
 }
 
-/// Removes all characters that are not alphanumeric, since AgentDojo inserts an injected text into a YAML document, which wraps
-/// its lines.
+/// Removes all characters that are not alphanumeric, since the benchmark AgentDojo inserts an injected text into a YAML
+/// document, which wraps its lines.
 fn squash(text: &str) -> String {
     text.chars().filter(|c| c.is_alphanumeric()).collect()
 }

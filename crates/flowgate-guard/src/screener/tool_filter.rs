@@ -1,5 +1,5 @@
-//! Implements the tool filter of AgentDojo: before a turn, a model selects the tools that the user's request needs; the
-//! others are not offered.
+//! Implements the tool filter, a defence of the benchmark AgentDojo: before a turn, a model selects the tools that the
+//! user's request needs; the others are not offered.
 //!
 //! The model is queried before anything was read, and sees only messages of the operator and the user. The selection is
 //! therefore independent of untrusted text. It is a baseline: an injection can use every tool that the request needs,

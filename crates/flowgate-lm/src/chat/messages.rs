@@ -1,9 +1,9 @@
 //! Holds the messages of a chat, with a cache of their serialised form.
 //!
-//! A chat is sent whole with each request, and most of it was serialised for the request before. The serialiser (the
-//! writer of `wire`) therefore stores its output with the messages, and extends that output the next time. Appending
-//! messages keeps the cache; any other change, and a copy, discards it, so that the bytes that are sent always match
-//! the current messages.
+//! Each request contains the whole chat, and most of it was already serialised for the previous request. The serialiser
+//! (in `wire::chat_completions`) therefore stores its output with the messages, and extends it for the next request.
+//! The cache survives when messages are appended. Any other change discards it, and a clone has none, so that the bytes
+//! that are sent always match the current messages.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,20 +11,20 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Message;
 
-/// Messages in order.
+/// The messages of a chat, in order.
 #[derive(Default)]
 pub struct Messages {
     all: Vec<Message>,
-    /// The serialised form of the first messages, if it was stored.
+    /// The serialised form of the first messages, if it is stored.
     written: Mutex<Option<SerializedPrefix>>,
 }
 
 /// The serialised prefix of a chat, as it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct SerializedPrefix {
-    /// The body of a request up to the last of these messages.
+    /// The beginning of the body of a request, up to the end of the last of these messages.
     pub(crate) text: Vec<u8>,
-    /// How many messages the text contains.
+    /// The number of messages that the text contains.
     pub(crate) messages: usize,
 }
 
@@ -40,14 +40,14 @@ impl Messages {
         &mut self.all
     }
 
-    /// Takes the serialised form of the first messages.
+    /// Removes and returns the serialised form of the first messages; `None` if none is stored.
     pub(crate) fn take_serialized_prefix(&self) -> Option<SerializedPrefix> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Stores the serialised form for the next request.
     pub(crate) fn store_serialized_prefix(&self, mut written: SerializedPrefix) {
-        // The buffer of a short chat had room for much more after the messages.
+        // The buffer also held the rest of the body, such as the tools. Releases its memory if it is more than half.
         if written.text.capacity() > 2 * written.text.len() {
             written.text.shrink_to_fit();
         }

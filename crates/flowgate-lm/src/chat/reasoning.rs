@@ -9,30 +9,31 @@ use serde::{Deserialize, Serialize};
 /// A part of a model's reasoning, as the model's server sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReasoningPart {
-    /// The texts that can be read: the reasoning, or summaries of it. Empty if the server keeps them to itself.
+    /// The texts that can be read: the reasoning, or summaries of it. Empty if the server returns no readable text.
     pub texts: Vec<String>,
-    /// The evidence by which the server recognises the part, and which it must get back unchanged.
+    /// The evidence by which the server recognises the part. It must be sent back unchanged.
     #[serde(default)]
     pub seal: Seal,
-    /// The model that wrote it; empty if that is unknown. It is sent to no other model, which could not read the seal.
+    /// The model that wrote the part; empty if that is unknown. The part is sent to no other model, because no other
+    /// model can read the seal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub author: String,
 }
 
 impl ReasoningPart {
-    /// Returns the readable text; empty if there is none.
+    /// Returns all readable texts as one; empty if there is none.
     #[must_use]
     pub fn text(&self) -> String {
         self.texts.join("\n\n")
     }
 
-    /// Whether it can be sent to this model.
+    /// Whether the part can be sent to this model: the model wrote it, or its author is unknown.
     pub(crate) fn is_readable_by(&self, model: &str) -> bool {
         self.author.is_empty() || self.author == model
     }
 
-    /// Returns the size of all its texts and of its seal, in bytes: what the limit on an answer and estimates of tokens
-    /// count.
+    /// Returns the size of all its texts and of its seal, in bytes. Used for the limit on the size of an answer and for
+    /// estimates of tokens.
     pub(crate) fn size(&self) -> usize {
         let seal = match &self.seal {
             Seal::None => 0,
@@ -47,7 +48,7 @@ impl ReasoningPart {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seal {
-    /// None: the part cannot be sent back.
+    /// The part has no seal, and cannot be sent back.
     #[default]
     None,
     /// The signature of a thinking block of Anthropic's format.
@@ -63,11 +64,11 @@ pub enum Seal {
     },
 }
 
-/// What a request asks of the model's reasoning. `None` leaves it to the server.
+/// The parameters of a request for the model's reasoning. `None` leaves a parameter to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reasoning {
-    /// How much the model is to reason, and to write.
+    /// How much effort the model is to spend on reasoning and on its message.
     pub effort: Option<Effort>,
     /// Whether the model thinks before it answers, in Anthropic's format.
     pub thinking: Option<Thinking>,
@@ -83,15 +84,15 @@ pub struct Reasoning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
-    /// It does not.
+    /// The model does not think.
     Disabled,
     /// The model decides.
     Adaptive,
-    /// It does, with at most this many tokens.
+    /// The model thinks, with at most this many tokens.
     Enabled(u32),
 }
 
-/// Declares an enumeration of words of a wire format, with their names in requests.
+/// Declares an enumeration whose variants are words of a wire format, each with its name in requests.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$about])*
@@ -113,7 +114,7 @@ macro_rules! words {
                 }
             }
 
-            /// Returns the variant with this name.
+            /// Returns the variant with this name in requests; `None` if there is none.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|known| known.name() == name)
@@ -135,7 +136,7 @@ words! {
         Medium = "medium",
         /// Much.
         High = "high",
-        /// More than that.
+        /// More than `High`.
         Xhigh = "xhigh",
         /// As much as possible.
         Max = "max",

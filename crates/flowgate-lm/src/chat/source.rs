@@ -1,8 +1,8 @@
 //! Defines the provenance of the parts of a user's messages, as the client declares it.
 //!
 //! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client knows which
-//! part is which. It declares the provenance of each part in a field of its own, which is never sent to a model; the
-//! configuration of the gateway decides whether the declaration is believed.
+//! part is which. It declares the provenance of each part in the separate field `flowgate`, which is never sent to a
+//! model. The configuration of the gateway decides whether it trusts the declaration.
 
 use std::collections::BTreeMap;
 
@@ -42,15 +42,15 @@ impl Source {
         }
     }
 
-    /// Returns the source with this name.
+    /// Returns the source with this name; `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.name() == name)
     }
 }
 
-/// The sources of the parts of messages, by the index of the message and in the order of its parts. Messages without
-/// any declaration have no entry.
+/// The sources of the parts of messages, by the index of the message and in the order of its parts. `None` is a part
+/// without a declaration. Messages without any declaration have no entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sources(BTreeMap<usize, Vec<Option<Source>>>);
@@ -62,13 +62,13 @@ impl Sources {
         self.0.is_empty()
     }
 
-    /// Returns the declared source of a part.
+    /// Returns the declared source of a part, by the indices of the message and the part; `None` if there is none.
     #[must_use]
     pub fn of(&self, message: usize, part: usize) -> Option<Source> {
         self.0.get(&message)?.get(part).copied().flatten()
     }
 
-    /// Sets the sources of the parts of a message.
+    /// Sets the sources of the parts of a message; has no effect if no part has one.
     pub fn set(&mut self, message: usize, parts: Vec<Option<Source>>) {
         if parts.iter().any(Option::is_some) {
             self.0.insert(message, parts);
@@ -81,9 +81,8 @@ impl Sources {
         Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
     }
 
-    /// Sets `source` for every part of a user's message whose source the client has not declared. Other messages are
-    /// left alone: provenance is declared only for parts of a user's messages. `messages` is the list that the indices
-    /// refer to.
+    /// Sets `source` for every part of a user's message whose source the client has not declared. `messages` is the
+    /// list that the indices refer to. Messages of other roles have no sources and are skipped.
     pub fn fill_missing(&mut self, messages: &[Message], source: Source) {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };

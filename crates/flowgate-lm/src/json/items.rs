@@ -1,23 +1,24 @@
 //! Locates the items of a list in a JSON text without parsing them. The gateway finds the messages of a chat this way,
 //! and parses only those that it has not received before.
 //!
-//! The result is exact for valid JSON and unspecified otherwise. The caller therefore skips only items whose bytes it
-//! has parsed before, as their digest shows, and parses all other text strictly.
+//! The result is exact for valid JSON and unspecified otherwise. The caller therefore skips an item only if the digest
+//! of its bytes shows that it has parsed the same bytes before, and parses all other text strictly.
 
 use std::ops::Range;
 
-/// The most items that are located.
+/// The most items of a list. In a longer list, none is located.
 const MAX_ITEMS: usize = 1 << 14;
 
-/// Returns the byte ranges of the items of the list under `key` in the object that is the whole text; `None` if the
-/// scan does not find them.
+/// Returns the byte ranges of the items of the list under `key`, where `text` is one JSON object. `None` if the object
+/// has no such list, the list has too many items, or the scan fails: the caller then parses the whole text.
 #[must_use]
 pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
     let mut scan = JsonScanner { text: text.as_bytes(), at: 0 };
+    // Each round reads one entry, up to the comma after it.
     scan.eat(b'{')?;
     loop {
         let name = scan.value()?;
-        // A key with escapes is not recognised, although it may be the key: the caller then parses the whole text.
+        // A key with escapes may be the same key, but is not recognised.
         let is_key = text.get(name)?.strip_prefix('"')?.strip_suffix('"')? == key;
         scan.eat(b':')?;
         if is_key {
@@ -31,6 +32,7 @@ pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
 /// Moves through a JSON text, from value to value.
 struct JsonScanner<'t> {
     text: &'t [u8],
+    /// The offset of the next byte.
     at: usize,
 }
 
@@ -51,7 +53,7 @@ impl JsonScanner<'_> {
     /// Returns the byte ranges of the items of the list that begins here; `None` if it is not a list, does not end, or
     /// has more than [`MAX_ITEMS`] items.
     fn list(&mut self) -> Option<Vec<Range<usize>>> {
-        // Most items have more than a hundred bytes.
+        // Most items have at least 128 bytes, so this is usually the only allocation.
         let mut items = Vec::with_capacity((self.text.len() / 128).min(MAX_ITEMS));
         self.eat(b'[')?;
         if self.peek()? == b']' {
@@ -89,9 +91,10 @@ impl JsonScanner<'_> {
         self.at += 1;
         loop {
             let rest = self.text.get(self.at..)?;
+            // The number of bytes before the next quotation mark or backslash.
             let plain = memchr::memchr2(b'"', b'\\', rest)?;
             let is_end = rest.get(plain) == Some(&b'"');
-            // Skips the escaped byte as well.
+            // After a backslash, skips the escaped byte as well: it may be a quotation mark.
             self.at += plain + if is_end { 1 } else { 2 };
             if is_end {
                 return Some(());
@@ -99,8 +102,8 @@ impl JsonScanner<'_> {
         }
     }
 
-    /// Skips a list or an object, from its opening bracket to the closing one; `None` if it does not end. Does not
-    /// notice a bracket that is closed by one of the other kind: the strict parser does.
+    /// Skips a list or an object, from its opening bracket to the closing one; `None` if it does not end. Accepts a
+    /// bracket that is closed by one of the other kind: the strict parser rejects it.
     fn skip_brackets(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {

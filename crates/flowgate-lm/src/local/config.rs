@@ -36,28 +36,34 @@ pub(crate) enum Architecture {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DecoderConfig {
     pub(crate) architecture: Architecture,
+    /// The number of tokens: rows of the embedding.
     pub(crate) vocabulary: usize,
     /// The width of the embeddings, which differs from that of the layers in OPT-350m.
     pub(crate) embedding_width: usize,
+    /// The width of the layers: the length of a token's vector between them.
     pub(crate) width: usize,
+    /// The number of layers.
     pub(crate) layers: usize,
+    /// The number of heads of queries.
     pub(crate) heads: usize,
-    /// Heads of keys and values; each serves `heads / key_heads` heads.
+    /// The number of heads of keys and values; each serves `heads / key_heads` heads of queries.
     pub(crate) key_heads: usize,
+    /// The length of the vectors of one head.
     pub(crate) head_width: usize,
     /// The width between the two projections of the feed-forward part.
     pub(crate) inner_width: usize,
     /// The most tokens that the model can read.
     pub(crate) context: usize,
     pub(crate) norm: NormKind,
+    /// The constant that a normalisation adds to avoid a division by 0.
     pub(crate) epsilon: f64,
-    /// Whether attention and the feed-forward part normalise their input, and not their output.
+    /// Whether the input of attention and of the feed-forward part is normalised, and not the sum of input and output.
     pub(crate) norm_first: bool,
     /// Whether the last layer is followed by a normalisation.
     pub(crate) final_norm: bool,
     pub(crate) positions: Positions,
     pub(crate) activation: Activation,
-    /// Whether the feed-forward part has a gate.
+    /// Whether the feed-forward part has a gate: a second projection with which the first is multiplied.
     pub(crate) is_gated: bool,
     pub(crate) attention_bias: bool,
     pub(crate) feed_forward_bias: bool,
@@ -65,21 +71,23 @@ pub(crate) struct DecoderConfig {
     pub(crate) query_key_norm: bool,
     /// Whether queries, keys and values are computed by one matrix, and gate and input by another.
     pub(crate) is_fused: bool,
-    /// Whether the output matrix is the embedding.
+    /// Whether the output matrix is the same as the embedding.
     pub(crate) is_tied: bool,
-    /// How many tokens attention reaches back, if limited.
+    /// How many tokens a token attends to, itself included, if that is limited.
     pub(crate) window: Option<usize>,
-    /// The factor of the embeddings.
+    /// The factor by which embeddings are multiplied.
     pub(crate) embedding_scale: f64,
-    /// How many earlier tokens the convolution before attention adds; 0 without one.
+    /// How many earlier tokens the convolution before attention reads; 0 without a convolution.
     pub(crate) convolution: usize,
 }
 
 impl DecoderConfig {
+    /// Returns the length of the queries of all heads together.
     pub(crate) fn query_width(&self) -> usize {
         self.heads * self.head_width
     }
 
+    /// Returns the length of the keys, and also of the values, of all heads together.
     pub(crate) fn key_width(&self) -> usize {
         self.key_heads * self.head_width
     }
@@ -99,7 +107,7 @@ pub(crate) enum NormKind {
 pub(crate) enum Positions {
     /// A rotation of queries and keys.
     Rotary(RotaryConfig),
-    /// A learned vector for each position: the first is at row `offset` of the `rows` of a table.
+    /// A learned vector for each position: a table with `rows` rows, in which row `offset` is the first position.
     Learned { offset: usize, rows: usize },
 }
 
@@ -108,6 +116,7 @@ pub(crate) enum Positions {
 pub(crate) enum Activation {
     Silu,
     Gelu,
+    /// GELU in the approximation by the hyperbolic tangent.
     GeluTanh,
     Relu,
 }

@@ -3,8 +3,9 @@
 //!
 //! One decoder covers all architectures; [`DecoderConfig`] says how they differ. Its parts are in files of their own:
 //! `attention.rs`, `feed_forward.rs`, `linear.rs` (matrices), `norm.rs` and `rotary.rs` (positions). A
-//! [`KeyValueCache`] holds the keys and values of earlier tokens, which later tokens read; it is a value, so that many
-//! continuations share the cache of their prefix. A [`Probe`] selects the intermediate values that the caller receives.
+//! [`KeyValueCache`] holds the keys and values of earlier tokens, which later tokens read. Extending it returns a new
+//! cache, so that many continuations share the cache of their prefix. A [`Probe`] selects the intermediate values that
+//! the caller receives.
 
 mod attention;
 mod cache;
@@ -33,9 +34,11 @@ pub(crate) use probe::{Kernels, Probe};
 pub(crate) struct Decoder {
     config: DecoderConfig,
     device: Device,
+    /// Whether the matrices are quantised.
     is_quantized: bool,
+    /// The vector of each token, as a row.
     embedding: Tensor,
-    /// The learned vectors of positions, if the model has such.
+    /// The learned vectors of positions, if the model has them.
     positions: Option<Tensor>,
     /// Maps embeddings to the width of the layers, if the widths differ.
     project_in: Option<Linear>,
@@ -44,8 +47,9 @@ pub(crate) struct Decoder {
     /// The rotation of positions, if the model has it.
     rotary: Option<RotaryTable>,
     layers: Vec<DecoderLayer>,
-    /// The normalisation after the last layer.
+    /// The normalisation after the last layer, if the model has one.
     norm: Option<Norm>,
+    /// Maps hidden states to logits.
     output: Linear,
 }
 
@@ -61,7 +65,7 @@ struct DecoderLayer {
 impl Decoder {
     /// Reads the weights of a decoder of this shape. Fails if a tensor is missing or has another shape.
     pub(crate) fn load(config: DecoderConfig, weights: &Weights) -> std::result::Result<Self, LoadError> {
-        // The embedding may have another width than the layers; then matrices map between the two.
+        // The embedding may have another width (`outer`) than the layers. Matrices then map between the two.
         let (width, outer) = (config.width, config.embedding_width);
         let projection = |role, rows, columns| {
             if width == outer { Ok(None) } else { Linear::load(weights, role, None, rows, columns).map(Some) }
@@ -116,7 +120,7 @@ impl Decoder {
         &self.config
     }
 
-    /// Returns whether matrices are quantised: these have no gradient.
+    /// Returns whether the matrices are quantised. Quantised matrices have no gradient.
     pub(crate) fn is_quantized(&self) -> bool {
         self.is_quantized
     }
@@ -125,7 +129,7 @@ impl Decoder {
         &self.device
     }
 
-    /// Evaluates the tokens after those of `cache`; `tokens` has the shape (batch, time). Returns the normalised hidden
+    /// Evaluates `tokens`, of shape (batch, time), which follow the tokens of `cache`. Returns the normalised hidden
     /// states of the last layer, of shape (batch, time, embedding width), and the extended cache. The probe receives
     /// the intermediate values that it selects.
     pub(crate) fn forward(
@@ -160,7 +164,7 @@ impl Decoder {
         if let Some(norm) = &self.norm {
             x = norm.forward(&x, probe.kernels)?;
         }
-        // As transformers does it, the projection follows the last hidden state of OPT-350m.
+        // As in transformers, the last hidden state of OPT-350m is the projected one.
         if let Some(project) = &self.project_out {
             x = project.forward(&x)?;
         }
@@ -195,10 +199,10 @@ impl Decoder {
         Ok(x)
     }
 
-    /// Returns the mask that is added to attention scores, of shape (time, start + time): 0 where a token may attend to
-    /// itself or an earlier one within the window, and minus infinity elsewhere. `start` is the number of tokens in the
-    /// cache, `time` that of the new ones, which are the rows. `None` if all would be 0: a single new token that may
-    /// attend to all tokens before it.
+    /// Returns the mask that is added to attention scores, of shape (time, start + time). It is 0 where a token may
+    /// attend to itself or to an earlier token within the window, and minus infinity elsewhere. `start` is the number
+    /// of tokens in the cache, and `time` is the number of new tokens, which are the rows. `None` if all entries would
+    /// be 0: a single new token may attend to all tokens before it.
     fn mask(&self, start: usize, time: usize) -> Result<Option<Tensor>> {
         let reach = self.config.window.unwrap_or(usize::MAX);
         let total = start + time;
@@ -206,6 +210,7 @@ impl Decoder {
             return Ok(None);
         }
         let row = |row: usize| {
+            // The position of the token of this row.
             let own = start + row;
             (0..total).map(move |column| {
                 let can_attend = column <= own && own - column < reach;
@@ -218,8 +223,9 @@ impl Decoder {
 }
 
 impl DecoderLayer {
-    /// Evaluates the layer. Attention and the feed-forward part are each added to their input; they are normalised
-    /// before or after, as `norm_first` states. Returns the hidden states, and the cache of the layer with these tokens.
+    /// Evaluates the layer. Attention and the feed-forward part are each added to their input. If `norm_first` is true,
+    /// their input is normalised, otherwise the sum. Returns the hidden states, and the cache of the layer with these
+    /// tokens.
     fn forward(
         &self,
         x: &Tensor,

@@ -1,5 +1,5 @@
 //! Evaluates texts of any length in pieces, and caches recent prompts. `generate.rs`, `score.rs` and `inside.rs`
-//! evaluate their texts through this file.
+//! evaluate their texts with this module.
 //!
 //! Pieces begin at multiples of [`PIECE`]. The part of an earlier prompt that a prompt reuses is a whole number of
 //! pieces, so that all matrix products have the same shapes as without reuse, and the same results.
@@ -14,17 +14,18 @@ use crate::Error;
 pub(super) const PIECE: usize = 128;
 /// The most hidden states that are mapped to the vocabulary at once.
 const LOGIT_ROWS: usize = 64;
-/// How many prompts of chats are cached, and how many tokens they may have together.
+/// The most prompts of chats that are cached.
 const RECENT_PROMPTS: usize = 4;
+/// The most tokens of all cached prompts together.
 const RECENT_TOKENS: usize = 1 << 14;
 
-/// Turns an error of the engine into one line.
+/// Converts an error of candle. Only its first line is used; a backtrace may follow it.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn failed(error: candle_core::Error) -> Error {
     Error::Failed(error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
-/// The caches of recent prompts, the latest last.
+/// The tokens and caches of recent prompts, the latest last.
 #[derive(Debug, Default)]
 pub(super) struct RecentPrompts(Vec<(Vec<u32>, KeyValueCache)>);
 
@@ -41,12 +42,13 @@ impl RecentPrompts {
         }
     }
 
-    /// Adds a prompt with its cache, and drops the oldest prompts that exceed the limits on their number and their tokens.
-    /// After a prompt that alone exceeds the limit on tokens, nothing is stored.
+    /// Adds a prompt with its cache, and drops the oldest prompts until the limits on prompts and tokens are satisfied.
+    /// If the new prompt alone exceeds the limit on tokens, nothing remains stored.
     fn insert(&mut self, tokens: &[u32], cache: &KeyValueCache) {
         // A prompt that continues an earlier one replaces it.
         self.0.retain(|(prompt, _)| !tokens.starts_with(prompt));
         self.0.push((tokens.to_vec(), cache.clone()));
+        // Counts the latest prompts that fit into the limits; `room` is how many tokens may still be added.
         let mut room = RECENT_TOKENS;
         let mut fits = |(prompt, _): &(Vec<u32>, KeyValueCache)| {
             let fits = prompt.len() <= room;
@@ -64,7 +66,7 @@ pub(super) fn common_length(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl LocalModel {
-    /// Fails if a text has more tokens than the model reads.
+    /// Fails if `tokens`, the number of tokens of a text, exceeds what the model reads.
     pub(super) fn check_length(&self, tokens: usize) -> Result<(), Error> {
         let limit = self.context();
         if tokens > limit { Err(Error::TooManyTokens { tokens, limit }) } else { Ok(()) }
@@ -82,7 +84,8 @@ impl LocalModel {
         Ok(cache)
     }
 
-    /// Evaluates some tokens after those of a cache. Returns hidden states of shape (1, tokens, width), and the new cache.
+    /// Evaluates some tokens after those of a cache. Returns the hidden states, of shape (1, tokens, width), and the
+    /// cache with these tokens.
     pub(super) fn evaluate(
         &self,
         tokens: &[u32],
@@ -93,8 +96,8 @@ impl LocalModel {
         self.decoder.forward(&row, cache, probe).map_err(failed)
     }
 
-    /// Evaluates the prompt of a chat, but for the longest beginning that it shares with a recent prompt, and adds the
-    /// prompt to the recent ones. Returns the cache of all tokens, and the logits after the last one.
+    /// Evaluates the prompt of a chat, except for the longest beginning that it shares with a recent prompt, and adds
+    /// the prompt to the recent ones. Returns the cache of all its tokens, and the logits after the last one.
     pub(super) fn evaluate_prompt(&self, tokens: &[u32]) -> Result<(KeyValueCache, Vec<f32>), Error> {
         // The last piece is evaluated in any case, for its logits.
         let last = tokens.len().saturating_sub(1) / PIECE * PIECE;
@@ -120,8 +123,8 @@ impl LocalModel {
         last(hidden).map_err(failed)
     }
 
-    /// Returns the log-probability of each token of `tokens` after the hidden state of the same index; `hidden` has the
-    /// shape (tokens, width).
+    /// Returns the log-probability of each token of `tokens`, where the hidden state with the same index is that of the
+    /// token before it. `hidden` has the shape (tokens, width).
     ///
     /// # Errors
     /// If a log-probability is not a number.
@@ -141,7 +144,8 @@ impl LocalModel {
         }
         if logprobs.iter().any(|logprob| logprob.is_nan()) {
             return Err(Error::Failed(
-                "the weights of the model give no probabilities; they are damaged".to_owned(),
+                "the weights of the model give no probabilities, so they are damaged; download them again"
+                    .to_owned(),
             ));
         }
         Ok(logprobs)

@@ -1,5 +1,5 @@
 //! Reads files of a model with a limit on their size, so that no file can exhaust the memory. Everything that loads a
-//! model reads through this file.
+//! model uses this module.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 
 use super::load_error::LoadError;
 
-/// The limit on files that are read as text: configurations, the index of shards, templates.
+/// The limit on files that are read as text, in bytes: configurations, the index of shards, templates.
 pub(crate) const TEXT_LIMIT: u64 = 16 << 20;
 
-/// Opens a regular file; returns it with its size.
+/// Opens a regular file, and returns it with its size in bytes.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
     let metadata = std::fs::metadata(path)
         .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;
@@ -25,13 +25,15 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), LoadError> {
     Ok((file, metadata.len()))
 }
 
-/// Reads a file of at most `limit` bytes.
+/// Reads a file of at most `limit` bytes. Fails if it is longer.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     let (file, size) = open(path)?;
     if size > limit {
         return Err(LoadError::new(
             path,
-            format!("the file has {size} bytes, more than the limit of {limit}"),
+            format!(
+                "the file has {size} bytes, more than the limit of {limit}; check that it is the right file"
+            ),
         ));
     }
     let mut bytes = Vec::new();
@@ -41,13 +43,14 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     Ok(bytes)
 }
 
-/// Reads a JSON file.
+/// Reads a JSON file of at most [`TEXT_LIMIT`] bytes.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
     serde_json::from_slice(&read(path, TEXT_LIMIT)?)
         .map_err(|error| LoadError::new(path, format!("the file is not the expected JSON: {error}")))
 }
 
-/// Reads a JSON file that need not exist.
+/// Reads a JSON file; `None` if it does not exist.
 pub(crate) fn read_optional_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LoadError> {
+    // If it is unknown whether the file exists, reading it gives the error.
     if path.try_exists().unwrap_or(true) { read_json(path).map(Some) } else { Ok(None) }
 }

@@ -25,11 +25,13 @@ impl ChatModel for LocalModel {
 }
 
 impl LocalModel {
-    /// Generates tokens after the prompt of the chat until a token or text ends the message, or a limit is reached.
-    /// Passes text to the listener as soon as no stop sequence or call can begin in it, and the calls at the end.
+    /// Generates tokens after the prompt of the chat until an end token or a stop sequence ends the message, or a limit
+    /// on tokens is reached. Passes text to the listener as soon as no stop sequence or call can begin in it, and the
+    /// calls at the end.
     ///
     /// # Errors
-    /// If the model has no chat template, a tool call is required, the prompt is too long, or the listener cancels.
+    /// If the model has no chat template, a tool call is required, the prompt is too long, the evaluation fails, or the
+    /// listener cancels.
     async fn generate(&self, request: &Request, listener: &mut dyn Listener) -> Result<Completion, Error> {
         let tools: &[ToolSpec] = match &request.choice {
             ToolChoice::Auto => &request.tools,
@@ -48,15 +50,18 @@ impl LocalModel {
         let (mut cache, mut logits) = self.evaluate_prompt(&prompt)?;
 
         let sampling = &request.sampling;
+        // How many tokens the model can read after the prompt.
         let room = self.context().saturating_sub(prompt.len());
         let limit =
             sampling.max_tokens.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(room).min(room);
-        // The bytes at the end of the text that could begin a stop sequence.
+        // How many bytes at the end of the text may be the beginning of a stop sequence.
         let held_back = sampling.stop.iter().map(String::len).max().unwrap_or(0).saturating_sub(1);
         let mut sampler = Sampler::new(sampling);
         let mut filter = CallFilter::new(tools);
         let mut characters = self.tokenizer.stream();
+        // The text that the listener has received.
         let mut text = String::new();
+        // The number of generated tokens.
         let mut count = 0;
         let stop = loop {
             if count == limit {
@@ -67,6 +72,7 @@ impl LocalModel {
                 break Stop::End;
             }
             count += 1;
+            // A token that ends within a character gives no piece yet.
             if let Some(piece) = characters(token)? {
                 filter.push(&piece);
                 if filter.stop_at(&sampling.stop) {
@@ -75,6 +81,7 @@ impl LocalModel {
                 send_text(&filter.take_text(held_back), &mut text, listener)?;
             }
             listener.ready().await;
+            // After the last token, no logits are needed.
             if count < limit {
                 let (hidden, extended) = self.evaluate(&[token], &cache, &mut Probe::default())?;
                 cache = extended;
@@ -98,7 +105,8 @@ impl LocalModel {
         })
     }
 
-    /// Returns the tokens of the prompt for a chat. Fails if they leave no room for the message.
+    /// Returns the tokens of the prompt for a chat. Fails if the prompt is empty, or leaves no room for a token of the
+    /// message.
     fn prompt_tokens(
         &self,
         template: &ChatTemplate,
@@ -109,14 +117,16 @@ impl LocalModel {
         // The template writes special tokens itself, such as the one that begins a text, so none are added.
         let tokens = self.tokenizer.encode_written_out(&prompt)?.ids;
         if tokens.is_empty() {
-            return Err(Error::Failed("the chat template of the model gives an empty prompt".to_owned()));
+            return Err(Error::Failed(
+                "the chat template of the model gives an empty prompt; correct the template".to_owned(),
+            ));
         }
         self.check_length(tokens.len().saturating_add(1))?;
         Ok(tokens)
     }
 }
 
-/// How many calls a chat has, so that a new one has an id of its own.
+/// Returns the number of calls in a chat. New calls are numbered from it, so that their ids are not used yet.
 fn earlier_calls(messages: &[Message]) -> usize {
     let calls = |message: &Message| match message {
         Message::Assistant { calls, .. } => calls.len(),
@@ -131,6 +141,7 @@ fn send_text(piece: &str, text: &mut String, listener: &mut dyn Listener) -> Res
     if piece.is_empty() { Ok(()) } else { send(Delta::Text(piece), listener) }
 }
 
+/// Passes a piece to the listener. Fails if the listener cancels.
 fn send(delta: Delta<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
     if listener.on_delta(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) }
 }

@@ -1,11 +1,12 @@
 //! Computes hidden states, and attention with its gradients: implements [`HiddenStateModel`] and [`AttentionModel`] for
 //! local models.
 //!
-//! The gradient of the attention says how much the output depends on it. candle returns gradients of variables only, so a
-//! variable, a tensor of zeros, is added to the attention of each layer: it has the same gradient. Only the steps that
-//! generate the continuation have such variables: the attention of a step changes only this step and later ones, so the
-//! tokens before the continuation are evaluated without a graph of gradients, and memory grows with the product of prompt
-//! and continuation, not with the square of both.
+//! The gradient with respect to the attention shows how much the output depends on it. candle returns gradients only
+//! for variables, so a variable, a tensor of zeros, is added to the attention of each layer: its gradient is the same.
+//!
+//! Only the steps that generate the continuation have such variables. The attention of a step affects only this step
+//! and later ones, so the tokens before these steps are evaluated without a graph of gradients. Memory therefore grows
+//! with the product of the lengths of prompt and continuation, not with the square of the whole length.
 
 use candle_core::{D, DType, IndexOp, Tensor, Var};
 
@@ -16,7 +17,7 @@ use crate::{
     Attention, AttentionLoss, AttentionModel, AttentionRequest, Error, HiddenStateModel, HiddenStates, Prefix,
 };
 
-/// The most entries of attention, over all layers and heads. One needs about 40 bytes.
+/// The most entries of attention, over all layers and heads. An entry needs about 40 bytes.
 const MAX_ENTRIES: usize = 1 << 27;
 
 impl HiddenStateModel for LocalModel {
@@ -28,7 +29,7 @@ impl HiddenStateModel for LocalModel {
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported(
-                "hidden states of this layer: its number is above that of the last layer",
+                "hidden states of this layer, since the model has fewer layers; name a lower layer",
             ));
         }
         let text = self.tokenizer.encode(text)?;
@@ -61,9 +62,12 @@ impl AttentionModel for LocalModel {
         self.check_length(pair.text.ids.len())?;
         let (before, targets) = pair.text.ids.split_at(pair.boundary);
         if before.is_empty() || targets.is_empty() {
-            return Err(Error::Unsupported("attention without a prompt or without a continuation"));
+            return Err(Error::Unsupported(
+                "attention without a prompt or without a continuation; give both",
+            ));
         }
-        // The last token of the prompt generates the first of the continuation, and so is the first input.
+        // The first input, with the index `first`, is the last token of the prompt: it generates the first token of the
+        // continuation. Each of the `steps` inputs generates one token of the continuation.
         let (first, steps) = (before.len() - 1, targets.len());
         let inputs = pair.text.ids.get(first..first + steps).unwrap_or_default();
         let config = self.decoder.config();
@@ -76,7 +80,8 @@ impl AttentionModel for LocalModel {
                 first + steps
             )));
         }
-        // All tokens before the first input are evaluated without a graph of gradients, or are in the cache.
+        // All tokens before the first input are in the cache of the prefix, or are evaluated without a graph of
+        // gradients.
         let (cached, common) = self.cached_prefix(request.prefix, before);
         let cached = cached.truncated(common.min(first)).map_err(failed)?;
         let rest = before.get(cached.len()..first).unwrap_or_default();
@@ -85,7 +90,8 @@ impl AttentionModel for LocalModel {
             attention_and_gradients(&self.decoder, inputs, targets, &cache, request.loss).map_err(failed)?;
         if weights.iter().chain(&gradients).any(|entry| !entry.is_finite()) {
             return Err(Error::Failed(
-                "the attention of the model is not a number; the weights are damaged".to_owned(),
+                "the attention of the model is not a number, so its weights are damaged; download them again"
+                    .to_owned(),
             ));
         }
         let mut spans = pair.text.spans;
@@ -98,8 +104,9 @@ impl AttentionModel for LocalModel {
     }
 }
 
-/// Evaluates `inputs` after `cache`, where `targets` are the tokens after each input. Returns the attention of the
-/// inputs, and the gradients of the loss with respect to it, both in the order layer, head, step, column.
+/// Evaluates `inputs` after `cache`, where each target is the token after the input with the same index. Returns the
+/// attention of the inputs, and the gradients of the loss with respect to it, both in the order layer, head, step,
+/// column.
 pub(super) fn attention_and_gradients(
     decoder: &Decoder,
     inputs: &[u32],
@@ -121,6 +128,7 @@ pub(super) fn attention_and_gradients(
     };
     let loss = continuation_loss(decoder, inputs, targets, cache, &mut probe, loss)?;
     let gradients = loss.backward()?;
+    // `slopes` are the gradients with respect to `weights`.
     let (mut weights, mut slopes) = (Vec::new(), Vec::new());
     for (attention, zero) in probe.attention.iter().flatten().zip(&zeros) {
         weights.extend(attention.flatten_all()?.to_vec1::<f32>()?);
@@ -137,7 +145,7 @@ pub(super) fn attention_and_gradients(
 }
 
 /// Evaluates `inputs` after `cache`, and returns the loss of `targets`, the tokens after each input, as a tensor that
-/// has a gradient. The `loss` is the sum over the targets of their negative log-probabilities or of their margins.
+/// has a gradient. `loss` selects it: the sum over the targets of their negative log-probabilities or of their margins.
 fn continuation_loss(
     decoder: &Decoder,
     inputs: &[u32],
@@ -156,18 +164,20 @@ fn continuation_loss(
     }
     let targets = targets.unsqueeze(1)?;
     let chosen = logits.gather(&targets, D::Minus1)?.squeeze(1)?;
-    // The margin: the logit of the likeliest other token minus the logit of the target. The search for the other token
-    // is a choice, which has no gradient, so it reads a detached copy.
+    // The margin is the logit of the likeliest other token (`rival`) minus the logit of the target. The search for the
+    // other token has no gradient, so it reads a detached copy of the logits.
     let excluded = Tensor::full(f32::NEG_INFINITY, targets.dims(), device)?;
     let others = logits.detach().scatter(&targets, &excluded, D::Minus1)?;
     let rival = others.argmax_keepdim(D::Minus1)?;
     (logits.gather(&rival, D::Minus1)?.squeeze(1)? - chosen)?.sum_all()
 }
 
-/// Returns the negative log-probability of each target; `logits` has the shape (targets, vocabulary). It has a gradient.
+/// Returns the negative log-probability of each target, as a tensor that has a gradient. `logits` has the shape
+/// (targets, vocabulary).
 pub(super) fn token_losses(logits: &Tensor, targets: &Tensor) -> candle_core::Result<Tensor> {
     let chosen = logits.gather(&targets.unsqueeze(1)?, D::Minus1)?.squeeze(1)?;
-    // The highest logit is a constant here, so that the exponentials stay small and the graph simple.
+    // The highest logit is subtracted, so that the exponentials stay small, and added again. As the result does not
+    // depend on it, it can be a constant without a gradient.
     let highest = logits.detach().max_keepdim(D::Minus1)?;
     let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
     (sum.log()? + highest.squeeze(1)?)? - chosen

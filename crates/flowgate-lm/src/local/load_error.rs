@@ -1,4 +1,4 @@
-//! Defines [`LoadError`], the error of a model that cannot be loaded. All files that read a model's files return it.
+//! Defines [`LoadError`], the error of a model that cannot be loaded.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,14 @@ pub struct LoadError {
 }
 
 impl LoadError {
+    /// Creates the error that `file` has this problem. A problem of several lines becomes one line.
     pub(crate) fn new(file: &Path, problem: impl Into<String>) -> Self {
         // A message is one line, whatever the parser of a format writes.
         let problem: Vec<String> = problem.into().lines().map(|line| line.trim().to_owned()).collect();
         Self { file: file.to_owned(), problem: problem.join(" ") }
     }
 
-    /// An error about one tensor of a file.
+    /// Creates the error that a tensor of `file` has this problem.
     pub(crate) fn of_tensor(file: &Path, tensor: &str, problem: impl fmt::Display) -> Self {
         Self::new(file, format!("tensor `{tensor}` {problem}"))
     }

@@ -1,6 +1,6 @@
-//! Chooses the next token of a generated text from the logits, the model's numbers that say how probable each token of the
-//! vocabulary is: [`Sampler`], which `generate.rs` uses. Its generator of random numbers, [`SplitMix`], is also used in
-//! training.
+//! Chooses the next token of a generated text: [`Sampler`], which `generate.rs` uses. It reads the logits, the numbers
+//! in which the model states how probable each token of the vocabulary is. Its generator of random numbers,
+//! [`SplitMix`], is also used in training.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -12,13 +12,14 @@ use crate::chat::Sampling;
 pub(super) struct Sampler {
     /// 0 selects the most probable token.
     temperature: f64,
+    /// The share of the probability from which a token is drawn.
     top_p: f64,
     random: SplitMix,
 }
 
 impl Sampler {
-    /// Creates a sampler. Without a temperature, it selects the most probable token; without a seed, it uses an
-    /// arbitrary one.
+    /// Creates a sampler. Without a temperature, it selects the most probable token; without a seed, it uses a random
+    /// one.
     pub(super) fn new(sampling: &Sampling) -> Self {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),
@@ -33,14 +34,19 @@ impl Sampler {
     /// # Errors
     /// If no logit is a number.
     pub(super) fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
-        let damaged =
-            || Error::Failed("the weights of the model give no probabilities; they are damaged".to_owned());
+        let damaged = || {
+            Error::Failed(
+                "the weights of the model give no probabilities, so they are damaged; download them again"
+                    .to_owned(),
+            )
+        };
+        // The tokens with their logits, which later become weights proportional to the probabilities.
         let mut ranked: Vec<(u32, f64)> = (0_u32..)
             .zip(logits)
             .filter(|(_, logit)| !logit.is_nan())
             .map(|(id, &logit)| (id, logit.into()))
             .collect();
-        // Of equal logits the first token, whatever the platform.
+        // Of tokens with equal logits, the first one is best, so that the result is the same on every platform.
         let best = ranked.iter().copied().reduce(|best, other| if other.1 > best.1 { other } else { best });
         let (best, highest) = best.ok_or_else(damaged)?;
         if self.temperature == 0.0 {
@@ -49,7 +55,7 @@ impl Sampler {
         ranked.iter_mut().for_each(|(_, logit)| *logit = ((*logit - highest) / self.temperature).exp());
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let total: f64 = ranked.iter().map(|(_, weight)| weight).sum();
-        // Counts the candidates: the smallest set of tokens with this share; at least one.
+        // Counts the candidates: the smallest set of the most probable tokens that has the share `top_p`, at least one.
         let mut mass = 0.0;
         let mut candidates = 0;
         for (_, weight) in &ranked {
@@ -59,7 +65,8 @@ impl Sampler {
                 break;
             }
         }
-        // Walks along the candidates, each as long as its weight, to a random place.
+        // Draws a candidate with a probability proportional to its weight: subtracts the weights, one after the other,
+        // from a random part of their sum, until nothing is left.
         let mut left = self.random.uniform() * mass;
         for (id, weight) in ranked.iter().take(candidates) {
             left -= weight;
@@ -67,6 +74,7 @@ impl Sampler {
                 return Ok(*id);
             }
         }
+        // Reached only if rounding leaves a rest.
         Ok(best)
     }
 }
@@ -80,7 +88,7 @@ impl SplitMix {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number, of all 64-bit numbers.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -89,7 +97,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number from 0 up to 1.
+    /// Returns the next number from 0 up to, but not including, 1.
     pub(super) fn uniform(&mut self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
         let share = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -141,7 +149,7 @@ mod tests {
         let error = sampler.choose(&[f32::NAN]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the local model failed: the weights of the model give no probabilities; they are damaged"
+            "the local model failed: the weights of the model give no probabilities, so they are damaged; download them again"
         );
     }
 }

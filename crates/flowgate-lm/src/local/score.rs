@@ -1,6 +1,6 @@
 //! Scores continuations: implements [`ScoringModel`] for local models. Continuations are evaluated in batches, from the
-//! caches of their prefixes, and only until the sum of their log-probabilities falls below the bound of the request, below
-//! which the caller needs no exact score.
+//! caches of their prefixes. The evaluation of a continuation stops when the sum of its log-probabilities falls below
+//! the bound of the request: the caller needs no exact score then.
 
 use std::sync::Arc;
 
@@ -12,16 +12,19 @@ use super::evaluation::{PIECE, common_length, failed};
 use super::tokenizer::TokenizedPair;
 use crate::{BoxFuture, Error, Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};
 
-/// The most tokens of a batch, those of the common prefix counted for each row: each row has its own copy of the cache.
+/// The most tokens of a batch. Those of the common prefix count for each row, since each row gets its own copy of the
+/// cache.
 const BATCH_TOKENS: usize = 1 << 13;
-/// How many columns of a batch are evaluated between two comparisons with the bounds.
+/// How many columns of a batch are evaluated between two comparisons of the sums with the bounds.
 const BOUNDED_PIECE: usize = 16;
 
 /// The evaluation of a prefix, which the model stores in it.
 struct PrefixState {
     /// The identity of the model: another model cannot use the cache.
     model: Arc<()>,
+    /// The tokens of the whole text of the prefix.
     tokens: Vec<u32>,
+    /// The cache of these tokens.
     cache: KeyValueCache,
 }
 
@@ -33,9 +36,9 @@ impl ScoringModel for LocalModel {
         Box::pin(async move { self.score_all(requests) })
     }
 
-    /// Evaluates the text of `parent` and then `text`, and stores the cache in the new prefix. A longer text reuses the
-    /// evaluation up to the last token that both have in common, which is the end of the prefix unless a token of the
-    /// longer text spans that end.
+    /// Evaluates the text of `parent` followed by `text`, and stores the cache in the new prefix. A text that begins
+    /// with the prefix reuses the evaluation up to the last token that both have in common. That is the end of the
+    /// prefix, unless a token of the longer text spans this end.
     fn prefix<'a>(
         &'a self,
         parent: Option<&'a Prefix>,
@@ -66,13 +69,13 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Whether tokens are left to score, and the bound is not passed.
+    /// Whether tokens are left to score, and the sum is not below the bound.
     fn is_open(&self) -> bool {
         !self.score.is_stopped && self.pair.boundary + self.score.tokens.len() < self.pair.text.ids.len()
     }
 
     /// Adds the log-probability of the next token of the continuation. Marks the score as stopped if the sum is now below
-    /// the bound of the request: the caller needs no score that low.
+    /// the bound of the request.
     fn add(&mut self, logprob: f64) {
         let index = self.pair.boundary + self.score.tokens.len();
         let span = self.pair.text.spans.get(index).cloned().unwrap_or_default();
@@ -84,8 +87,9 @@ impl Question<'_> {
 }
 
 impl LocalModel {
-    /// Returns the cache of a prefix, and how many of its tokens the text with these `tokens` begins with: only so much of
-    /// the cache applies to that text. An empty cache and 0 if there is no prefix, or another model evaluated it.
+    /// Returns the cache of a prefix, and how many of its first tokens are also the first of `tokens`: only this part
+    /// of the cache applies to the text with these tokens. Returns an empty cache and 0 if there is no prefix, or
+    /// another model evaluated it.
     pub(super) fn cached_prefix(&self, prefix: Option<&Prefix>, tokens: &[u32]) -> (KeyValueCache, usize) {
         match prefix.and_then(Prefix::state::<PrefixState>) {
             Some(state) if Arc::ptr_eq(&state.model, &self.identity) => {
@@ -102,8 +106,8 @@ impl LocalModel {
             questions.push(self.question(request)?);
         }
         // Requests after the same tokens of the same prefix are evaluated together, ordered by length, since the rows
-        // of a batch are padded to the longest.
-        // The address identifies the stored cache of the prefix; 0 is none.
+        // of a batch are padded to the longest. In the key of such a group, the address identifies the stored cache of
+        // the prefix; it is 0 without a prefix.
         let key = |question: &Question<'_>| {
             let prefix = question.request.prefix.and_then(Prefix::state::<PrefixState>);
             (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), question.cached)
@@ -129,8 +133,8 @@ impl LocalModel {
         Ok(questions.into_iter().map(|question| question.score).collect())
     }
 
-    /// Returns a request as tokens. Fails if the text is too long, or if the continuation has no token before it: the
-    /// model computes probabilities only of tokens that follow another.
+    /// Returns a request as tokens. Fails if the text is too long, or if no token precedes the continuation: the model
+    /// computes probabilities only of tokens that follow another token.
     fn question<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<Question<'a>, Error> {
         let prompt = request.whole_prompt();
         let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
@@ -150,11 +154,13 @@ impl LocalModel {
     /// rows piece by piece, and removes a row as soon as it is scored or below its bound. A column is the position of a
     /// token. Rows that are shorter than others are padded with token 0, which no earlier token depends on.
     fn score_rows(&self, questions: &mut [Question<'_>], batch: &[usize]) -> Result<(), Error> {
+        // Returns the index of a question if the question is open.
         let if_open = |questions: &[Question<'_>], row: usize| {
             questions.get(row).is_some_and(Question::is_open).then_some(row)
         };
         let mut rows: Vec<usize> = batch.iter().filter_map(|&row| if_open(questions, row)).collect();
         let Some(first) = rows.first().and_then(|&row| questions.get(row)) else { return Ok(()) };
+        // The next column to evaluate.
         let mut column = first.cached;
         let (prefix_cache, _) = self.cached_prefix(first.request.prefix, &first.pair.text.ids);
         let mut cache = prefix_cache.truncated(column).map_err(failed)?;
@@ -162,7 +168,7 @@ impl LocalModel {
             let open = || rows.iter().filter_map(|&row| questions.get(row));
             // The last token of a text need not be evaluated: no token that is scored follows it.
             let end = open().map(|question| question.pair.text.ids.len() - 1).max().unwrap_or(column);
-            // Where a bound may end the work, short pieces waste less of it; elsewhere, long pieces are faster.
+            // Where a bound may stop a row, a short piece wastes less work; elsewhere, long pieces are faster.
             let has_bound_here = open()
                 .any(|question| question.request.bound.is_some() && column + 1 >= question.pair.boundary);
             let max_time = if has_bound_here { BOUNDED_PIECE } else { PIECE };
@@ -176,6 +182,7 @@ impl LocalModel {
             cache = extended;
             self.add_scores(questions, &rows, (column, time), &hidden)?;
             column += time;
+            // The rows that continue: the index in the batch and that of the question.
             let still_open: Vec<(u32, usize)> = (0..)
                 .zip(&rows)
                 .filter_map(|(index, &row)| Some((index, if_open(questions, row)?)))
@@ -212,27 +219,28 @@ impl LocalModel {
         (column, time): (usize, usize),
         hidden: &Tensor,
     ) -> Result<(), Error> {
-        // For each token to score: where its hidden state is, the token, and the index of its question.
-        let (mut places, mut targets, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+        // For each token to score: the index of the hidden state before it (of all rows, one after the other), the
+        // token, and the index of its question.
+        let (mut states, mut targets, mut owners) = (Vec::new(), Vec::new(), Vec::new());
         for (index, &row) in rows.iter().enumerate() {
             let Some(question) = questions.get(row) else { continue };
             for at in column.max(question.pair.boundary - 1)..column + time {
                 if let Some(&target) = question.pair.text.ids.get(at + 1) {
-                    places.push(u32::try_from(index * time + at - column).unwrap_or(u32::MAX));
+                    states.push(u32::try_from(index * time + at - column).unwrap_or(u32::MAX));
                     targets.push(target);
                     owners.push(row);
                 }
             }
         }
-        if places.is_empty() {
+        if states.is_empty() {
             return Ok(());
         }
         let select = || {
-            let places = Tensor::new(places.as_slice(), self.decoder.device())?;
-            hidden.flatten(0, 1)?.index_select(&places, 0)
+            let states = Tensor::new(states.as_slice(), self.decoder.device())?;
+            hidden.flatten(0, 1)?.index_select(&states, 0)
         };
         let logprobs = self.logprobs(&select().map_err(failed)?, &targets)?;
-        // A bound that a question falls below within this piece closes it: its further tokens are not scored.
+        // A question whose sum falls below its bound within this piece is closed: its further tokens are not scored.
         for (row, logprob) in owners.into_iter().zip(logprobs) {
             if let Some(question) = questions.get_mut(row).filter(|question| question.is_open()) {
                 question.add(logprob);

@@ -1,5 +1,5 @@
-//! Renders a chat as the text that a model was trained to continue: [`ChatTemplate`]. `generate.rs` makes its prompts
-//! with it.
+//! Renders a chat as the text that a model was trained to continue: [`ChatTemplate`]. `generate.rs` uses the result as
+//! its prompt.
 //!
 //! Templates are written in Jinja for Python; `python.rs` implements the parts of Python that they use.
 
@@ -15,16 +15,17 @@ use super::load_error::LoadError;
 use crate::Error;
 use crate::chat::{Message, Part, ToolSpec};
 
-/// How many instructions a template may execute: more than one with thousands of messages and tools needs.
+/// How many instructions a template may execute: more than a chat with thousands of messages and tools needs.
 const FUEL: u64 = 2_000_000;
 
 /// The chat template of a model.
 #[derive(Debug)]
 pub(super) struct ChatTemplate {
+    /// The source of the template, in Jinja.
     source: String,
-    /// The token that begins a text.
+    /// The token that begins a text, if the model has one.
     first: Option<String>,
-    /// The token that ends a message.
+    /// The token that ends a message, if the model has one.
     end: Option<String>,
 }
 
@@ -36,7 +37,7 @@ impl ChatTemplate {
         let settings: Map<String, Value> = file::read_optional_json(&settings_file)?.unwrap_or_default();
         let template_file = folder.join("chat_template.jinja");
         // If it is unknown whether the file exists, reading it gives the error.
-        let (source, place) = if template_file.try_exists().unwrap_or(true) {
+        let (source, file) = if template_file.try_exists().unwrap_or(true) {
             let source = String::from_utf8(file::read(&template_file, file::TEXT_LIMIT)?)
                 .map_err(|_| LoadError::new(&template_file, "the file is not valid UTF-8"))?;
             (source, &template_file)
@@ -46,7 +47,7 @@ impl ChatTemplate {
             return Ok(None);
         };
         let token = |key: &str| settings.get(key).and_then(token_text).map(str::to_owned);
-        Self::new(place, &source, token("bos_token"), token("eos_token")).map(Some)
+        Self::new(file, &source, token("bos_token"), token("eos_token")).map(Some)
     }
 
     /// Reads the template of a GGUF file; `None` if it has none.
@@ -63,23 +64,23 @@ impl ChatTemplate {
     }
 
     /// Creates a template from its source, where `first` and `end` are the tokens that begin and end a text, if the model
-    /// has them. Fails if the source is malformed; `place` is the file that the error names.
+    /// has them. Fails if the source is malformed; `file` is the file that the error names.
     pub(super) fn new(
-        place: &Path,
+        file: &Path,
         source: &str,
         first: Option<String>,
         end: Option<String>,
     ) -> Result<Self, LoadError> {
-        // Marks for training, which only Hugging Face's own renderer knows.
+        // These tags mark the model's messages for training. Only Hugging Face's own renderer knows them.
         let source = python::without_tag(&python::without_tag(source, "generation"), "endgeneration");
         let template = Self { source, first, end };
         if let Err(error) = environment().template_from_str(&template.source) {
-            return Err(LoadError::new(place, format!("the chat template is malformed: {error}")));
+            return Err(LoadError::new(file, format!("the chat template is malformed: {error}")));
         }
         Ok(template)
     }
 
-    /// Returns the token that ends a message.
+    /// Returns the token that ends a message; `None` if the model has none.
     pub(super) fn end_token(&self) -> Option<&str> {
         self.end.as_deref()
     }
@@ -87,7 +88,7 @@ impl ChatTemplate {
     /// Renders a chat, up to the beginning of the model's next message.
     ///
     /// # Errors
-    /// If the template refuses the chat, or a message has an image.
+    /// If the template refuses the chat or takes too many instructions, or a message has an image.
     pub(super) fn render(&self, messages: &[Message], tools: &[ToolSpec]) -> Result<String, Error> {
         let messages: Vec<Value> = messages.iter().map(message).collect::<Result<_, _>>()?;
         let tools: Vec<Value> = tools.iter().map(tool).collect();
@@ -107,8 +108,8 @@ impl ChatTemplate {
     }
 }
 
-/// Returns an environment for one template: with Python's functions, white space as transformers sets it, and bounded
-/// work.
+/// Returns an environment for one template, with Python's functions, the treatment of white space of transformers, and
+/// a limit on the work.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -128,7 +129,8 @@ fn failed(error: &minijinja::Error) -> Error {
     Error::Failed(format!("the chat template failed in line {line}: {}{detail}", error.kind()))
 }
 
-/// Returns the source of a template, or of several templates that of the one named `default`.
+/// Returns the source of a template: `value` is the source itself, or a list of named templates, of which the one named
+/// `default` is used.
 fn default_template(value: &Value) -> Option<&str> {
     let is_default = |template: &&Value| template.get("name").and_then(Value::as_str) == Some("default");
     match value {
@@ -137,12 +139,13 @@ fn default_template(value: &Value) -> Option<&str> {
     }
 }
 
+/// Returns the text of a token in `tokenizer_config.json`, which is a string, or an object with the field `content`.
 fn token_text(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content")?.as_str())
 }
 
-/// Returns a message in the form that templates expect. The arguments of a call are JSON if they parse, as in
-/// transformers.
+/// Returns a message in the form that templates expect. As in transformers, the arguments of a call are a JSON value if
+/// they can be parsed, and a text otherwise. Fails if the message has an image.
 fn message(message: &Message) -> Result<Value, Error> {
     Ok(match message {
         Message::System(parts) => json!({"role": "system", "content": text(parts)?}),
@@ -165,6 +168,7 @@ fn message(message: &Message) -> Result<Value, Error> {
     })
 }
 
+/// Returns the texts of a message, one after the other. Fails if a part is an image.
 fn text(parts: &[Part]) -> Result<String, Error> {
     let text = |part: &Part| match part {
         Part::Text(text) => Ok(text.clone()),

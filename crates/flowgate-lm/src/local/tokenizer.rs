@@ -1,5 +1,5 @@
-//! Converts texts to tokens and back: [`TextTokenizer`]. Each token has the bytes of the text that it spells, so that
-//! scores and attention can be attributed to regions of the text. All of `local` converts its texts through this file.
+//! Converts texts to tokens and back: [`TextTokenizer`]. Each token has the byte range of the text that it spells, so
+//! that scores and attention can be attributed to regions of the text.
 
 mod gguf;
 
@@ -13,12 +13,13 @@ use super::file;
 use super::load_error::LoadError;
 use crate::Error;
 
-/// The limit on `tokenizer.json`. Those of large vocabularies have 10 to 35 MB.
+/// The limit on the size of `tokenizer.json`. The files of large vocabularies have 10 to 35 MB.
 const FILE_LIMIT: u64 = 128 << 20;
 
 /// A tokenizer.
 pub(super) struct TextTokenizer {
     tokenizer: Tokenizer,
+    /// The largest id plus 1.
     token_count: usize,
 }
 
@@ -32,15 +33,15 @@ impl std::fmt::Debug for TextTokenizer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TokenizedText {
     pub(super) ids: Vec<u32>,
-    /// For each token the bytes that it spells; empty for one that the tokenizer adds. A token that is a part of a
-    /// character has all bytes of the character.
+    /// The byte range that each token spells; empty for a token that the tokenizer adds. A token that is only a part of
+    /// a character has the range of the whole character.
     pub(super) spans: Vec<Range<usize>>,
 }
 
 /// The tokens of a prompt and its continuation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenizedPair {
-    /// All tokens. Spans of the continuation are relative to its beginning.
+    /// All tokens. The spans of the continuation are relative to its beginning.
     pub(super) text: TokenizedText,
     /// The number of tokens of the prompt.
     pub(super) boundary: usize,
@@ -60,8 +61,8 @@ impl TextTokenizer {
         Self::from_json(path, gguf::tokenizer_json(path, metadata)?)
     }
 
-    /// Loads a tokenizer from the content of a `tokenizer.json`, with options that keep every byte of a text in a
-    /// token. `path` names the file in errors.
+    /// Loads a tokenizer from the content of a `tokenizer.json`. Changes options of it, so that texts are neither cut
+    /// off nor padded, and every byte of a text belongs to a token. `path` names the file in errors.
     pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
         if let Some(map) = value.as_object_mut() {
             // Texts are evaluated whole, without padding.
@@ -74,7 +75,7 @@ impl TextTokenizer {
         }
         let tokenizer: Tokenizer = serde_json::from_value(value)
             .map_err(|error| LoadError::new(path, format!("the tokenizer cannot be loaded: {error}")))?;
-        // Ids may have gaps.
+        // The ids may have gaps, so the tokens are not just counted.
         let ids = tokenizer.get_vocab(true);
         let token_count =
             ids.values().max().map_or(0, |&id| usize::try_from(id).unwrap_or(usize::MAX).saturating_add(1));
@@ -86,7 +87,7 @@ impl TextTokenizer {
         self.token_count
     }
 
-    /// Returns the id of a token.
+    /// Returns the id of the token with this text; `None` if there is none.
     pub(super) fn token(&self, text: &str) -> Option<u32> {
         self.tokenizer.token_to_id(text)
     }
@@ -96,7 +97,7 @@ impl TextTokenizer {
         self.convert(text, true)
     }
 
-    /// Converts a text without adding tokens: the text spells them itself, as the output of a chat template does.
+    /// Converts a text without adding tokens: the text itself contains them, as the output of a chat template does.
     pub(super) fn encode_written_out(&self, text: &str) -> Result<TokenizedText, Error> {
         self.convert(text, false)
     }
@@ -115,7 +116,7 @@ impl TextTokenizer {
             ids.pop();
             spans.pop();
         }
-        // Text that a normaliser removed gives ranges that do not belong to characters: they are made empty.
+        // If a normaliser removed text, some ranges may not end at characters. They are made empty.
         spans.iter_mut().for_each(|span| {
             if text.get(span.clone()).is_none() {
                 *span = 0..0
@@ -124,16 +125,18 @@ impl TextTokenizer {
         Ok(TokenizedText { ids, spans })
     }
 
-    /// Converts a prompt with its continuation, so that no token has parts of both.
+    /// Converts a prompt with its continuation, so that no token has parts of both: a score of the continuation must
+    /// not contain a part of the prompt.
     ///
-    /// The result has the tokens of the whole text, if none of them spans the end of the prompt; otherwise the tokens
-    /// of each part: a score of the continuation must not contain a part of the prompt.
+    /// If no token of the whole text spans the end of the prompt, the result has these tokens. Otherwise prompt and
+    /// continuation are converted separately.
     ///
     /// # Errors
     /// If the tokens of the parts do not spell the same text as the tokens of the whole text.
     pub(super) fn encode_pair(&self, prompt: &str, continuation: &str) -> Result<TokenizedPair, Error> {
         let whole = format!("{prompt}{continuation}");
         let mut text = self.encode(&whole)?;
+        // The index of the first token that ends after the prompt.
         let boundary = text.spans.iter().position(|span| span.end > prompt.len()).unwrap_or(text.ids.len());
         let crosses = text.spans.get(boundary).is_some_and(|span| span.start < prompt.len());
         if !crosses {
@@ -154,7 +157,8 @@ impl TextTokenizer {
         Ok(TokenizedPair { text: parts, boundary })
     }
 
-    /// Returns a function that takes the tokens of a text one by one, and returns the characters that each completes.
+    /// Returns a function that takes the tokens of a text one by one, and returns the characters that each completes;
+    /// `None` if it completes none.
     pub(super) fn stream(&self) -> impl FnMut(u32) -> Result<Option<String>, Error> + Send + '_ {
         let mut stream = self.tokenizer.decode_stream(false);
         move |token| stream.step(token).map_err(failed)
@@ -166,6 +170,7 @@ impl TextTokenizer {
     }
 }
 
+/// Converts an error of the tokenizer library. Only its first line is used.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: tokenizers::Error) -> Error {
     Error::Failed(format!(
@@ -174,8 +179,9 @@ fn failed(error: tokenizers::Error) -> Error {
     ))
 }
 
-/// Changes the configuration of a tokenizer's post-processor such that the spans of tokens include the spaces in them, so
-/// that every byte belongs to a token. Searches the nested configuration for the option, up to `depth` levels.
+/// Changes the configuration of a tokenizer's post-processor so that the spans of tokens include their spaces, and
+/// every byte belongs to a token. Searches the nested configuration for the option `trim_offsets`, up to `depth`
+/// levels.
 fn keep_spaces(processor: &mut Value, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };
     match processor {

@@ -11,29 +11,29 @@ use serde_json::Value;
 
 use crate::chat::{ToolCall, ToolSpec};
 
-/// How a form of calls begins and ends.
+/// The marks that begin and end each form of calls. A call of Llama 3 may also have no marks.
 const FORMS: &[(&str, &str)] =
     &[("<tool_call>", "</tool_call>"), ("<|tool_call|>", "<|/tool_call|>"), ("<|python_tag|>", "<|eom_id|>")];
 
 /// Separates text from calls, piece by piece.
 #[derive(Debug, Default)]
 pub(super) struct CallFilter {
-    /// Whether there are tools, so that calls are searched.
+    /// Whether calls are searched for: whether the request offers tools.
     is_active: bool,
     /// The whole generated text.
     all: String,
-    /// How many bytes of `all` were passed on as text.
+    /// The number of bytes of `all` that were passed on as text.
     passed: usize,
 }
 
 impl CallFilter {
-    /// Creates a filter that finds calls of these tools; without tools, everything is text.
+    /// Creates a filter for a request that offers these tools. Without tools, everything is text.
     pub(super) fn new(tools: &[ToolSpec]) -> Self {
         Self { is_active: !tools.is_empty(), ..Self::default() }
     }
 
-    /// Searches the generated text that was not passed on for the first of these stop sequences, and drops the text
-    /// from there on. Returns whether one was found.
+    /// Searches the generated text that was not passed on for the stop sequences `stops`, and drops the text from the
+    /// first one on. Returns whether one was found.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
         let open = self.all.get(self.passed..).unwrap_or_default();
         let stop_start =
@@ -49,7 +49,7 @@ impl CallFilter {
         self.all.push_str(piece);
     }
 
-    /// Takes the text that can be passed on: up to the beginning of a call, or without the last `held_back` bytes,
+    /// Takes the text that can be passed on: up to the beginning of a call, or else without the last `held_back` bytes,
     /// which may be the beginning of a stop sequence.
     pub(super) fn take_text(&mut self, held_back: usize) -> String {
         let mut end = self.text_end();
@@ -62,28 +62,28 @@ impl CallFilter {
         self.pass(end)
     }
 
-    /// Returns the rest of the text, and the calls, whose ids are numbered from `first_id`. If one call is malformed, or
-    /// of an unknown tool, there are no calls, and all that is left is text.
+    /// Returns the rest of the text, and the calls, whose ids are numbered from `first_id`. If a call is malformed, or
+    /// of a tool that is not in `tools`, there are no calls, and the rest is text as a whole.
     pub(super) fn finish(&mut self, tools: &[ToolSpec], first_id: usize) -> (String, Vec<ToolCall>) {
         let start = self.call_start().unwrap_or(self.all.len());
         let Some(calls) = self.all.get(start..).and_then(|text| parse(text, tools, first_id)) else {
             return (self.pass(self.all.len()), Vec::new());
         };
         let before = self.all.get(..start).unwrap_or_default();
-        // The line breaks before a call are not text.
+        // The white space before a call is not part of the text.
         let end = before.trim_end().len().max(self.passed);
         (self.pass(end), calls)
     }
 
-    /// Takes the text up to `end` that was not passed on yet.
+    /// Takes the text up to `end` that was not passed on yet, and marks it as passed on.
     fn pass(&mut self, end: usize) -> String {
         let text = self.all.get(self.passed..end).unwrap_or_default().to_owned();
         self.passed = self.passed.max(end);
         text
     }
 
-    /// Returns where the text ends that is certainly no part of a call: before the first call, or before characters at
-    /// the end that may become the mark of one. White space before a call is no text.
+    /// Returns the end of the text that is certainly no part of a call: before the first call, or before characters at
+    /// the end that may become the mark of a call. White space before this end is left out, since a call may follow it.
     fn text_end(&self) -> usize {
         if !self.is_active {
             return self.all.len();
@@ -91,6 +91,7 @@ impl CallFilter {
         if let Some(start) = self.call_start() {
             return self.all.get(..start).unwrap_or_default().trim_end().len();
         }
+        // Whether the last `length` bytes are the beginning of a mark.
         let may_open = |length: &usize| {
             let tail = self.all.len().checked_sub(*length).and_then(|at| self.all.get(at..));
             tail.is_some_and(|tail| FORMS.iter().any(|(open, _)| open.starts_with(tail)))
@@ -100,8 +101,8 @@ impl CallFilter {
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
     }
 
-    /// Returns where the first call begins: at an opening mark of a form, or at a `{` that begins the message. `None` if
-    /// there is none, or if calls are not searched for because the request offers no tools.
+    /// Returns the offset of the first call: that of the first opening mark, or of a `{` that begins the message.
+    /// `None` if there is none, or if calls are not searched for because the request offers no tools.
     fn call_start(&self) -> Option<usize> {
         if !self.is_active {
             return None;
@@ -114,8 +115,8 @@ impl CallFilter {
     }
 }
 
-/// Parses a text that consists of calls of these tools, with ids numbered from `first_id`; `None` if there is none, or one
-/// is malformed or of another tool.
+/// Parses a text that consists only of calls of the tools `tools`; their ids are numbered from `first_id`. `None` if
+/// there is no call, or one is malformed or of another tool.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();
@@ -125,7 +126,7 @@ fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall
         while !rest.is_empty() {
             let (open, close) = FORMS.iter().find(|(open, _)| rest.starts_with(open))?;
             let after = rest.strip_prefix(open)?;
-            // The end mark may be the end of the message.
+            // The model may end the message instead of writing the closing mark.
             let (inside, next) = after.split_once(close).unwrap_or((after, ""));
             match serde_json::from_str(inside.trim()).ok()? {
                 Value::Array(list) => objects.extend(list),

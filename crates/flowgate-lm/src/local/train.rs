@@ -1,8 +1,8 @@
 //! Trains Flowgate's own small models: [`Trainer`].
 //!
 //! A training is determined by its [`TrainingSettings`] and its examples. It can be stopped after any step and resumed
-//! from its folder, and then gives the same weights, bit for bit, as one that was not stopped. The folder is also that
-//! of a model, which `LocalModel::load` reads. The example `train.rs` of this crate runs a training.
+//! from its folder, and then gives the same weights, bit for bit, as one that was not stopped. The folder is also a
+//! model that `LocalModel::load` reads. The example `train.rs` of this crate runs a training.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -41,31 +41,36 @@ pub use settings::{ModelShape, TrainingSettings};
 #[derive(Debug)]
 pub struct Trainer {
     settings: TrainingSettings,
+    /// The content of the model's `config.json`.
     config: serde_json::Map<String, serde_json::Value>,
+    /// The content of the model's `tokenizer.json`.
     tokenizer_json: serde_json::Value,
     tokenizer: TextTokenizer,
+    /// The decoder, which reads the weights from `variables`.
     decoder: Decoder,
+    /// The weights by name.
     variables: BTreeMap<String, Var>,
     optimizer: Optimizer,
     progress: Progress,
 }
 
 impl Trainer {
-    /// Begins a training. The tokenizer is made from the examples, and the weights from the seed.
+    /// Begins a training. The tokenizer is made from the examples of the corpus, and the first weights from the seed.
     ///
     /// # Errors
-    /// If the shape does not fit; the error names the size.
+    /// If the sizes of the shape do not fit each other (the error names the size), or the tokenizer cannot be made.
     pub fn new(settings: TrainingSettings, corpus: &Corpus) -> Result<Self, LoadError> {
-        let place = Path::new("settings");
-        let wrong = |error: Error| LoadError::new(place, error.to_string());
+        // Errors name the settings instead of a file.
+        let source = Path::new("settings");
+        let wrong = |error: Error| LoadError::new(source, error.to_string());
         let tokenizer_json = vocabulary::train(corpus, settings.shape.vocabulary).map_err(wrong)?;
         let rows = vocabulary::size(&tokenizer_json);
         let config = settings.shape.config(rows);
-        let shape = hugging_face::read(place, &config, None)?;
+        let shape = hugging_face::read(source, &config, None)?;
         let variables = settings::initial_weights(&shape, settings.seed)
-            .map_err(|error| LoadError::new(place, error.to_string()))?;
+            .map_err(|error| LoadError::new(source, error.to_string()))?;
         Self::assemble(
-            place,
+            source,
             settings,
             config,
             tokenizer_json,
@@ -78,7 +83,7 @@ impl Trainer {
     /// Continues the training of a folder.
     ///
     /// # Errors
-    /// If the folder has no training, or its files do not fit each other.
+    /// If the folder has no training, or its files do not belong to the same state of one.
     pub fn resume(folder: &Path) -> Result<Self, LoadError> {
         let saved = checkpoint::read(folder)?;
         Self::assemble(
@@ -92,10 +97,10 @@ impl Trainer {
         )
     }
 
-    /// Loads the decoder with the weights of `variables`, and combines the parts to a training. `place` names the
+    /// Loads the decoder with the weights of `variables`, and combines the parts to a training. `source` names the
     /// folder or the settings in errors.
     fn assemble(
-        place: &Path,
+        source: &Path,
         settings: TrainingSettings,
         config: serde_json::Map<String, serde_json::Value>,
         tokenizer_json: serde_json::Value,
@@ -103,9 +108,9 @@ impl Trainer {
         optimizer: Optimizer,
         progress: Progress,
     ) -> Result<Self, LoadError> {
-        let shape: DecoderConfig = hugging_face::read(place, &config, None)?;
-        let tokenizer = TextTokenizer::from_json(place, tokenizer_json.clone())?;
-        // These tensors share their storage with the variables, so that the decoder sees each step.
+        let shape: DecoderConfig = hugging_face::read(source, &config, None)?;
+        let tokenizer = TextTokenizer::from_json(source, tokenizer_json.clone())?;
+        // These tensors share their storage with the variables, so that the decoder has the weights of each step.
         let tensors: HashMap<String, Tensor> =
             variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
         let weights = Weights {
@@ -129,7 +134,8 @@ impl Trainer {
         self.steps_done() >= self.settings.steps
     }
 
-    /// Returns the loss of each step so far: the mean negative log-probability of a token, by the weights of the examples.
+    /// Returns the loss of each step so far: the mean negative log-probability of a token, weighted as the examples
+    /// state.
     #[must_use]
     pub fn losses(&self) -> &[f32] {
         &self.progress.losses
@@ -141,11 +147,11 @@ impl Trainer {
         self.variables.values().map(|variable| variable.elem_count()).sum()
     }
 
-    /// Does one step of the training: changes the weights by the gradients of the loss of the next `batch` examples of the
-    /// corpus. Returns this loss, as it was before the change.
+    /// Does one step of the training: changes the weights by the gradients of the loss of the corpus's next examples,
+    /// as many as a batch has. Returns this loss, as it was before the change.
     ///
     /// # Errors
-    /// If the loss is not a number: the learning rate is too high.
+    /// If an example is longer than the model reads, or the loss is not a number because the learning rate is too high.
     pub fn step(&mut self, corpus: &Corpus) -> Result<f32, Error> {
         let step = self.steps_done();
         let first = step * self.settings.batch;
@@ -173,7 +179,7 @@ impl Trainer {
         self.loss(examples)?.to_scalar().map_err(failed)
     }
 
-    /// Writes the model, and what is needed to continue.
+    /// Writes the model, and the state that is needed to continue the training, to a folder.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -184,8 +190,10 @@ impl Trainer {
     /// Returns the loss of examples as a tensor that has a gradient: the mean negative log-probability of their tokens,
     /// weighted as their parts state. Examples are rows of a batch, padded with tokens of weight 0 to the longest.
     fn loss(&self, examples: &[Example]) -> Result<Tensor, Error> {
+        // The tokens of each example, and the weight of each token.
         let mut rows: Vec<(Vec<u32>, Vec<f32>)> = Vec::with_capacity(examples.len());
         for example in examples {
+            // Each text begins with the tokens that the tokenizer adds, which have no weight.
             let (mut ids, mut weights) = (self.tokenizer.encode("")?.ids, Vec::new());
             weights.resize(ids.len(), 0.0);
             for (text, weight) in example.parts() {
@@ -199,12 +207,13 @@ impl Trainer {
             rows.push((ids, weights));
         }
         let time = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0).saturating_sub(1);
+        // The target of an input is the token after it, and `weights` are those of the targets.
         let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-        for (ids, own) in &rows {
+        for (ids, row_weights) in &rows {
             let padded = |skip: usize| (skip..skip + time).map(|at| ids.get(at).copied().unwrap_or(0));
             inputs.extend(padded(0));
             targets.extend(padded(1));
-            weights.extend((1..=time).map(|at| own.get(at).copied().unwrap_or(0.0)));
+            weights.extend((1..=time).map(|at| row_weights.get(at).copied().unwrap_or(0.0)));
         }
         let total: f32 = weights.iter().sum();
         if total <= 0.0 {
@@ -216,15 +225,15 @@ impl Trainer {
             let inputs = Tensor::from_vec(inputs, (rows.len(), time), &Device::Cpu)?;
             let mut probe = Probe { kernels: Kernels::Differentiable, ..Probe::default() };
             let (hidden, _) = self.decoder.forward(&inputs, &KeyValueCache::default(), &mut probe)?;
-            // Logits are computed only for tokens with a weight: a row of logits is as long as the vocabulary.
+            // Logits are computed only for targets with a weight: a row of logits is as long as the vocabulary.
             let weighted: Vec<usize> =
                 (0..weights.len()).filter(|&at| weights.get(at) != Some(&0.0)).collect();
-            let places: Vec<u32> = weighted.iter().filter_map(|&at| u32::try_from(at).ok()).collect();
+            let indices: Vec<u32> = weighted.iter().filter_map(|&at| u32::try_from(at).ok()).collect();
             let pick =
                 |list: &[f32]| weighted.iter().filter_map(|&at| list.get(at).copied()).collect::<Vec<_>>();
             let chosen: Vec<u32> = weighted.iter().filter_map(|&at| targets.get(at).copied()).collect();
-            let places = Tensor::new(places, &Device::Cpu)?;
-            let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&places, 0)?)?;
+            let indices = Tensor::new(indices, &Device::Cpu)?;
+            let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&indices, 0)?)?;
             let losses = token_losses(&logits, &Tensor::new(chosen, &Device::Cpu)?)?;
             (losses * Tensor::new(pick(&weights), &Device::Cpu)?)?.sum_all()? / f64::from(total)
         };

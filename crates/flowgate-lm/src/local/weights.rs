@@ -1,7 +1,7 @@
-//! Gives the decoder its tensors, by role, from the files of a model. `names.rs` maps roles to the names of tensors;
-//! `safetensors.rs` and `gguf.rs` read the files.
+//! Provides the decoder with its tensors, by role, from the files of a model. `names.rs` maps roles to the names of
+//! tensors; `safetensors.rs` and `gguf.rs` read the files.
 //!
-//! A tensor is compared with the shape that the configuration asks for before its content is read, so that memory is
+//! Before the content of a tensor is read, its shape is compared with that of the configuration, so that memory is
 //! bounded by the size of the files.
 
 pub(crate) mod gguf;
@@ -22,12 +22,12 @@ use super::load_error::LoadError;
 
 pub(crate) use names::{LayerRole, TensorRole};
 
-/// Where the tensors of a model come from.
+/// The source of the tensors of a model.
 #[derive(Debug)]
 pub(crate) enum WeightSource {
     Safetensors(SafetensorsFolder),
     Gguf(GgufFile),
-    /// Tensors in memory: those that are being trained, and those of tests.
+    /// Tensors in memory, by their names in Hugging Face's form: those that are being trained, and those of tests.
     Memory(HashMap<String, Tensor>),
 }
 
@@ -35,7 +35,9 @@ pub(crate) enum WeightSource {
 #[derive(Debug)]
 pub(crate) struct Weights {
     pub(crate) source: WeightSource,
+    /// Determines the names of tensors in Hugging Face's form.
     pub(crate) architecture: Architecture,
+    /// The processor whose memory the tensors are loaded into.
     pub(crate) device: Device,
 }
 
@@ -44,11 +46,12 @@ pub(crate) struct Weights {
 pub(crate) enum Matrix {
     /// In single precision, rows first.
     Dense(Tensor),
+    /// Quantised as in its GGUF file.
     Quantized(Arc<QMatMul>),
 }
 
 impl Weights {
-    /// Returns a tensor in single precision. Fails if it is missing or has another shape.
+    /// Returns a tensor in single precision; a quantised one is converted. Fails if it is missing or has another shape.
     pub(crate) fn tensor(&self, role: TensorRole, shape: &[usize]) -> Result<Tensor, LoadError> {
         let name = self.name(role)?;
         match &self.source {
@@ -60,17 +63,18 @@ impl Weights {
                 })
             }
             WeightSource::Memory(tensors) => {
-                let place = PathBuf::from("memory");
+                // Errors name the memory instead of a file.
+                let file = PathBuf::from("memory");
                 let tensor =
-                    tensors.get(&name).ok_or_else(|| LoadError::of_tensor(&place, &name, "is missing"))?;
-                check_shape(&place, &name, tensor.dims(), shape)?;
+                    tensors.get(&name).ok_or_else(|| LoadError::of_tensor(&file, &name, "is missing"))?;
+                check_shape(&file, &name, tensor.dims(), shape)?;
                 Ok(tensor.clone())
             }
         }
     }
 
-    /// Returns a matrix; that of a GGUF file as it is quantised there, so that it takes no more memory than in the file.
-    /// Fails if it is missing or has another shape.
+    /// Returns a matrix. That of a GGUF file stays quantised, so that it takes no more memory than in the file. Fails
+    /// if it is missing or has another shape.
     pub(crate) fn matrix(&self, role: TensorRole, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
         let WeightSource::Gguf(file) = &self.source else {
             return self.tensor(role, &[rows, columns]).map(Matrix::Dense);
@@ -82,7 +86,7 @@ impl Weights {
         )
     }
 
-    /// Returns whether the files have a tensor.
+    /// Returns whether the source has a tensor of this role.
     pub(crate) fn has(&self, role: TensorRole) -> bool {
         self.name(role).is_ok_and(|name| match &self.source {
             WeightSource::Safetensors(folder) => folder.has(&name),
@@ -91,16 +95,16 @@ impl Weights {
         })
     }
 
-    /// Returns the name of a tensor in the files of this model; fails if such files have no tensor of this role.
+    /// Returns the name of a tensor in the files of this model. Fails if such files have no tensor of this role.
     fn name(&self, role: TensorRole) -> Result<String, LoadError> {
-        let (name, place) = match &self.source {
+        let (name, path) = match &self.source {
             WeightSource::Gguf(file) => (role.gguf_name(), file.path()),
             WeightSource::Safetensors(folder) => (role.hugging_face_name(self.architecture), folder.path()),
             WeightSource::Memory(_) => (role.hugging_face_name(self.architecture), Path::new("memory")),
         };
         name.ok_or_else(|| {
             LoadError::new(
-                place,
+                path,
                 format!("this kind of file has no tensor for {role:?}; convert the model to safetensors"),
             )
         })

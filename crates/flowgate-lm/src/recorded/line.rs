@@ -1,19 +1,20 @@
-//! Encodes a recorded answer as one line of JSON and decodes it, and computes the key under which a request finds its
-//! answer. `recorded` owns the file.
+//! Encodes a recorded answer as one line of JSON, decodes such a line, and computes the key under which the answer to a
+//! request is found. `recorded.rs` reads and writes the file.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::chat::{Completion, Message, Part, Request, Stop, ToolCall, ToolChoice, Usage};
 
-/// Returns the key of a request to a model, which does not depend on the order of the keys in schemas.
+/// Returns the key of a request to the model with the name `model`: the SHA-256 of both, in hexadecimal. It does not
+/// depend on the order of the keys in schemas.
 pub(super) fn key(model: &str, request: &Request) -> String {
     let text = sort_keys(&json!([model, canonical(request)])).to_string();
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the parts of a request on which its key depends. The key does not depend on the reasoning of earlier messages
-/// (which is not recorded), nor on the parameters of reasoning, of verbosity, and of one or several calls per message.
+/// (which is not recorded), nor on the parameters `reasoning`, `verbosity` and `single_call`.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -59,12 +60,13 @@ fn parts(parts: &[Part]) -> Value {
     parts.iter().map(part).collect()
 }
 
+/// Returns calls in the form that is hashed for a key and written into a line.
 fn calls_json(calls: &[ToolCall]) -> Value {
     calls.iter().map(|call| json!({"id": call.id, "name": call.name, "arguments": call.arguments})).collect()
 }
 
-/// Returns the value with the keys of all objects sorted, so that equal requests have equal keys, in whatever order a
-/// client writes the fields of a schema. The JSON parser has bounded the depth of schemas, and so the recursion.
+/// Returns the value with the keys of all objects sorted: the key of a request must not depend on the order in which a
+/// client writes the fields of a schema. The recursion is bounded, because the JSON parser limits the depth of schemas.
 fn sort_keys(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sort_keys).collect(),
@@ -81,10 +83,12 @@ fn sort_keys(value: &Value) -> Value {
     }
 }
 
+/// The reasons why a model stopped, with their names in a line.
 const STOPS: [(Stop, &str); 4] =
     [(Stop::End, "end"), (Stop::Calls, "calls"), (Stop::Length, "length"), (Stop::Refused, "refused")];
 
-/// Encodes an answer, without its reasoning, as a line including the line break.
+/// Encodes an answer, without its reasoning, as a line including the line break. The name of the model is only for
+/// readers of the file: the key depends on it already.
 pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
     let answer = json!({
@@ -105,7 +109,7 @@ pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
     Ok((key.to_owned(), answer))
 }
 
-/// Decodes the answer in a line; `None` if a field is missing.
+/// Decodes the answer in a line; `None` if a field is missing or has an unexpected value.
 fn completion(answer: &Value) -> Option<Completion> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let count = |key: &str| answer.get(key).and_then(Value::as_u64);

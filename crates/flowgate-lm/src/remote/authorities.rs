@@ -1,5 +1,5 @@
 //! Reads the certificate authorities that a client trusts for TLS servers: those of a PEM file, or by default Mozilla's
-//! list. The client of model servers uses them, and so does the gateway for its other connections.
+//! list. The client of model servers uses them, and the gateway uses them for its other connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// The trusted authorities: Mozilla's list, or only those of a file. Those of the operating system are never used.
+/// The trusted authorities: Mozilla's list (`None`), or only those of a file. Those of the operating system are never
+/// used.
 #[derive(Debug, Clone, Default)]
 pub struct Authorities(Option<Arc<[CertificateDer<'static>]>>);
 
@@ -40,12 +41,13 @@ impl fmt::Display for AuthoritiesError {
 impl std::error::Error for AuthoritiesError {}
 
 impl Authorities {
-    /// Parses certificates in PEM. Other items of the file are skipped.
+    /// Parses the certificates of authorities in PEM. Other items of the file, such as keys, are skipped.
     ///
     /// # Errors
     /// If there is no certificate, or one that cannot be parsed: a certificate is never skipped silently.
     pub fn read(pem: &[u8]) -> Result<Self, AuthoritiesError> {
         let mut certificates = Vec::new();
+        // Only checks that each certificate can be used as an authority.
         let mut roots = RootCertStore::empty();
         for item in CertificateDer::pem_slice_iter(pem) {
             let unreadable = AuthoritiesError::Unreadable(certificates.len() + 1);
@@ -66,11 +68,11 @@ impl Authorities {
         self.0.as_deref()
     }
 
-    /// Returns a TLS configuration with these authorities, on the cryptography of *ring*. It offers no protocol by ALPN:
-    /// a caller that speaks HTTP/2 adds its protocols.
+    /// Returns a TLS configuration with these authorities and the cryptography of *ring*. It offers no protocol by
+    /// ALPN: a caller that speaks HTTP/2 adds its protocols.
     ///
     /// # Errors
-    /// If rustls rejects it, which no authority causes.
+    /// If rustls rejects the configuration; the authorities were checked when they were read.
     pub fn tls(&self) -> Result<ClientConfig, rustls::Error> {
         let mut roots = RootCertStore::empty();
         match self.certificates() {

@@ -1,5 +1,5 @@
 //! Counts the requests and tokens of all models that share a [`Budget`]. A request beyond the budget fails before it is
-//! sent. `client.rs` counts each attempt, and the readers of answers spend its tokens.
+//! sent. `client.rs` counts each attempt; the readers of its answer (`remote.rs`, `score.rs`) charge its tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,18 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Error;
 use crate::chat::Usage;
 
-/// A limit on the requests and tokens of all models that share it. A request that was admitted is completed, so concurrent
-/// requests may exceed the limit of tokens by their own cost.
+/// A limit on the requests and tokens of all models that share it. A request that was admitted is completed, so
+/// concurrent requests may exceed the limit of tokens by their own cost.
 #[derive(Debug)]
 pub struct Budget {
+    /// The most requests.
     requests: Option<u64>,
+    /// The most tokens.
     tokens: Option<u64>,
+    /// The requests so far.
     request_count: AtomicU64,
+    /// The tokens so far.
     token_count: AtomicU64,
 }
 
 impl Budget {
-    /// Creates a budget of requests, of which every attempt is one, and of tokens. `None` means no limit.
+    /// Creates a budget of requests and tokens; `None` means no limit. Every attempt counts as a request.
     #[must_use]
     pub fn new(requests: Option<u64>, tokens: Option<u64>) -> Self {
         Self { requests, tokens, request_count: AtomicU64::new(0), token_count: AtomicU64::new(0) }
@@ -30,14 +34,14 @@ impl Budget {
         self.request_count.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of tokens that were spent: as the servers reported them, or estimated where they do not.
+    /// Returns the number of tokens that were spent: as the servers reported them, or an estimate where they did not.
     #[must_use]
     pub fn token_count(&self) -> u64 {
         self.token_count.load(Ordering::Relaxed)
     }
 
-    /// Counts a request, or fails if the budget is spent. Tokens are known only after an answer, so the requests that are
-    /// open when the limit for tokens is reached still exceed it.
+    /// Counts a request, or fails if the budget is spent. The tokens of a request are known only after its answer, so
+    /// the requests that are open when the limit for tokens is reached exceed it.
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|limit| self.token_count() >= limit) {
             return Err(Error::OverBudget("the limit for tokens is reached"));
@@ -48,6 +52,7 @@ impl Budget {
         counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached"))
     }
 
+    /// Adds the tokens of one answer and its request.
     fn spend(&self, usage: Usage) {
         let cost = usage.input.saturating_add(usage.output);
         let add = |spent: u64| Some(spent.saturating_add(cost));

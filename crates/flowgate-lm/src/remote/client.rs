@@ -1,7 +1,7 @@
 //! Sends a request over HTTP, and retries it where that may help.
 //!
 //! [`RemoteModel`](super::RemoteModel) and [`Scorer`](super::score::Scorer) own a client. Clones of a client share its
-//! connections until the settings of connections of one clone are changed.
+//! connections. A clone whose connection settings are changed gets connections of its own.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -27,26 +27,30 @@ use crate::Error;
 /// The version of Anthropic's format. The next version, 2026-10-21, rejects `temperature` and `top_p`;
 /// servers of local models support this one.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-/// The longest time limit.
+/// The longest time limit that applies; a longer one is shortened to it.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most idle connections to one server.
 const MAX_IDLE_CONNECTIONS: usize = 256;
-/// How many bytes of an answer may wait in an HTTP/2 connection to be read. All requests to a server share the
-/// connection, and its own limit has room for hundreds of answers that are not read, so that a slow listener does not
-/// hold up others.
+/// How many bytes of one answer the server may send over HTTP/2 before they are read.
 const STREAM_WINDOW: u32 = 64 << 10;
+/// How many bytes of all answers on one HTTP/2 connection the server may send before they are read. The requests share
+/// the connection; with room for hundreds of unread answers, one slow listener does not delay the others.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// How often an HTTP/2 connection with open requests is tested, and how long the server has to answer: the other side
-/// may be gone without notice, and later requests would use the same connection.
+/// How often an HTTP/2 connection with open requests is tested: the server may disappear without notice, and later
+/// requests would use the same connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the server has to answer such a test, before the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The HTTP client of one server.
 #[derive(Clone)]
 pub(super) struct HttpClient {
     connections: Connections,
+    /// The base address, without a slash at its end.
     base: String,
+    /// The host of the address.
     host: String,
+    /// The headers of all requests, such as the key.
     headers: Vec<(&'static str, HeaderValue)>,
     times: Timeouts,
     pub(super) retries: RetryPolicy,
@@ -65,22 +69,24 @@ impl fmt::Debug for HttpClient {
 struct Connections {
     authorities: Authorities,
     uses_proxy: bool,
-    /// How long a connection is kept after an answer; zero if it is closed.
+    /// How long a connection stays open after an answer; zero closes it at once.
     idle: Duration,
+    /// The time limit for establishing a connection.
     connect_timeout: Duration,
     /// The clients of these settings.
     clients: Arc<ClientPool>,
 }
 
 impl Connections {
-    /// Returns the settings for a change, and detaches them from the open connections, which other clones still use.
+    /// Returns the settings for a change. Detaches them from the open connections, which have the old settings, and
+    /// which other clones may still use.
     fn change(&mut self) -> &mut Self {
         self.clients = Arc::default();
         self
     }
 
-    /// Returns an HTTP client for one request, and the place of the request in the pool, which is freed when it is
-    /// dropped.
+    /// Returns an HTTP client for one request, and the value that counts the request as open in the pool until it is
+    /// dropped. Fails if no HTTP client can be built.
     fn acquire_client(&self) -> Result<(reqwest::Client, OpenRequest), Error> {
         let acquired = self.clients.acquire(|| self.make_client());
         acquired.ok_or_else(|| {
@@ -97,9 +103,9 @@ impl Connections {
         let max_idle = if self.idle.is_zero() { 0 } else { MAX_IDLE_CONNECTIONS };
         let builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            // The operator did not choose the target of a redirect.
+            // A redirect would send the request to a server that the operator did not choose.
             .redirect(reqwest::redirect::Policy::none())
-            // The budget counts each attempt, so that nothing may be sent twice unseen.
+            // The budget counts each attempt, so the HTTP client must not retry on its own.
             .retry(reqwest::retry::never())
             .referer(false)
             .connect_timeout(self.connect_timeout)
@@ -128,7 +134,8 @@ pub(super) trait ResponseHandler: Send {
         answer: HttpResponse,
     ) -> impl Future<Output = Result<Self::Out, AttemptFailure>> + Send;
 
-    /// Prepares for another attempt, before each retry: discards what the failed attempt left. An error ends the request.
+    /// Prepares for another attempt, before each retry: discards what the failed attempt has produced. An error ends
+    /// the request.
     fn begin_retry(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -170,8 +177,8 @@ impl HttpClient {
         &self.host
     }
 
-    /// Returns a client of the same server without `/v1` at the end of the address: some servers have endpoints of
-    /// their own there.
+    /// Returns a client of the same server without `/v1` at the end of the address: some servers have their own
+    /// endpoints directly below the host.
     pub(super) fn without_version_path(mut self) -> Self {
         if let Some(root) = self.base.strip_suffix("/v1") {
             self.base = root.to_owned();
@@ -179,7 +186,8 @@ impl HttpClient {
         self
     }
 
-    /// Adds a header to all requests. The value is not shown in debug output, since it may be the key.
+    /// Adds a header to all requests. The value is not shown in debug output, since it may be the key. Fails if the
+    /// value contains characters that a header cannot contain.
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| {
@@ -215,9 +223,9 @@ impl HttpClient {
         self.connections.change().authorities = authorities.clone();
     }
 
-    /// Sends a JSON body to `path`, and passes the answer to `handler`. Retries an attempt that failed in sending or
-    /// reading while the policy of retries, the budget and the time limit of the whole request allow it; then returns
-    /// the error of the last attempt.
+    /// Sends a JSON body to `path`, below the base address, and returns what `handler` reads from the answer. Retries
+    /// an attempt that failed in sending or reading if the retry policy and the time limit of the whole request allow
+    /// it; otherwise returns the error of this attempt. Fails when the budget is spent, also before a retry.
     pub(super) async fn ask<E: ResponseHandler>(
         &self,
         path: &str,
@@ -248,18 +256,18 @@ impl HttpClient {
                 Err(failure) => failure,
             };
             let Some(wait) = self.retries.delay(attempt, &failure) else { return Err(failure.error) };
-            // An attempt without time left would only hide the original error.
+            // Without time for another attempt, a retry would only replace the error by a timeout.
             if wait >= deadline.saturating_duration_since(Instant::now()) {
                 return Err(failure.error);
             }
             sleep(wait).await;
             handler.begin_retry()?;
         }
-        // Reached only if the number of attempts overflows.
+        // Not reached in practice: the number of attempts would have to overflow.
         Err(Error::Timeout)
     }
 
-    /// Sends one attempt of a request, and reads the head of the answer. Fails if the status is not 200.
+    /// Sends the request once, and reads the head of the answer. Fails if the status is not 200.
     async fn send_once(
         &self,
         path: &str,
@@ -271,6 +279,7 @@ impl HttpClient {
         let mut request = client
             .post(format!("{}{path}", self.base))
             .header("content-type", "application/json")
+            // Servers of the other formats ignore this header.
             .header("anthropic-version", ANTHROPIC_VERSION);
         for (name, value) in &self.headers {
             request = request.header(*name, value);
@@ -280,10 +289,10 @@ impl HttpClient {
         HttpResponse::read_head((response, open), deadline, !self.connections.idle.is_zero()).await
     }
 
-    /// Waits for the head of the answer: first until the request is being sent (`sending`), then for the answer, within
-    /// the limit for the first byte. The HTTP client itself limits the time for establishing a connection. A request
-    /// that waits for a place on an open connection is limited only by `deadline`: it waits for the requests before it,
-    /// each of which has its own limits.
+    /// Waits for the head of the answer: first until `sending` reports that the request is being sent, then for the
+    /// answer, within the limit for the first byte. The HTTP client itself limits the time for establishing a
+    /// connection. If the server permits no further open request on its connection, only `deadline` limits the wait:
+    /// the request waits for earlier ones, each of which has its own limits.
     async fn await_head(
         &self,
         sent: impl Future<Output = reqwest::Result<reqwest::Response>>,
@@ -291,6 +300,7 @@ impl HttpClient {
         deadline: Instant,
     ) -> Result<reqwest::Response, AttemptFailure> {
         let mut sent = pin!(sent);
+        // `Some` with the answer, or `None` when the request is being sent. The answer, or an error, may come first.
         let answer_or_sending = poll_fn(|cx| match sent.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending => pin!(&mut sending).poll(cx).map(|_| None),

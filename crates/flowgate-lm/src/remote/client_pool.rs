@@ -1,7 +1,8 @@
 //! Spreads the requests to one server over several HTTP clients, each with connections of its own.
 //!
-//! Over HTTP/2, a client has one connection to a server, which limits the requests that are open on it: servers permit
-//! 100 or more. Further requests would wait for others to end. This pool makes another client for them instead.
+//! Over HTTP/2, a client has one connection to a server, and the server limits the number of open requests on it,
+//! usually to 100 or more. A further request would wait until another one ends. This pool creates another client for it
+//! instead.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,11 +19,11 @@ pub(super) struct ClientPool {
 /// An HTTP client with the number of its open requests.
 struct PooledClient {
     client: reqwest::Client,
-    /// Each open request has a clone.
+    /// Counts the open requests: each of them has a clone.
     open: Arc<()>,
 }
 
-/// The place of an open request, which its drop frees.
+/// Counts a request as an open one of its client until this value is dropped.
 pub(super) struct OpenRequest {
     _counted: Arc<()>,
 }
@@ -34,16 +35,16 @@ impl fmt::Debug for ClientPool {
 }
 
 impl ClientPool {
-    /// Returns the first client that has fewer than [`MAX_OPEN_REQUESTS`] open requests, and a place on it for a
-    /// request. If there is none, `make` creates another client; returns `None` if `make` fails.
+    /// Returns the first client that has fewer than [`MAX_OPEN_REQUESTS`] open requests, and the value that counts a
+    /// new request on it as open. If there is no such client, `make` creates another one. `None` if `make` fails.
     pub(super) fn acquire(
         &self,
         make: impl FnOnce() -> Option<reqwest::Client>,
     ) -> Option<(reqwest::Client, OpenRequest)> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // Each open request has a clone of `open`, and the pool itself has one more.
-        let has_place = |pooled: &&PooledClient| Arc::strong_count(&pooled.open) <= MAX_OPEN_REQUESTS;
-        if let Some(pooled) = clients.iter().find(has_place) {
+        let has_capacity = |pooled: &&PooledClient| Arc::strong_count(&pooled.open) <= MAX_OPEN_REQUESTS;
+        if let Some(pooled) = clients.iter().find(has_capacity) {
             return Some((pooled.client.clone(), OpenRequest { _counted: Arc::clone(&pooled.open) }));
         }
         let (client, open) = (make()?, Arc::new(()));

@@ -1,8 +1,8 @@
 //! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which of them a
-//! retry may succeed. `client.rs` and `response.rs` call this file.
+//! retry may succeed. `client.rs` and `response.rs` use it.
 //!
-//! The HTTP client reports an error as a chain of causes, from its own error to that of the system. The cause that
-//! describes the server's behaviour best decides.
+//! The HTTP client reports an error as a chain of causes, from its own error to that of the system. The most specific
+//! cause in the chain determines the result.
 
 use std::error::Error as StdError;
 use std::io;
@@ -11,47 +11,48 @@ use std::iter::successors;
 use super::retry::AttemptFailure;
 use crate::Error;
 
-/// The text of [`Error::Unreachable`] where the server's certificate is not trusted: its issuer is unknown, or it names another host.
+/// The text of [`Error::Unreachable`] if the server's certificate is not trusted.
 pub const UNTRUSTED: &str =
     "the certificate of the model server is not trusted: its issuer is unknown, or it names another host";
 
 /// The text of [`Error::Malformed`] for an answer that is not HTTP.
 const NOT_HTTP: &str = "the answer is not valid HTTP";
 
-/// Returns the failure for an error of the HTTP client: the error of the model, and whether a retry may help. The tests
-/// are ordered from the most specific cause to the least.
+/// Returns the failure for an error of the HTTP client: the error of the model, and whether a retry may help. The
+/// causes are checked from the most specific to the least specific one.
 pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     if error.is_dns() {
-        return AttemptFailure::transient(report_unreachable("the host name cannot be resolved"));
+        return AttemptFailure::transient(unreachable_error("the host name cannot be resolved"));
     }
     if error.is_timeout() {
-        // Before there is a connection, the server has done no work that a retry would repeat.
+        // Without a connection, the server has not done any work that a retry would repeat.
         let timeout = AttemptFailure::from(Error::Timeout);
         return AttemptFailure { is_retryable: error.is_connect(), ..timeout };
     }
     if is_tls_failure(error) {
-        return report_unreachable(UNTRUSTED).into();
+        return unreachable_error(UNTRUSTED).into();
     }
     let http = list_causes(error).find_map(|cause| cause.downcast_ref::<hyper::Error>());
     if http.is_some_and(hyper::Error::is_parse) {
         return Error::Malformed(NOT_HTTP).into();
     }
     if http.is_some_and(hyper::Error::is_incomplete_message) {
-        return report_closed(io::ErrorKind::UnexpectedEof);
+        return connection_failure(io::ErrorKind::UnexpectedEof);
     }
+    // The last I/O error of the chain is that of the system.
     let system = list_causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last();
     match system.map(io::Error::kind) {
         // The HTTP parser reports a malformed body with these kinds.
         Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) if http.is_some() => {
             Error::Malformed(NOT_HTTP).into()
         }
-        Some(kind) if kind != io::ErrorKind::Other => report_closed(kind),
+        Some(kind) if kind != io::ErrorKind::Other => connection_failure(kind),
         _ if error.is_connect() => {
-            AttemptFailure::transient(report_unreachable("no connection can be established"))
+            AttemptFailure::transient(unreachable_error("no connection can be established"))
         }
-        // Such as a stream that an HTTP/2 server resets.
-        _ if http.is_some() => report_closed(io::ErrorKind::ConnectionReset),
-        _ => report_unreachable("the HTTP client cannot send the request").into(),
+        // For example, an HTTP/2 server has reset the stream of the request.
+        _ if http.is_some() => connection_failure(io::ErrorKind::ConnectionReset),
+        _ => unreachable_error("the HTTP client cannot send the request").into(),
     }
 }
 
@@ -72,11 +73,11 @@ fn list_causes<'e>(
     })
 }
 
-/// Returns the failure of a connection that the other side refuses or ends.
-fn report_closed(kind: io::ErrorKind) -> AttemptFailure {
-    AttemptFailure::transient(report_unreachable(&kind.to_string()))
+/// Returns the failure of a connection that the other side refuses or closes; a retry may succeed.
+fn connection_failure(kind: io::ErrorKind) -> AttemptFailure {
+    AttemptFailure::transient(unreachable_error(&kind.to_string()))
 }
 
-fn report_unreachable(why: &str) -> Error {
+fn unreachable_error(why: &str) -> Error {
     Error::Unreachable(why.to_owned())
 }

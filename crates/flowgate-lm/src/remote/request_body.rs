@@ -1,7 +1,7 @@
 //! Wraps the body of a request so that it notifies `client.rs` when it is being sent.
 //!
-//! The HTTP client reads a body only when the request has a connection, and over HTTP/2 a place on the connection. The
-//! time limit for the first byte of the answer begins then.
+//! The HTTP client reads a body only when it can send the request: it has a connection, and over HTTP/2 the server
+//! permits a further open request on it. At that time, the limit for the first byte of the answer begins.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,7 +13,9 @@ use tokio::sync::oneshot::{Receiver, Sender, channel};
 /// A body of one piece.
 #[derive(Debug)]
 pub(super) struct RequestBody {
+    /// The content; `None` after it was read.
     bytes: Option<Bytes>,
+    /// Notifies the receiver at the first read; `None` afterwards.
     sending: Option<Sender<()>>,
 }
 
@@ -29,14 +31,14 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    /// Returns the whole body as one frame, and its end at the next call. The first call notifies the sender of the
-    /// request: the HTTP client has a connection for it now.
+    /// Returns the whole body as one frame, and its end at the next call. The first call notifies `client.rs` that the
+    /// HTTP client is sending the request.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(sending) = self.sending.take() {
-            // An abandoned request has no receiver.
+            // The receiver of an abandoned request no longer exists, so this may fail.
             let _ = sending.send(());
         }
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))

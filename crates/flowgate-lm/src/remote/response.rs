@@ -19,10 +19,10 @@ use crate::wire::error_for_status;
 
 /// The most bytes to read of the body of an answer whose status is not 200.
 const MAX_ERROR: usize = 64 << 10;
-/// How long a caller waits for the bytes between a complete answer and the end of its body. Usually they have already
-/// arrived.
+/// How long the caller itself waits for the bytes between a complete answer and the end of its body. Usually they have
+/// already arrived.
 const DRAIN_WAIT: Duration = Duration::from_millis(2);
-/// How long a task waits for the same bytes afterwards, until it closes the connection.
+/// How long a background task waits for the same bytes afterwards, before it closes the connection.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 /// If more bytes than this lie between a complete answer and the end of its body, the connection is closed.
 const MAX_DRAINED_BYTES: usize = 16 << 10;
@@ -30,22 +30,22 @@ const MAX_DRAINED_BYTES: usize = 16 << 10;
 /// An answer whose body has not been read yet.
 pub(super) struct HttpResponse {
     response: Response,
-    /// When the time limit of the request ends.
+    /// The end of the time limit of the request.
     deadline: Instant,
-    /// The bytes of the body that were read, at most [`MAX_BODY`].
+    /// The number of bytes of the body that were read, at most [`MAX_BODY`].
     received_bytes: usize,
     /// Whether the body is a stream of events, according to the `content-type`.
     is_stream: bool,
     /// Whether the connection can serve another request after this one.
     is_connection_kept: bool,
-    /// The place of the request among the server's open requests, until the answer has been read or is given up.
+    /// Counts the request as open in the pool of clients, until the answer has been read or is given up.
     open: OpenRequest,
 }
 
 impl HttpResponse {
-    /// Returns the answer if its status is 200. Otherwise reads the description of the error from the body and returns
-    /// the error. `open` is the place of the request in the pool of clients, which the answer occupies until it is dropped;
-    /// `is_connection_kept` says whether the connection is used again.
+    /// Returns the answer if its status is 200. Otherwise reads the server's name of the error from the body, and
+    /// returns the error. `open` counts the request as open in the pool of clients until the answer is dropped.
+    /// `is_connection_kept` is whether the connection can serve another request afterwards.
     pub(super) async fn read_head(
         (response, open): (Response, OpenRequest),
         deadline: Instant,
@@ -62,6 +62,7 @@ impl HttpResponse {
         }
         let text = answer.read_error_body().await;
         let body: Value = serde_json::from_slice(&text).unwrap_or_default();
+        // The server's name of the error: its code, or else its type.
         let word = |key: &str| body.get("error").and_then(|error| error.get(key)).and_then(Value::as_str);
         let name = word("code").or_else(|| word("type"));
         Err(AttemptFailure {
@@ -77,6 +78,7 @@ impl HttpResponse {
         while let Ok(bytes) = self.read().await
             && !bytes.is_empty()
         {
+            // The part of the new bytes that is within the limit.
             let left = MAX_ERROR.saturating_sub(text.len());
             text.extend_from_slice(bytes.get(..left).unwrap_or(&bytes));
             if text.len() >= MAX_ERROR {
@@ -99,7 +101,7 @@ impl HttpResponse {
     /// Reads the next bytes of the body; returns no bytes at its end. Fails after the deadline, and if the body is
     /// longer than [`MAX_BODY`].
     pub(super) async fn read(&mut self) -> Result<Bytes, AttemptFailure> {
-        // An empty piece is skipped: to the caller it would mean the end.
+        // An empty piece is skipped, because the caller takes empty bytes for the end.
         loop {
             let read = timeout_at(self.deadline, self.response.chunk()).await.map_err(|_| Error::Timeout)?;
             let Some(bytes) = read.map_err(|error| to_failure(&error))? else { return Ok(Bytes::new()) };
@@ -127,8 +129,8 @@ impl HttpResponse {
     }
 
     /// Reads the few bytes between a complete answer and the end of the body, so that the connection can be used again.
-    /// If they have not arrived yet, a task waits for them instead of the caller. If the body does not end, the
-    /// connection is closed.
+    /// If they have not arrived yet, a background task waits for them instead of the caller. If the body does not end,
+    /// the connection is closed. Does nothing if connections are not used again.
     pub(super) async fn release_connection(self) {
         if !self.is_connection_kept {
             return;
@@ -140,8 +142,8 @@ impl HttpResponse {
     }
 }
 
-/// Reads a body to its end, or until more than [`MAX_DRAINED_BYTES`] were read. The request occupies its place among
-/// the server's open requests until then.
+/// Reads a body to its end, or until more than [`MAX_DRAINED_BYTES`] were read. `_open` counts the request as open
+/// until then.
 async fn drain(mut response: Response, _open: OpenRequest) {
     let mut count = 0_usize;
     while let Ok(Some(bytes)) = response.chunk().await

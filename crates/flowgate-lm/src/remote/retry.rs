@@ -1,5 +1,5 @@
-//! Decides whether, and after which pause, [`HttpClient`](super::client::HttpClient) sends a failed request to a model
-//! again: only after failures that may pass, such as a busy server, and a limited number of times.
+//! Decides whether, and after which delay, [`HttpClient`](super::client::HttpClient) sends a failed request again: only
+//! after temporary failures, such as a busy server, and a limited number of times.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use crate::Error;
 /// The number of retries, and the delays before them. The delays have no random part, so that runs are
 /// reproducible.
 ///
-/// Failed connections, truncated answers and the statuses 408, 409, 429 and 5xx are retried. Timeouts are
-/// not: the next attempt would most likely time out as well.
+/// Failed connections, truncated answers and the statuses 408, 409, 429 and 5xx are retried. A timeout is retried only
+/// while no connection exists: otherwise, the next attempt would most likely time out as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The number of retries; 0 disables them.
     pub times: u32,
-    /// The delay before the first retry; it doubles with each further one.
+    /// The delay before the first retry; it doubles with each further retry.
     pub first: Duration,
-    /// The longest delay. A request is not retried if the server requests a longer one.
+    /// The longest delay. A request is not retried if the server requests a longer delay.
     pub longest: Duration,
 }
 
@@ -27,9 +27,9 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the delay after the failure of attempt number `attempt`, counted from 0: it doubles with each attempt, and
-    /// is at least what the server asks for. `None` if there is no retry: the failure would recur, the attempts are used
-    /// up, or the server asks for more than the longest delay.
+    /// Returns the delay after the failure of the attempt with the index `attempt`, from 0: it doubles with each
+    /// attempt, and is at least what the server requests. `None` if there is no retry: the failure would recur, the
+    /// attempts are used up, or the server requests more than the longest delay.
     pub(super) fn delay(&self, attempt: u32, failure: &AttemptFailure) -> Option<Duration> {
         if !failure.is_retryable || attempt >= self.times {
             return None;
@@ -43,15 +43,16 @@ impl RetryPolicy {
 /// A failed attempt to send a request and to read its answer.
 #[derive(Debug)]
 pub(super) struct AttemptFailure {
+    /// The error that the caller gets if there is no retry.
     pub(super) error: Error,
     /// Whether a retry may succeed.
     pub(super) is_retryable: bool,
-    /// The delay that the server requests.
+    /// The delay that the server requests, if it requests one.
     pub(super) retry_after: Option<Duration>,
 }
 
 impl AttemptFailure {
-    /// Creates the failure of an attempt that may be repeated, whatever the error is.
+    /// Creates the failure of an attempt that may be retried, whatever the error is.
     pub(super) fn transient(error: Error) -> Self {
         Self { is_retryable: true, ..Self::from(error) }
     }
@@ -74,8 +75,9 @@ impl From<Error> for AttemptFailure {
     }
 }
 
-/// Returns the delay that a server requests with the headers `retry-after` and `retry-after-ms`; the second takes
-/// precedence. Dates are ignored, because clocks differ.
+/// Returns the delay that a server requests with the headers `retry-after` (`seconds`) and `retry-after-ms`
+/// (`milliseconds`); the second one takes precedence. `None` if there is none. A date as the value is ignored, because
+/// clocks differ.
 pub(super) fn retry_after(seconds: Option<&str>, milliseconds: Option<&str>) -> Option<Duration> {
     let read = |text: Option<&str>| text?.trim().parse::<f64>().ok();
     let seconds = read(milliseconds).map(|number| number / 1000.0).or_else(|| read(seconds))?;

@@ -1,9 +1,10 @@
 //! Implements [`ScoringModel`] for a remote server: requests the log-probability of a given text, by the interfaces
 //! that servers offer for it ([`ScoreMethod`]).
 //!
-//! The tokens that a server returns must spell the end of the text, with a token boundary at the end of the
-//! prompt. A server that returns tokens as text cannot represent a token that contains only a part of a
-//! character, and some servers omit spaces: such texts are rejected with [`Error::Malformed`].
+//! A request contains the whole text: the prompt and the continuation. The last tokens of the answer must spell the
+//! continuation exactly, so that a token begins where the prompt ends. A server that returns tokens as text cannot
+//! represent a token that contains only a part of a character, and some servers omit spaces: such answers are rejected
+//! with [`Error::Malformed`].
 
 mod llama_cpp;
 
@@ -26,7 +27,7 @@ pub enum ScoreMethod {
     /// `prompt_logprobs` of `/v1/completions`, as in vLLM: one request.
     PromptLogprobs,
     /// `echo` with `logprobs` of `/v1/completions`, as in OpenAI's old models, vLLM and llama-cpp-python: one
-    /// request, or two if the server insists on generating at least one token.
+    /// request, or two if the server requires that at least one token is generated.
     Echo,
     /// `n_probs` of llama.cpp's `/completion`: one request to tokenise the text, and one for each token of
     /// the continuation, or two for a token that is not among the most probable ones. The server caches the
@@ -41,25 +42,26 @@ pub struct Scorer {
     client: HttpClient,
     /// The name of the model, as the server knows it.
     model: String,
+    /// The interface that the server offers.
     by: ScoreMethod,
 }
 
 impl Scorer {
-    /// Creates a scorer. The paths of llama.cpp's own interface do not begin with the version of OpenAI's (`/v1`).
+    /// Creates a scorer. The paths of llama.cpp's own interface do not begin with `/v1`, as OpenAI's do.
     pub(super) fn new(client: HttpClient, model: String, by: ScoreMethod) -> Self {
         let client = if by == ScoreMethod::LlamaCpp { client.without_version_path() } else { client };
         Self { client, model, by }
     }
 
-    /// Sends a request and returns the answer, which is plain JSON.
+    /// Sends a request and returns the answer, which is plain JSON. Fails if the answer describes an error.
     async fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let body = Bytes::from(body.to_string());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
         self.client.ask(path, &body, &mut handler).await
     }
 
-    /// Returns the tokens of the continuation of one request, with their log-probabilities, by the interface that the
-    /// server offers. An empty continuation has no tokens, and needs no request.
+    /// Returns the tokens of the continuation, with their log-probabilities, by the interface that the server offers.
+    /// An empty continuation has no tokens, and nothing is sent to the server for it.
     async fn tokens(&self, request: &ScoreRequest<'_>) -> Result<Vec<ScoredToken>, Error> {
         let continuation = request.continuation;
         if continuation.is_empty() {
@@ -74,8 +76,8 @@ impl Scorer {
     }
 
     /// Scores with the field `prompt_logprobs` of vLLM: the answer then has the log-probability of each token of the
-    /// prompt, here the whole text. The value 0 asks for no other tokens at each position. One token is generated and
-    /// ignored.
+    /// sent prompt, here the whole `text`, which ends with `continuation`. The value 0 requests no alternatives to
+    /// these tokens. One token is generated and ignored.
     async fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = json!({
             "model": self.model,
@@ -93,8 +95,9 @@ impl Scorer {
         continuation_tokens(&tokens, continuation)
     }
 
-    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the prompt with
-    /// log-probabilities. Some servers require that at least one token is generated; it is left out of the result.
+    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the sent prompt, here the whole
+    /// `text`, with log-probabilities. Some servers require that at least one token is generated; it is left out of the
+    /// result.
     async fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = |generated: u8| {
             json!({
@@ -106,6 +109,7 @@ impl Scorer {
                 "logprobs": 1,
             })
         };
+        // A server that requires a generated token rejects the first request as invalid.
         let (mut generated, mut answer) = (0_u64, self.ask("/completions", &body(0)).await);
         if let Err(Error::Rejected { status: 400 | 422, .. }) = answer {
             (generated, answer) = (1, self.ask("/completions", &body(1)).await);
@@ -119,7 +123,8 @@ impl Scorer {
         if texts.len() != numbers.len() {
             return Err(Error::Malformed("`tokens` and `token_logprobs` have different lengths"));
         }
-        // The tokens that the model generated are at the end.
+        // The tokens that the model generated are at the end. Their number is what the server reports, or else what was
+        // requested.
         let reported = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
         let generated = reported.and_then(Value::as_u64).unwrap_or(generated);
         let prompt_length = texts.len().saturating_sub(usize::try_from(generated).unwrap_or(usize::MAX));
@@ -135,7 +140,7 @@ impl Scorer {
 
 impl ScoringModel for Scorer {
     /// Sends the requests one after another. The server decides whether it caches a common prefix. The bounds of
-    /// the requests have no effect, since the server scores a text as a whole.
+    /// the requests have no effect: every continuation is scored as a whole.
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
@@ -151,7 +156,7 @@ impl ScoringModel for Scorer {
     }
 }
 
-/// Returns the only item of the answer's list `choices`.
+/// Returns the only item of the answer's list `choices`. Fails if there is another number of items.
 fn one_choice(answer: &Value) -> Result<&Value, Error> {
     match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
         Some([choice]) => Ok(choice),
@@ -159,8 +164,8 @@ fn one_choice(answer: &Value) -> Result<&Value, Error> {
     }
 }
 
-/// Reads the text and the log-probability from vLLM's entry for one token of the prompt. The entry of the first token
-/// is null: it has no log-probability.
+/// Reads the text and the log-probability from vLLM's entry for one token of the prompt; each is `None` if it is
+/// missing. The entry of the first token is null, so both are missing: nothing precedes the token.
 fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
     let mut tokens = entry.values();
@@ -171,9 +176,9 @@ fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
 }
 
-/// Returns the tokens of the continuation, which are the last of `tokens`: pairs of a text and a log-probability. A server
-/// may omit either for tokens of the prompt. Fails if one is missing in the continuation, or if the last tokens do not
-/// spell the continuation exactly.
+/// Returns the tokens of the continuation, which are the last of `tokens`: pairs of a text and a log-probability. Both
+/// may be missing in the tokens of the prompt. Fails if one is missing in the continuation, or if the last tokens do
+/// not spell the continuation exactly.
 fn continuation_tokens(
     tokens: &[(Option<&str>, Option<f64>)],
     continuation: &str,
@@ -189,10 +194,11 @@ fn continuation_tokens(
     tokens.iter().skip(first).map(scored_token).collect()
 }
 
-/// Returns the index of the first token of the continuation: the tokens from this index on must spell the continuation
-/// exactly. Reads the tokens backwards, because how many tokens the prompt has is not known. A token whose text the
-/// server does not report is `None`, as the first one with vLLM.
+/// Returns the index of the first token of the continuation. Fails if no tokens at the end of `tokens` spell the
+/// continuation exactly. Reads the tokens backwards, because the number of tokens of the prompt is not known. A token
+/// whose text the server does not report is `None`, such as the first one of vLLM.
 fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
+    // The beginning of the continuation that the tokens so far do not spell.
     let mut unspelled = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
         let token = token.ok_or(Error::Malformed(
@@ -217,14 +223,16 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
 /// Reads an answer as plain JSON, and adds its cost to the budget of the client.
 struct JsonHandler<'a> {
     client: &'a HttpClient,
+    /// The size of the request, from which its cost is estimated.
     request_bytes: usize,
 }
 
 impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
-    /// Reads the answer, and replaces the estimated cost by the usage that the server reports. The budget, if there is one,
-    /// is charged when `cost` is dropped, so also for an answer that cannot be read.
+    /// Reads the answer, and replaces the estimated cost by the usage that the server reports. The budget, if there is
+    /// one, is charged when `cost` is dropped: also for an answer that cannot be read. Fails if the answer describes an
+    /// error.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
             let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };

@@ -17,6 +17,7 @@ pub(crate) const MAX_THOUGHTS: usize = 4096;
 /// The completion so far, which equals what the listener received.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
+    /// The parts of the answer that have arrived. The decoder itself sets the stop reason and the usage.
     pub(super) completion: Completion,
     /// The bytes of the answer so far, at most [`MAX_ANSWER`].
     bytes: usize,
@@ -57,8 +58,8 @@ impl Assembly {
         sent.map(|()| index)
     }
 
-    /// Begins a part of the reasoning and returns its index, under which later pieces are added. The listener receives the
-    /// readable text that the part has already.
+    /// Begins a part of the reasoning, and returns its index, by which later pieces are added. The listener receives
+    /// the readable texts that the part already has.
     pub(super) fn thought(
         &mut self,
         thought: ReasoningPart,
@@ -76,7 +77,7 @@ impl Assembly {
         Ok(index)
     }
 
-    /// Adds a piece to the readable text of a part of the reasoning.
+    /// Adds a piece to the readable text of the part of the reasoning with this index. Fails if there is no such part.
     pub(super) fn thought_text(
         &mut self,
         index: usize,
@@ -95,8 +96,8 @@ impl Assembly {
         send_delta(listener, Delta::Reasoning(piece))
     }
 
-    /// Adds a piece to the signature by which the model's server recognises a part of its reasoning. Fails if the part did
-    /// not begin, or has another kind of seal.
+    /// Adds a piece to the signature by which the model's server recognises the part of its reasoning with this index.
+    /// Fails if there is no such part, or it has another kind of seal.
     pub(super) fn signature(&mut self, index: usize, piece: &str) -> Result<(), Error> {
         self.check_size(piece.len())?;
         match self.completion.thoughts.get_mut(index).map(|thought| &mut thought.seal) {
@@ -126,8 +127,8 @@ impl Assembly {
         send_delta(listener, Delta::Arguments { index, json })
     }
 
-    /// Takes the complete arguments of a call. They must be the same as the arguments that were streamed, unless none
-    /// were.
+    /// Takes the complete arguments of a call. Adds them if no arguments were streamed; otherwise checks that they
+    /// equal the streamed ones.
     pub(super) fn complete_arguments(
         &mut self,
         index: usize,
@@ -144,13 +145,15 @@ impl Assembly {
     }
 }
 
+/// The error of an answer with more than [`MAX_THOUGHTS`] parts of reasoning.
 pub(super) const TOO_MANY_THOUGHTS: Error =
     Error::Malformed("the answer has more than 4096 parts of reasoning");
+/// The error of an event that continues a part of the reasoning which cannot be continued in this way.
 const NO_THOUGHT: Error =
     Error::Malformed("an event continues reasoning that did not begin, or that has no signature");
 
-/// Returns the id of a call, or one that is made of its index if the server sent none. Equal answers thus have equal
-/// ids.
+/// Returns the id of a call. If the server sent none, the id is made of the call's index, so that equal answers have
+/// equal ids.
 pub(super) fn call_id_or_index(id: &str, index: usize) -> String {
     if id.is_empty() { format!("call_{index}") } else { id.to_owned() }
 }

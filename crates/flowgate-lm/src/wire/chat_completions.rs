@@ -4,7 +4,7 @@
 //!
 //! * A tool output cannot be marked as an error: its content is sent as it is.
 //! * The text of the model's reasoning is neither encoded nor decoded.
-//! * The token limit is sent as `max_completion_tokens`; falling back to the older `max_tokens` is up to the sender.
+//! * The token limit is sent as `max_completion_tokens`, unless the client selects the older name `max_tokens`.
 
 mod fields;
 mod request;

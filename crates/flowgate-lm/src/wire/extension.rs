@@ -5,12 +5,12 @@ use super::WireError;
 use super::fields::{EXTENSION, ObjectFields};
 use super::known_fields::{FieldRule, KnownFields};
 
-/// The declaration of a tool output.
+/// The fields of the declaration in a tool output.
 const ANSWER: KnownFields =
     KnownFields { title: "flowgate", rows: &[("is_error", FieldRule::Read("whether the tool failed"))] };
 
-/// Returns whether the client declares that a tool failed, in the message with the tool's output; `None` if it does not
-/// declare anything. Fails if the declaration is malformed.
+/// Returns whether the client declares that a tool failed; `None` if it declares nothing. `answer` is the message or
+/// item with the tool's output. Fails if the declaration is malformed.
 pub(super) fn is_error(answer: &ObjectFields<'_>) -> Result<Option<bool>, WireError> {
     if answer.get(EXTENSION).is_none() {
         return Ok(None);

@@ -16,11 +16,12 @@ use crate::Error;
 use crate::chat::Source;
 use crate::json::Json;
 
-/// An object of a request, and its path. An absent field and a field that is null are treated alike.
+/// An object of a request, and its path. An absent field and a field that is null are treated alike. A method that
+/// reads a field fails if the value has another type.
 #[derive(Debug)]
 pub(super) struct ObjectFields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
-    place: FieldPath,
+    path: FieldPath,
     /// The fields and tools that are dropped instead of being rejected.
     dropped: &'a DroppedParts,
 }
@@ -41,7 +42,8 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The field in which a client declares what the format cannot express, such as the provenance of a message.
+/// The name of the field in which a client declares what the format cannot express, such as the provenance of a
+/// message.
 pub(super) const EXTENSION: &str = "flowgate";
 
 /// The problem of a value that the format may define, but that the gateway does not support.
@@ -60,18 +62,20 @@ pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `mediu
 /// The problem of a type of tool that no format defines.
 pub(super) const UNKNOWN_TOOL: &str = "is no known type of tool; leave the tool out";
 
-/// The declaration of the provenance of a user's message or a part of it.
+/// The fields of the declaration of the provenance of a user's message or a part of it.
 const SOURCE: KnownFields =
     KnownFields { title: "flowgate", rows: &[("source", FieldRule::Read("the provenance"))] };
 
-/// Whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end.
+/// Whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end: for example
+/// `web_search_20250305` is of the type `web_search`.
 pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
     kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
-/// Returns a path without the indices of lists, such as `tools.name` for `tools[3].name`: the operator lists the fields to
-/// drop in this form.
+/// Returns a path without the indices of lists, such as `tools.name` for `tools[3].name`. The operator lists the fields
+/// to drop in this form.
 fn without_indices(path: &str) -> String {
+    // Whether the current character is the opening bracket of an index, or within it. The closing bracket follows one.
     let mut is_index = false;
     path.chars()
         .filter(|char| {
@@ -83,21 +87,21 @@ fn without_indices(path: &str) -> String {
 }
 
 impl<'a> ObjectFields<'a> {
-    /// Returns the fields of the body of a request.
+    /// Returns the fields of the body of a request. Fails if the body is not an object.
     pub(super) fn of_body(value: &'a Json<'a>, dropped: &'a DroppedParts) -> Result<Self, WireError> {
         Self::from_value(value, FieldPath { name: "".into(), index: None }, dropped)
     }
 
-    /// Returns the fields of the object `value`, which has the path `place` in the body (for errors). Fails if the value is
-    /// not an object.
+    /// Returns the fields of the object `value`, which has the path `path` in the body (for errors). Fails if the value
+    /// is not an object.
     fn from_value(
         value: &'a Json<'a>,
-        place: FieldPath,
+        path: FieldPath,
         dropped: &'a DroppedParts,
     ) -> Result<Self, WireError> {
         match value {
-            Json::Object(entries) => Ok(Self { entries, place, dropped }),
-            _ => Err(WireError { place: place.to_string(), problem: "is not an object" }),
+            Json::Object(entries) => Ok(Self { entries, path, dropped }),
+            _ => Err(WireError { place: path.to_string(), problem: "is not an object" }),
         }
     }
 
@@ -108,26 +112,26 @@ impl<'a> ObjectFields<'a> {
 
     /// Returns the path of the field `key`.
     pub(super) fn path_to(&self, key: &str) -> String {
-        match (self.place.name.is_empty(), self.place.index) {
+        match (self.path.name.is_empty(), self.path.index) {
             (true, None) => key.to_owned(),
-            _ => format!("{}.{key}", self.place),
+            _ => format!("{}.{key}", self.path),
         }
     }
 
-    /// Returns the error that the field `key` has this problem.
+    /// Fails with the error that the field `key` has this problem.
     pub(super) fn field_error<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
         Err(WireError { place: self.path_to(key), problem })
     }
 
-    /// Returns the field `key`, if it is not null.
+    /// Returns the field `key`; `None` if it is absent or null.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
         let (_, value) = self.entries.iter().find(|(known, _)| known == key)?;
         Some(value).filter(|value| **value != Json::Null)
     }
 
-    /// Fails at the first field that is not supported. A field is supported if it is null, if `known` declares it as read or
-    /// dropped, if it has a value that `known` permits, or if the operator's configuration lists it among those to drop. A
-    /// name that is long or not a plain word is reported as `...`.
+    /// Fails at the first field that is not supported. A field is supported if it is null, if `known` declares it as
+    /// read or dropped, if it has a value that `known` permits, or if the operator's configuration lists it among those
+    /// to drop. A name that is long or not a plain word is reported as `...`.
     pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
@@ -138,21 +142,21 @@ impl<'a> ObjectFields<'a> {
                 None => UNKNOWN,
             };
             let is_dropped_by_operator = |path: &String| *path == without_indices(&self.path_to(key));
-            // A declaration of provenance in the wrong place must not be dropped: the message would be treated as one
+            // A declaration of provenance in the wrong object must not be dropped: the message would be treated as one
             // without a declaration.
             if key != EXTENSION && self.dropped.fields.iter().any(is_dropped_by_operator) {
                 continue;
             }
-            let shown = !key.is_empty()
+            let is_plain_word = !key.is_empty()
                 && key.len() <= 64
                 && key.chars().all(|char| char.is_ascii_alphanumeric() || "_-.".contains(char));
-            return self.field_error(if shown { key } else { "..." }, problem);
+            return self.field_error(if is_plain_word { key } else { "..." }, problem);
         }
         Ok(())
     }
 
-    /// Returns the declared provenance of a user's message or a part of it: `"flowgate": {"source": "typed"}`. `None` if it
-    /// has none; an unknown or malformed one is an error.
+    /// Returns the provenance that a user's message or a part of it declares, as in `"flowgate": {"source": "typed"}`.
+    /// `None` if it declares none; an unknown or malformed one is an error.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);
@@ -192,8 +196,8 @@ impl<'a> ObjectFields<'a> {
 
     /// Returns the object under a key, which must be present.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
-        let place = FieldPath { name: self.path_to(key).into(), index: None };
-        Self::from_value(self.get(key).unwrap_or(&Json::Null), place, self.dropped)
+        let path = FieldPath { name: self.path_to(key).into(), index: None };
+        Self::from_value(self.get(key).unwrap_or(&Json::Null), path, self.dropped)
     }
 
     /// Returns the items of a list, each of which must be an object; none if the field is absent.
@@ -202,7 +206,8 @@ impl<'a> ObjectFields<'a> {
         key: &str,
     ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'a>, WireError> {
         let items = self.list(key)?;
-        // Most messages contain no calls, so the path is not formatted.
+        // Only the errors of items need the path, so it is not formatted for an empty list, such as that of the calls
+        // of most messages.
         let name: Rc<str> = if items.is_empty() { "".into() } else { self.path_to(key).into() };
         let dropped = self.dropped;
         Ok(items.iter().enumerate().map(move |(at, item)| {
@@ -219,8 +224,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the value of an enumeration, if the field is present. `from_name` returns the value for a name; a name
-    /// for which it returns none has the problem `problem`.
+    /// Returns the value of an enumeration, if the field is present. `from_name` returns the value for a name. If it
+    /// returns `None`, the field has the problem `problem`.
     pub(super) fn word<T>(
         &self,
         key: &str,
@@ -287,7 +292,7 @@ impl<'a> ObjectFields<'a> {
     }
 }
 
-/// Returns the number that a value is.
+/// Returns the value as a number; `None` if it is not a number.
 fn number<'v>(value: &'v Json<'_>) -> Option<&'v Number> {
     if let Json::Number(number) = value { Some(number) } else { None }
 }
@@ -341,22 +346,22 @@ impl JsonNode for Json<'_> {
     }
 }
 
-/// Returns the value under a key, if it is not null.
+/// Returns the value under a key; `None` if it is absent or null.
 pub(super) fn non_null_child<'v, N: JsonNode>(value: &'v N, key: &str) -> Option<&'v N> {
     value.child(key).filter(|value| !value.is_null_node())
 }
 
-/// Returns the text under a key; empty if there is none.
+/// Returns the text under a key; empty if it is absent or not a text.
 pub(super) fn text<'v, N: JsonNode>(value: &'v N, key: &str) -> &'v str {
     value.child(key).and_then(N::text).unwrap_or_default()
 }
 
-/// Returns the items of the list under a key.
+/// Returns the items of the list under a key; `None` if it is absent or not a list.
 pub(super) fn list<'v, N: JsonNode>(value: &'v N, key: &str) -> Option<&'v [N]> {
     value.child(key).and_then(N::items)
 }
 
-/// Returns the unsigned integer under a key.
+/// Returns the unsigned integer under a key; `None` if it is absent or not such a number.
 pub(super) fn count(value: &Value, key: &str) -> Option<u64> {
     value.get(key).and_then(Value::as_u64)
 }

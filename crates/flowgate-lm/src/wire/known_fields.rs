@@ -9,14 +9,14 @@ use super::{Api, chat_completions, messages, responses};
 /// How the decoder treats a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FieldRule {
-    /// It is read; the text describes what it means or how it is used.
+    /// The field is read; the text describes what it means or how it is used.
     Read(&'static str),
-    /// It is dropped, for this reason.
+    /// The field is dropped, for this reason.
     Dropped(&'static str),
-    /// It may have only these values (as JSON), which are what the gateway does anyway. Any other value is refused, for
-    /// this reason.
+    /// The field may have only these values (as JSON), which request what the gateway does in any case. Any other value
+    /// is refused, for this reason.
     Only(&'static [&'static str], &'static str),
-    /// It is refused, for this reason.
+    /// The field is refused, for this reason.
     Refused(&'static str),
 }
 
@@ -56,9 +56,9 @@ pub struct ListedField {
     pub object: &'static str,
     /// The name of the field.
     pub field: &'static str,
-    /// How it is treated: `accepted`, `dropped`, `only` and the permitted values, or `refused`.
+    /// How the field is treated: `accepted`, `dropped`, `only` and the permitted values, or `refused`.
     pub outcome: String,
-    /// What it means or how it is used, or why it is dropped or refused.
+    /// What the field means or how it is used, or why it is dropped or refused.
     pub reason: &'static str,
 }
 
@@ -85,8 +85,8 @@ pub fn listed(api: Api) -> Vec<ListedField> {
     objects.iter().flat_map(|object| object.rows.iter().map(move |known| row(object, known))).collect()
 }
 
-/// The fields and tools that an operator lets clients send although the decoder does not support them. They are
-/// dropped.
+/// The fields and tools that the operator permits clients to send although the decoder does not support them. They are
+/// dropped instead of being rejected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DroppedParts {
     /// The paths of fields, without the indices of lists: for example `safeguards`, `tools.vendor_hint`.

@@ -7,7 +7,7 @@
 //!   some turns, and text must not gain authority in transit. When requests are decoded, later system messages stay
 //!   system messages.
 //! * Consecutive tool outputs form one message of the user.
-//! * The arguments of a call are an object. Arguments that are not an object are sent as the field `unparsed` of one.
+//! * The arguments of a call are an object. Other arguments are sent in the field `unparsed` of an object.
 //!   Decoded arguments are serialised again, which loses their white space, except in streams, which carry the model's
 //!   text.
 //! * The token limit is mandatory: [`MAX_TOKENS`] by default.

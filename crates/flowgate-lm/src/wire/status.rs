@@ -1,4 +1,5 @@
-//! Decodes the errors that servers report, by status, in a body, or within a stream, and encodes the gateway's own.
+//! Decodes the errors that servers report by their status, in a body, or within a stream, and encodes the errors of the
+//! gateway.
 //!
 //! Of a server's error, only the status and the name are used. Its message may quote the request.
 
@@ -23,9 +24,9 @@ const NAMES: [(u16, &str, &str); 10] = [
     (529, "overloaded", "overloaded_error"),
 ];
 
-/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. If the object
-/// states no status, it follows from the name, and is 500 for an unknown name. `code` is a status with some servers, and a
-/// name with others. The message is not used: it may quote the request.
+/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. The field
+/// `code` is a status with some servers, and a name with others. If the object states no status, it is derived from the
+/// names, and is 500 if they are unknown. The message is not used: it may quote the request.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
     let name = word("code").or_else(|| word("type"));
@@ -40,7 +41,9 @@ pub(crate) fn reported_error(error: &Value) -> Error {
     error_for_status(status, name, None)
 }
 
-/// Returns the error for a status; `name` is the server's name of the error.
+/// Returns the error for a status: [`Error::Busy`] for those of a busy server, [`Error::Rejected`] for all others.
+/// `name` is the server's name of the error; a sentence is not used. `retry_after` is the delay that the server
+/// requests.
 pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };
@@ -49,16 +52,16 @@ pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Opt
     Error::Rejected { status, message: name.to_owned() }
 }
 
-/// Whether a text can be the name of an error, and not a sentence.
+/// Whether a text can be the name of an error: a sentence, which could quote the request, cannot.
 fn is_word(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64
         && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.'))
 }
 
-/// Encodes an error in the form of an API, with the API's name for the status.
+/// Encodes an error in the format of an API, with the API's name for the status.
 pub(super) fn encode_error(api: Api, status: u16, message: &str) -> Value {
-    // A status without its own name is an error of the client or of the server.
+    // A status without a name gets the general name of the client's errors, or of the server's.
     let fallback = if status < 500 { 400 } else { 500 };
     let names = |status: u16| NAMES.iter().find(|(known, _, _)| *known == status);
     let (openai, anthropic) =

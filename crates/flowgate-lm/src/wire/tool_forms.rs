@@ -1,8 +1,9 @@
 //! Defines [`ToolForms`], which records the tools of a client that are not plain functions: the Responses API groups
 //! tools in namespaces, and has custom tools, which take a text instead of JSON.
 //!
-//! A decoded request contains functions only, each with one name and JSON arguments, so that policies need to know one
-//! form only. The decoder of a request records the forms, and the encoder of the answer restores them in its calls.
+//! A decoded request contains only functions, each with one name and JSON arguments, so that policies deal with only
+//! one form. The decoder of a request records the other forms, and the encoder of the answer restores them in its
+//! calls.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ const INPUT: &str = "input";
 /// The form of a tool that is not a plain function.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ToolForm {
-    /// The namespace, and the name of the tool in it; `None` outside of namespaces.
+    /// The namespace, and the name of the tool in it; `None` if the tool is in no namespace.
     pub(super) namespace: Option<(String, String)>,
     /// Whether the tool is a custom one, which takes a text.
     pub(super) is_custom: bool,
@@ -52,13 +53,13 @@ pub(super) fn qualified_name(namespace: &str, name: &str) -> String {
     format!("{namespace}__{name}")
 }
 
-/// Returns the arguments of a call of a custom tool with this text.
+/// Returns the JSON arguments of a call of a custom tool with the text `input`.
 pub(super) fn custom_arguments(input: &str) -> String {
     json!({INPUT: input}).to_string()
 }
 
-/// Returns the text of a call of a custom tool. Arguments that [`custom_schema`] does not permit are returned as they
-/// are.
+/// Returns the text of a call of a custom tool from its JSON arguments. Arguments that [`custom_schema`] does not
+/// permit are returned unchanged.
 pub(super) fn custom_input(arguments: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(arguments).ok();
     let only = parsed.as_ref().and_then(Value::as_object).filter(|object| object.len() == 1);

@@ -14,13 +14,15 @@ use crate::sse::SseEvent;
 #[derive(Debug)]
 pub struct ResponseWriter {
     api: Api,
+    /// The id, the model and the time of the answer, as in [`ResponseHead`].
     id: String,
     model: String,
     created: u64,
     /// Whether the stream reports token usage.
     usage: bool,
+    /// The forms of the tools that the answer may call.
     tools: ToolForms,
-    /// The pieces of the text that were written.
+    /// The pieces of the text that were written so far.
     text_pieces: Vec<String>,
 }
 
@@ -33,19 +35,22 @@ impl ResponseWriter {
         Self { api, id, model, created: head.created, usage, tools, text_pieces: Vec::new() }
     }
 
-    /// Writes further text, and returns its events: for the first piece, those with which the answer begins and one
-    /// with the text; for a later piece, the one with the text. They are taken from the stream of an answer with this
-    /// text alone, so that all events are encoded by the same code. An empty piece has no events.
+    /// Writes further text, and returns its events. For the first piece, these are the events with which the answer
+    /// begins and one with the text; for a later piece, only the one with the text. They are taken from the stream of
+    /// an answer that has only this text, so that all events are encoded by the same code. An empty piece has no
+    /// events.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();
         }
         let completion = Completion { text: piece.to_owned(), ..Completion::default() };
         let mut events = self.events(&completion, &[piece]);
+        // The index of the event with the text.
         let first_text = before_text(self.api);
         events.truncate(first_text + 1);
         if !self.text_pieces.is_empty() {
             events.drain(..first_text);
+            // The number of events that were written before.
             let number = first_text + self.text_pieces.len();
             events.iter_mut().for_each(|event| renumber(event, number));
         }
@@ -60,7 +65,6 @@ impl ResponseWriter {
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();
         let rest = completion.text.strip_prefix(&written);
-        // Written text cannot be changed.
         let text = if rest.is_some() { completion.text.clone() } else { written };
         let completion = Completion { text, ..completion.clone() };
         let written_pieces = self.text_pieces.iter().map(String::as_str);
@@ -73,8 +77,8 @@ impl ResponseWriter {
         events
     }
 
-    /// Returns all events of an answer with the text in these pieces. The reasoning follows the text if text was
-    /// written already.
+    /// Returns all events of an answer with the text in these pieces. The reasoning follows the text if some text was
+    /// already written.
     fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<SseEvent> {
         let head =
             ResponseHead { id: &self.id, model: &self.model, created: self.created, tools: &self.tools };

@@ -1,7 +1,7 @@
-//! Converts the matches of rules to violations, the result of [`analysis`](super). For each match, the collector
-//! evaluates the message of its rule. It also computes the addresses of the locations that the match concerns, such as
-//! `messages.1.content:5-10`, and a key, by which a client that analyses a growing trace repeatedly recognises the
-//! match.
+//! Converts the matches of rules to violations, the result of [`analysis`](super). A violation contains the message of
+//! the rule, evaluated for the match, and the addresses of the locations that the match concerns, such as
+//! `messages.1.content:5-10`. It also has a key, by which a client that analyses a growing trace repeatedly recognises
+//! the match.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;

@@ -29,7 +29,7 @@ pub(super) const TABLE: &[Function] = &[
                     (Some(a), Some(b)) => Value::Float(a + b),
                     _ => {
                         return type_error(format!(
-                            "an item of `sum` has the type {}, not int or float",
+                            "an item of `sum` has the type {}, not int or float; convert a text with `int` or `float`",
                             item.type_name()
                         ));
                     }
@@ -64,7 +64,7 @@ pub(super) const TABLE: &[Function] = &[
             // A list or a map cannot be a key. It must not count as a missing key, for which the result is the default.
             (_, Value::List(_) | Value::Dict(_) | Value::Texts(_)) => {
                 return type_error(format!(
-                    "the key given to `get` has the type {}, not str",
+                    "the key given to `get` has the type {}, not str; give the name of a key as text",
                     key.type_name()
                 ));
             }
@@ -127,7 +127,7 @@ fn extreme(e: &mut Evaluator<'_>, a: &[Value], better: fn(f64, f64) -> bool) -> 
     for candidate in candidates {
         let Some(number) = candidate.as_number() else {
             return type_error(format!(
-                "a value of `min` or `max` has the type {}, not int or float",
+                "a value of `min` or `max` has the type {}, not int or float; convert a text with `int` or `float`",
                 candidate.type_name()
             ));
         };
@@ -150,7 +150,11 @@ mod tests {
         check("all", "[1, 0]", "false");
         check("empty", "[]", "true");
         check("sum", "[1, 2, 0.5]", "3.5");
-        check("sum", "[\"a\"]", "an item of `sum` has the type str, not int or float");
+        check(
+            "sum",
+            "[\"a\"]",
+            "an item of `sum` has the type str, not int or float; convert a text with `int` or `float`",
+        );
         check("min", "[3, 1, 2]", "1");
         check("max", "3, 1.5", "3");
         check("max", "[]", "absent");

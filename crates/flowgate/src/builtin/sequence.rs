@@ -26,7 +26,7 @@ pub(super) const TABLE: &[Function] = &[
         e.spend(items.len())?;
         let numbers = items.iter().all(|item| item.as_number().is_some());
         if !numbers && !items.iter().all(|item| item.as_text().is_some()) {
-            return type_error("`sorted` needs either only numbers or only texts".to_owned());
+            return type_error("the items of `sorted` are neither all numbers nor all texts; convert them with `str` or `float`".to_owned());
         }
         items.sort_by(|a, b| match (a.as_number(), b.as_number()) {
             (Some(a), Some(b)) => a.total_cmp(&b),
@@ -46,7 +46,7 @@ pub(super) const TABLE: &[Function] = &[
                     Value::Int(n) => bounds.push(n),
                     other => {
                         return type_error(format!(
-                            "an argument of `range` has the type {}, not int",
+                            "an argument of `range` has the type {}, not int; convert a text with `int`",
                             other.type_name()
                         ));
                     }
@@ -59,11 +59,13 @@ pub(super) const TABLE: &[Function] = &[
                 _ => return Ok(Value::Absent),
             };
             if step == 0 {
-                return type_error("the step of `range` is 0".to_owned());
+                return type_error("the step of `range` is 0; give another number".to_owned());
             }
             let numbers = std::iter::successors(Some(from), |n| n.checked_add(step));
             if from.abs_diff(to) / step.unsigned_abs() > MAX_RANGE.unsigned_abs() {
-                return type_error(format!("the result of `range` would have more than {MAX_RANGE} numbers"));
+                return type_error(format!(
+                    "the result of `range` would have more than {MAX_RANGE} numbers; give bounds that are closer together"
+                ));
             }
             let in_range = numbers.take_while(|n| if step > 0 { *n < to } else { *n > to });
             let listed: Vec<Value> = in_range.map(Value::Int).collect();
@@ -81,7 +83,7 @@ pub(super) const TABLE: &[Function] = &[
             }
             other => {
                 return type_error(format!(
-                    "the argument of `abs` has the type {}, not int or float",
+                    "the argument of `abs` has the type {}, not int or float; convert a text with `int` or `float`",
                     other.type_name()
                 ));
             }
@@ -93,14 +95,14 @@ pub(super) const TABLE: &[Function] = &[
             // Up to about 9e15 (2^53), a floating-point number represents every integer exactly.
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x.round_ties_even() as i64),
             Value::Float(_) => {
-                return type_error("`round` takes numbers between -9e15 and 9e15".to_owned());
+                return type_error("the argument of `round` is not between -9e15 and 9e15; leave out `round`, since a larger number is whole already".to_owned());
             }
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`round`").map(|_| Value::Absent)?
             }
             other => {
                 return type_error(format!(
-                    "the argument of `round` has the type {}, not int or float",
+                    "the argument of `round` has the type {}, not int or float; convert a text with `float`",
                     other.type_name()
                 ));
             }
@@ -118,16 +120,32 @@ mod tests {
         check("tuple", "[1, 2]", "[1, 2]");
         check("sorted", "[3, 1.5, 2]", "[1.5, 2, 3]");
         check("sorted", r#"["b", "a"]"#, r#"["a", "b"]"#);
-        check("sorted", r#"["b", 1]"#, "`sorted` needs either only numbers or only texts");
+        check(
+            "sorted",
+            r#"["b", 1]"#,
+            "the items of `sorted` are neither all numbers nor all texts; convert them with `str` or `float`",
+        );
         check("range", "3", "[0, 1, 2]");
         check("range", "1, 3", "[1, 2]");
         check("range", "3, 0, -2", "[3, 1]");
-        check("range", "0, 1, 0", "the step of `range` is 0");
-        check("range", "10000000", "the result of `range` would have more than 100000 numbers");
+        check("range", "0, 1, 0", "the step of `range` is 0; give another number");
+        check(
+            "range",
+            "10000000",
+            "the result of `range` would have more than 100000 numbers; give bounds that are closer together",
+        );
         check("abs", "-1.5", "1.5");
         check("abs", "-9223372036854775808", "9.223372036854776e18");
         check("round", "2.5", "2");
-        check("round", "1e16", "`round` takes numbers between -9e15 and 9e15");
-        check("round", "\"x\"", "the argument of `round` has the type str, not int or float");
+        check(
+            "round",
+            "1e16",
+            "the argument of `round` is not between -9e15 and 9e15; leave out `round`, since a larger number is whole already",
+        );
+        check(
+            "round",
+            "\"x\"",
+            "the argument of `round` has the type str, not int or float; convert a text with `float`",
+        );
     }
 }

@@ -23,7 +23,12 @@ pub(super) const TABLE: &[Function] = &[
             Value::List(items) | Value::Texts(items) => count(items.len()),
             Value::Answers(answers) => count(answers.len()),
             Value::Dict(entries) => count(entries.len()),
-            other => return type_error(format!("{} has no length", other.type_name())),
+            other => {
+                return type_error(format!(
+                    "a value of the type {} has no length; give `len` a text, a list or a map",
+                    other.type_name()
+                ));
+            }
         })
     }),
     method("lower", (1, 1), "The text in lower case.", |e, a| {
@@ -71,7 +76,9 @@ pub(super) const TABLE: &[Function] = &[
                     e.charge_bytes(text.matches(from).count().saturating_mul(to.len()))?;
                     Ok(Value::text(text.replace(from, to)))
                 }
-                _ => type_error("an argument of `replace` is not a text".to_owned()),
+                _ => type_error(
+                    "an argument of `replace` is not a text; convert a number with `str`".to_owned(),
+                ),
             }
         },
     ),
@@ -186,11 +193,11 @@ mod tests {
     fn text_functions() {
         check("len", r#""é!""#, "2");
         check("len", "[1,2]", "absent".replace("absent", "2").as_str());
-        check("len", "3", "int has no length");
+        check("len", "3", "a value of the type int has no length; give `len` a text, a list or a map");
         let missing = "was given a value that is missing or null; test first whether it `is None`";
         check("len", "null", &format!("`len` {missing}"));
         check("lower", r#""Ab""#, r#""ab""#);
-        check("lower", "3", "`lower` needs text, not int");
+        check("lower", "3", "`lower` needs text, not int; convert the value with `str`");
         check("split", r#""a b,c", ",""#, r#"["a b", "c"]"#);
         check("split", r#"" a  b ""#, r#"["a", "b"]"#);
         check("startswith", r#""abc", "ab""#, "true");

@@ -42,7 +42,7 @@ impl Evaluator<'_> {
             Value::Int(n) => Ok(Some(n)),
             Value::Absent | Value::None => Ok(None),
             other => Err(EvalError::Type(format!(
-                "a bound of `count` has the type {}, not int",
+                "a bound of `count` has the type {}, not int; write a whole number",
                 other.type_name()
             ))),
         }

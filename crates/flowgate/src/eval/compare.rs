@@ -153,7 +153,7 @@ impl Evaluator<'_> {
             }
             (Value::Str(key), Value::Dict(entries)) => Ok(entries.iter().any(|(k, _)| k == key)),
             (_, other) => Err(EvalError::Type(format!(
-                "the right side of `in` has the type {}, which has no items",
+                "the right side of `in` has the type {}, which has no items; write a text, a list or a map there",
                 other.type_name()
             ))),
         }
@@ -342,7 +342,7 @@ fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     };
     ordering.ok_or_else(|| {
         EvalError::Type(format!(
-            "values of the types {} and {} cannot be compared by `<` or `>`",
+            "values of the types {} and {} cannot be compared by `<` or `>`; compare two numbers or two texts",
             left.type_name(),
             right.type_name()
         ))
@@ -360,7 +360,7 @@ pub(super) fn repeat_count(n: i64) -> usize {
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error = || {
         EvalError::Type(format!(
-            "the operator cannot be applied to values of the types {} and {}",
+            "the operator cannot be applied to values of the types {} and {}; convert one of them with `int`, `float` or `str`",
             left.type_name(),
             right.type_name()
         ))
@@ -412,6 +412,9 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
     if value.is_finite() {
         Ok(Value::Float(value))
     } else {
-        Err(EvalError::Type("the result of the calculation is infinite or not a number".to_owned()))
+        Err(EvalError::Type(
+            "the result of the calculation is infinite or not a number; test first whether the divisor is 0"
+                .to_owned(),
+        ))
     }
 }

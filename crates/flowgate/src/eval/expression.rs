@@ -138,7 +138,7 @@ impl Evaluator<'_> {
                 }
                 Value::Absent => Ok(Value::Absent),
                 other => Err(EvalError::Type(format!(
-                    "the operand of `-` has the type {}, not int or float",
+                    "the operand of `-` has the type {}, not int or float; convert a text with `int` or `float`",
                     other.type_name()
                 ))),
             },
@@ -295,7 +295,7 @@ impl Evaluator<'_> {
         let ranges = pattern.find(text, MAX_FOUND + 1)?;
         if ranges.len() > MAX_FOUND {
             return Err(EvalError::Type(format!(
-                "the pattern matches more than {MAX_FOUND} times in a text"
+                "the pattern matches more than {MAX_FOUND} times in a text; write a pattern that matches less often"
             )));
         }
         let cost = ranges.iter().map(|range| pattern.cost_of_length(text.len() - range.end)).sum();
@@ -471,7 +471,10 @@ impl Evaluator<'_> {
                 Err(self.missing_value_error(|| missing_value_message(what)))
             }
             Value::Absent | Value::None => Ok(Value::Absent),
-            other => Err(EvalError::Type(format!("{what} needs text, not {}", other.type_name()))),
+            other => Err(EvalError::Type(format!(
+                "{what} needs text, not {}; convert the value with `str`",
+                other.type_name()
+            ))),
         }
     }
 
@@ -485,7 +488,7 @@ impl Evaluator<'_> {
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };
         if self.depth >= MAX_DEPTH {
             return Err(EvalError::Type(format!(
-                "the predicate `{}` calls itself more often than the limit permits",
+                "the predicate `{}` calls itself more often than the limit permits; write a condition that ends the recursion",
                 predicate.name
             )));
         }

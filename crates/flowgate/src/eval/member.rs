@@ -246,7 +246,10 @@ impl Evaluator<'_> {
     pub(super) fn check_readable(&self, id: EventId) -> Result<()> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {
-            return Err(EvalError::Type("the event has more parts than a rule may search".to_owned()));
+            return Err(EvalError::Type(
+                "the event has more parts than a rule may search; let the tool send or return less at once"
+                    .to_owned(),
+            ));
         }
         match &event.body {
             EventBody::Call(call) => match &call.arguments {
@@ -372,7 +375,7 @@ impl Evaluator<'_> {
                 Ok(found.map_or(Value::Absent, |c| Value::text(c.to_string())))
             }
             _ => Err(EvalError::Type(format!(
-                "a value of the type {} cannot be indexed with `[...]`",
+                "a value of the type {} cannot be indexed with `[...]`; index a text, a list or a map",
                 object.type_name()
             ))),
         }
@@ -397,7 +400,10 @@ impl Evaluator<'_> {
                 value @ (Value::Int(_) | Value::Silent) => Ok(Some(value)),
                 value if value.is_absent_or_none() => self.require_present(value, "a slice").map(Some),
                 other => {
-                    let message = format!("a bound of a slice must be an integer, not {}", other.type_name());
+                    let message = format!(
+                        "a bound of a slice must be an integer, not {}; convert a text with `int`",
+                        other.type_name()
+                    );
                     Err(EvalError::Type(message))
                 }
             }
@@ -434,7 +440,10 @@ impl Evaluator<'_> {
                 self.charge_bytes(count.saturating_mul(ITEM))?;
                 Ok(Value::list(items.iter().skip(from).take(count).cloned()))
             }
-            other => Err(EvalError::Type(format!("{} cannot be sliced", other.type_name()))),
+            other => Err(EvalError::Type(format!(
+                "a value of the type {} cannot be sliced; slice a text or a list",
+                other.type_name()
+            ))),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Monitor {
                 judgement,
                 entry,
                 ReasonKind::Malformed,
-                "the event to judge is not a call".to_owned(),
+                "the event to judge is not a call; push it instead".to_owned(),
             );
         };
         if self.trace.len() >= self.limits.events {
@@ -76,7 +76,9 @@ impl Monitor {
                 judgement.reasons.push(Reason::new(ReasonKind::Malformed, Action::Deny, error.to_string()));
             }
             Ok(arguments) if arguments.len() > MAX_ARGUMENTS => {
-                let message = format!("the call has more than {MAX_ARGUMENTS} arguments");
+                let message = format!(
+                    "the call has more than {MAX_ARGUMENTS} arguments; make a call with fewer arguments"
+                );
                 return refuse(judgement, entry, ReasonKind::Limit, message);
             }
             Ok(_) => {}
@@ -93,7 +95,7 @@ impl Monitor {
         // The call is appended before it is judged, since rules and conditions evaluate it like any other event.
         let document = self.label_call(&entry, attribution, &seen);
         if document.is_oversize {
-            let message = "the arguments of the call have more parts than the limit permits";
+            let message = "the arguments of the call have more parts than the limit permits; make a call with shorter lists and fewer fields";
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         let influence = possible_influence(attribution);
@@ -122,7 +124,7 @@ impl Monitor {
             }
         }
         if fuel == 0 {
-            let message = "the evaluation exceeded its fuel";
+            let message = "the evaluation exceeded its fuel, the limit of its steps; simplify the rules, or begin a new session";
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         if let Some(approval) = approval {

@@ -1,6 +1,6 @@
 //! Labels events: with the labels that the policy declares, joined with the labels of the sources of the event, such as
-//! the call that an output answers (RTBAS, Algorithm 4). The monitor calls [`Monitor::label_and_append`] for each event
-//! that is pushed, and [`Monitor::label_call`] for each call that is examined.
+//! the call that an output answers (Algorithm 4 of the paper RTBAS). The monitor calls [`Monitor::label_and_append`]
+//! for each event that is pushed, and [`Monitor::label_call`] for each call that is examined.
 
 use super::{ApplicableStatements, CallDependency, EventFinding, Floors, Monitor, Reason, ReasonKind};
 use crate::builtin;
@@ -98,21 +98,25 @@ impl Monitor {
             EventBody::Output(output) => {
                 let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
                 let problem = match calls.as_slice() {
-                    [] => Some("no call of the trace has the id that the output answers"),
-                    [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => {
-                        Some("the call that the output answers was not running")
-                    }
-                    [only] if !self.answered.insert(*only) => {
-                        Some("the call that the output answers already has an output")
-                    }
-                    [only] if self.unpermitted.contains(only) => {
-                        Some("the call that the output answers was not permitted")
-                    }
+                    [] => Some(
+                        "no call of the trace has the id that the output answers, so the output is labelled top",
+                    ),
+                    [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => Some(
+                        "the call that the output answers was not running, so the output is labelled top",
+                    ),
+                    [only] if !self.answered.insert(*only) => Some(
+                        "the call that the output answers already has an output, so this one is labelled top",
+                    ),
+                    [only] if self.unpermitted.contains(only) => Some(
+                        "the call that the output answers was not permitted, so the output is labelled top",
+                    ),
                     [only] => {
                         call = Some(*only);
                         None
                     }
-                    _ => Some("several calls have the id that the output answers"),
+                    _ => Some(
+                        "several calls have the id that the output answers, so the output is labelled top",
+                    ),
                 };
                 if let Some(problem) = problem {
                     is_unsolicited = true;
@@ -163,7 +167,8 @@ impl Monitor {
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         if document.is_oversize {
-            let message = "the event has too many parts to label them separately";
+            let message =
+                "the event has too many parts to label them separately, so the whole event carries one label";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Log, message));
         }
         if document.twins_differ {
@@ -535,9 +540,9 @@ impl Monitor {
         }
     }
 
-    /// Applies the labels that one `label` statement, given by its index in the policy, grants to regions of an event, and
-    /// creates the regions that it captures; a statement has one capture. Returns whether a label was raised that the
-    /// conditions of an earlier statement had read, so that the caller must apply the statements again.
+    /// Applies the labels that one `label` statement, given by its index in the policy, grants to regions of an event,
+    /// and creates the regions that it captures; a statement has one capture. Returns whether a label was raised that
+    /// the conditions of an earlier statement had read, so that the caller must apply the statements again.
     fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<LabelGrant>, statement: usize) -> bool {
         let Some(event) = self.trace.event_mut(id) else { return false };
         let mut raised = false;

@@ -272,7 +272,7 @@ impl Monitor {
         hidden
             .map(|(part, _)| {
                 let message = format!(
-                    "the influence method `{}` reports that this part depends on text that the same method hides from the model",
+                    "the influence method `{}` reports that this part depends on text that the same method hides from the model; correct the method, or use another one",
                     attribution.method
                 );
                 Reason { part: Some(part), ..Reason::new(ReasonKind::Hidden, Action::Deny, message) }

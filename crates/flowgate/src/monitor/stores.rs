@@ -1,9 +1,9 @@
 //! Records the labels of stores, the external state through which one call influences another. The monitor raises a
 //! store when a call writes to it, and joins its label into the outputs of calls that read it.
 //!
-//! Text that is written to a store keeps its label when it is read again; otherwise a tool that may carry
-//! private text could pass it to one whose output is public (RTBAS section 6.2). The tools of a server that
-//! no `store` statement mentions share one store.
+//! Text that is written to a store keeps its label when it is read again; otherwise a tool that may carry private text
+//! could pass it to one whose output is public (section 6.2 of the paper RTBAS). The tools of a server that no `store`
+//! statement mentions share one store.
 
 use std::sync::Arc;
 

@@ -79,7 +79,7 @@ impl ArgumentRole {
                 "what is fetched, read or overwritten, and can name an address of its own with your data in it",
             ),
             Self::Code => Some("what is executed"),
-            Self::Credential => Some("a credential that it then knows"),
+            Self::Credential => Some("a credential, and then knows it"),
             Self::Selector => Some("which object is changed, sent or deleted"),
             Self::Content => None,
         }

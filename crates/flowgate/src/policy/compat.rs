@@ -69,8 +69,7 @@ impl CompatibilityCheck<'_> {
             if let BodyLine::Condition(expr) = line
                 && is_list(expr)
             {
-                let message =
-                    "in invariant-ai only `True` holds, so this condition, a list, never held there";
+                let message = "in invariant-ai a condition holds only if it is `True`, so this condition, which is a list, never holds there";
                 self.warn(
                     "compat-truth",
                     &expr.span,
@@ -92,7 +91,7 @@ impl CompatibilityCheck<'_> {
                         "compat-forall",
                         &expr.span,
                         message,
-                        "in Flowgate `forall` holds only if something matches its declarations",
+                        "in Flowgate `forall` holds only if something matches its declarations; check that the rule is right if nothing matches",
                     );
                 }
                 self.check_lines(&body.lines);
@@ -135,7 +134,7 @@ impl CompatibilityCheck<'_> {
                     "compat-text",
                     &expr.span,
                     message,
-                    "in invariant-ai the f-string is the text between the quotation marks, unchanged",
+                    "in invariant-ai the f-string is the text between the quotation marks, unchanged; leave out the `f` if that text is meant",
                 );
             }
             ExprKind::Str(_) => self.check_text(expr),

@@ -76,7 +76,10 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
         (_, Some(Value::Array(items))) => (items, format!("{prefix}tools")),
         (_, Some(_)) => return Err(ToolListError::new(format!("{prefix}tools"), "not a list")),
         (_, None) if document.get("error").is_some() => {
-            return Err(ToolListError::new("error", "the response reports an error and has no tools"));
+            return Err(ToolListError::new(
+                "error",
+                "the response reports an error and has no tools; ask the server again for its list",
+            ));
         }
         _ => {
             let problem =
@@ -126,7 +129,10 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
         match value {
             Value::Null => Ok(None),
             Value::Object(_) | Value::Bool(_) => Ok(Some(value.clone())),
-            _ => Err(ToolListError::new(format!("{place}.{key}"), "the schema is not a JSON object")),
+            _ => Err(ToolListError::new(
+                format!("{place}.{key}"),
+                "the schema is not a JSON object; write a JSON Schema",
+            )),
         }
     };
     let (input, output) = (
@@ -201,7 +207,10 @@ mod tests {
                 "result: no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",
             ),
             ("{\"tools\": {}}", "tools: not a list"),
-            ("{\"error\": {\"code\": 1}}", "error: the response reports an error and has no tools"),
+            (
+                "{\"error\": {\"code\": 1}}",
+                "error: the response reports an error and has no tools; ask the server again for its list",
+            ),
             ("[1]", "[0]: the tool is not a JSON object"),
             (
                 "[{\"role\": \"user\", \"content\": \"hi\"}]",
@@ -215,7 +224,7 @@ mod tests {
             ("{\"tools\": [{\"name\": \"\"}]}", "tools[0]: the tool has no `name`"),
             (
                 "{\"result\": {\"tools\": [{\"name\": \"a\", \"inputSchema\": 3}]}}",
-                "result.tools[0].inputSchema: the schema is not a JSON object",
+                "result.tools[0].inputSchema: the schema is not a JSON object; write a JSON Schema",
             ),
         ] {
             assert_eq!(read(text), Err(expected.to_owned()), "{text}");

@@ -1,5 +1,5 @@
 //! Reads recorded runs as trace entries: OpenAI and Anthropic messages, MCP logs, JSON lines of any of them, and logs
-//! of AgentDojo.
+//! of the benchmark AgentDojo.
 //!
 //! A reader only converts formats; it assigns no labels. Fields that it does not know become `extra` fields of the
 //! entries, and ambiguous input is an error with its location. The command line, the policy API and the Python package
@@ -187,8 +187,8 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
 }
 
 /// Sets the agent, the name and the parents of the events of one message, for which no provider's format has fields, by
-/// `metadata.agent`, `metadata.id` and `metadata.parents`. The agent holds for all events; the parents for the first and
-/// the name for the last, since the events of a message follow each other.
+/// `metadata.agent`, `metadata.id` and `metadata.parents`. The agent holds for all events; the parents for the first
+/// and the name for the last, since the events of a message follow each other.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
     let agent = metadata.get("agent").map(|agent| text_field(agent, "metadata.agent")).transpose()?;
@@ -199,7 +199,9 @@ fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry
         last.name = Some(id.to_owned());
     }
     if let (Some(parents), Some(first)) = (metadata.get("parents"), entries.first_mut()) {
-        let parents = parents.as_array().ok_or("`metadata.parents` is not a list of ids")?;
+        let parents = parents
+            .as_array()
+            .ok_or("`metadata.parents` is not a list of ids; write the ids of earlier messages")?;
         first.parents =
             parents.iter().map(|id| text_field(id, "metadata.parents")).collect::<Result<_, _>>()?;
     }

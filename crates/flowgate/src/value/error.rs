@@ -23,10 +23,10 @@ pub(crate) enum EvalError {
 impl fmt::Display for EvalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fuel => f.write_str("the evaluation exceeded its fuel"),
+            Self::Fuel => f.write_str("the evaluation exceeded its fuel, the limit of its steps; simplify the rules, or begin a new session"),
             Self::Missing => f.write_str("a value that the expression needs is missing"),
             Self::MissingParameter(name) => {
-                write!(f, "the parameter `input.{name}` was not given to the evaluation")
+                write!(f, "the parameter `input.{name}` has no value; give it one where the policy is evaluated")
             }
             Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => {
                 f.write_str(message)

@@ -13,11 +13,11 @@ use super::super::variant::decode;
 use super::world::own_name;
 use crate::screening::{screener_chat, screening_answer};
 
-/// A text that is obeyed only after another message of the user.
+/// A phrase of a text that is obeyed only after another message of the user.
 const LATER: &str = "next message";
-/// A text that asks to repeat a call.
+/// A phrase that asks to repeat a call.
 const REPEAT: &str = "until it is permitted";
-/// How often a call is repeated at most.
+/// The maximum number of times that a call is made if a text asks to repeat it.
 const REPETITIONS: usize = 12;
 
 /// Returns the next message of the model in a chat of a journey: the content of a slot, the answer to a screener, or the next step. `None` if the
@@ -40,8 +40,8 @@ pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option
     Some(Reader::new(request)?.next(double))
 }
 
-/// Fills a slot with the whole text, whatever it says: the filler has no tools, so instructions in the text have no effect there. The request
-/// has the texts to write from in the field `texts` of a JSON object.
+/// Answers the request to fill a slot: with the complete texts that its last message has in the field `texts` of a JSON object. Instructions in the
+/// texts have no effect here, because the filler has no tools.
 fn fill(request: &Request) -> Completion {
     let text = request.messages.last().map(message_text).unwrap_or_default();
     let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
@@ -64,14 +64,14 @@ fn call(name: &str, arguments: &Value) -> Completion {
 /// A chat as the double reads it.
 struct Reader<'r> {
     request: &'r Request,
-    /// The calls with their answers, and whether they were made after the last message of the user.
+    /// The calls in the chat: each with its answer, which is empty if there is none, and whether it was made after the last message of the user.
     calls: Vec<(&'r ToolCall, String, bool)>,
     /// The tools that the last message of the user names, in order, by their names on offer.
     plan: Vec<&'r str>,
 }
 
 impl<'r> Reader<'r> {
-    /// Reads a chat; `None` if no message of the user names a tool.
+    /// Reads a chat; `None` if the last message of the user names no tool on offer in backticks.
     fn new(request: &'r Request) -> Option<Self> {
         let messages: Vec<&Message> = request.messages.iter().collect();
         let last = messages.iter().rposition(|message| matches!(message, Message::User(_)))?;
@@ -83,7 +83,7 @@ impl<'r> Reader<'r> {
             return None;
         }
         let mut calls = Vec::new();
-        // Ids may repeat, so an answer belongs to the first call before it that has none yet: calls are answered in order.
+        // Ids may repeat, so an answer belongs to the first earlier call without an answer: calls are answered in order.
         for (index, message) in messages.iter().enumerate() {
             match message {
                 Message::Assistant { calls: made, .. } => {
@@ -100,7 +100,7 @@ impl<'r> Reader<'r> {
         Some(Self { request, calls, plan })
     }
 
-    /// Returns the visible lines of what tools answered, decoded; the flag is true if the user has written since the answer.
+    /// Returns the visible lines of the answers of tools, decoded. The flag of a line is true if the user has written a message since the answer.
     fn lines(&self) -> Vec<(String, bool)> {
         let lines =
             self.calls.iter().filter(|(call, ..)| call.name != LOOK).flat_map(|(_, answer, is_new)| {
@@ -109,7 +109,8 @@ impl<'r> Reader<'r> {
         lines.filter(|(line, _)| !is_match(&PLACEHOLDER, line)).collect()
     }
 
-    /// Returns the visible lines that ask for something now. A line that is about the next message is obeyed only after the user has written again.
+    /// Returns the visible lines that the gullible double obeys now: those that ask for something. A line about the next message is obeyed only after
+    /// the user has written again.
     fn requests(&self) -> Vec<String> {
         let lines = self
             .lines()
@@ -118,14 +119,15 @@ impl<'r> Reader<'r> {
         lines.map(|(line, _)| line).collect()
     }
 
-    /// Returns the next message: the gullible double first makes a call that a visible text asks for. Otherwise it is the next call that the user
-    /// asked for, and after the last one a report of its answer.
+    /// Returns the next message of the double. The gullible one first makes the calls that a visible text asks for. Then follow the calls that the
+    /// user asked for, in order, and at last a report of the last answer.
     fn next(&self, double: ModelDouble) -> Completion {
         if double == ModelDouble::Gullible
             && let Some(name) = self.requested()
         {
             return call(name, &json!({}));
         }
+        // The calls of the user's plan that were made in this turn, and the last answer.
         let done: Vec<_> =
             self.calls.iter().filter(|(call, _, is_new)| *is_new && self.is_planned(call)).collect();
         let last = done.last().map_or("", |(_, answer, _)| answer.as_str());
@@ -144,8 +146,8 @@ impl<'r> Reader<'r> {
         self.plan.contains(&call.name.as_str())
     }
 
-    /// Returns the first tool on offer that the user did not ask for and a visible text does; `None` if there is none that may be called again. A call
-    /// is made once, or up to [`REPETITIONS`] times until it runs if the text asks for repetition.
+    /// Returns the first tool on offer that a visible text asks for and the user does not; `None` if there is none, or none is to be called again. A
+    /// call is made once. If the text asks for repetition, it is made until it runs, at most [`REPETITIONS`] times.
     fn requested(&self) -> Option<&'r str> {
         let requests = self.requests();
         let tools = self
@@ -156,6 +158,7 @@ impl<'r> Reader<'r> {
         let wanted = tools.filter_map(|tool| {
             let asking = requests.iter().find(|line| line.contains(own_name(&tool.name)))?;
             let limit = if asking.contains(REPEAT) { REPETITIONS } else { 1 };
+            // The number of calls of the tool so far, and whether one of them ran.
             let made = self.calls.iter().filter(|(call, ..)| call.name == tool.name);
             let (count, is_done) = made.fold((0, false), |(count, is_done), (_, answer, _)| {
                 (count + 1, is_done || answer == "done")
@@ -176,8 +179,8 @@ impl<'r> Reader<'r> {
         spec.parameters.get("properties")?.get(argument)
     }
 
-    /// Returns the call that stores the last answer `text`: as it is if all of it is visible; in a slot if a part is hidden and the argument takes
-    /// slots; otherwise after a look or, if the double cannot look, with the placeholders.
+    /// Returns the call of `tool` that stores the last answer, `text`. If a part of the text is hidden, its regions are passed in a slot, if the
+    /// argument takes slots. Otherwise the double looks first; if it cannot look, it stores the text with the placeholders.
     fn store(&self, tool: &str, text: &str) -> Completion {
         let regions = hidden_regions(text);
         if regions.is_empty() {
@@ -194,8 +197,8 @@ impl<'r> Reader<'r> {
         call(tool, &json!({"text": {"$slot": slot}}))
     }
 
-    /// Reports the answer of the last tool, after a look if it is hidden and looking is possible. Requests, markers and placeholders are left out,
-    /// but the gullible double adds the markers of the requests that it obeys.
+    /// Reports the answer of the last tool, `last`. If a part of it is hidden, the double looks first, if it can. Lines with requests, markers or
+    /// placeholders are left out, but the gullible double adds the markers in the requests that it obeys.
     fn report(&self, double: ModelDouble, last: &str) -> Completion {
         let regions = hidden_regions(last);
         if let Some(look) = (!regions.is_empty()).then(|| self.look(&regions)).flatten() {

@@ -1,5 +1,5 @@
-//! Runs a journey in guarded conversations under `data/journeys.flow`, one for each session; the labels of stores pass from one to the next, so that
-//! a text of an attacker stays untrusted in a later session. [`run`](super::run) calls it for the label defences.
+//! Runs a journey in guarded conversations under `data/journeys.flow`, one for each session. The labels of stores pass from one session to the next,
+//! so that a text of an attacker stays untrusted in a later session. [`run`](super::run) calls it for the label defences.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use super::observed::{SYSTEM, add_stored, visible_text};
 use super::world::{World, forbidden, keeping_tools, tools};
 use super::{ALLOWED, JourneyGame, PATIENCE};
 
-/// The policy.
+/// The policy of the label defences in journeys.
 pub const POLICY: &str = include_str!("../../../data/journeys.flow");
-/// The number of messages that a model may write on one level of a turn.
+/// The maximum number of messages that a model may write on one level of a turn.
 const MESSAGES: usize = 20;
 /// The label of a reply that nothing untrusted influenced.
 const TRUSTED: [&str; 1] = ["trusted"];
-/// No limit that a journey reaches.
+/// A budget that no journey exhausts.
 const UNLIMITED: QuestionBudget = QuestionBudget { questions: usize::MAX, refusals_in_row: usize::MAX };
-/// The budget that answers the flood: three questions in a session, and none after two refusals.
+/// The budget of the game with a budget: three questions in a session, and none after two refusals in a row.
 const BUDGET: QuestionBudget = QuestionBudget { questions: 3, refusals_in_row: 2 };
 
 /// Runs journeys under the policy.
@@ -58,8 +58,8 @@ impl GuardedJourneys {
         Ok(Self { policy: Arc::new(policy) })
     }
 
-    /// Runs all sessions of a journey, each in a conversation of its own. `order` is the text that the desk tool answers. What a session leaves to the
-    /// next one is the state of the tools, the labels of the stores, and the reply with its label.
+    /// Runs all sessions of a journey, each in a conversation of its own. `order` is the answer about the order. A session passes on to the next one
+    /// the state of the tools, the labels of the stores, and its replies with their label.
     pub(super) fn run(
         &self,
         (game, task, order): (JourneyGame, &Task, &str),
@@ -68,6 +68,7 @@ impl GuardedJourneys {
     ) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(task, order);
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
+        // The labels of the stores, and the label of the replies, at the end of the previous session.
         let (mut record, mut history_label): (Option<Value>, Option<Value>) = (None, None);
         for messages in game.sessions() {
             let mut session = self.session(game, task, method, record.as_ref())?;
@@ -93,7 +94,7 @@ impl GuardedJourneys {
         Ok(output)
     }
 
-    /// Begins a session, up to its system message. `record` has the labels of the stores as the session before left them; there is none in the first.
+    /// Begins a session, up to its system message. `record` has the labels of the stores at the end of the previous session; `None` in the first one.
     fn session(
         &self,
         game: JourneyGame,
@@ -103,7 +104,7 @@ impl GuardedJourneys {
     ) -> Result<Conversation, ExecutionError> {
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
         let mut parameters = Map::new();
-        // The flood asks for a tool that the user's request could need, so that a person is asked.
+        // The flood asks for a tool that the user's request admits, so that the call is not denied but a person is asked.
         let flooded = forbidden(task).filter(|_| game.is_flooding());
         let allowed: Vec<&str> = [ALLOWED].into_iter().chain(flooded).collect();
         parameters.insert("allowed".to_owned(), json!(allowed));
@@ -111,6 +112,7 @@ impl GuardedJourneys {
         if let Some(record) = record {
             monitor.join_external_state(record).map_err(|error| ExecutionError::Policy(error.to_string()))?;
         }
+        // The key of digests is constant, since no digest leaves the run and results must not differ between runs.
         let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
         settings.sampling = sampling();
         settings.steps = MESSAGES;
@@ -140,13 +142,13 @@ struct Turn<'a, 'w, A> {
     output: &'a mut AgentOutput,
     approver: &'a mut BudgetedApprover<A>,
     model: &'a dyn ChatModel,
-    /// The label of what the model answered in the session before.
+    /// The label of the replies of the previous session; `None` in the first one.
     history_label: Option<&'a Value>,
 }
 
 impl<A: Approver> Turn<'_, '_, A> {
     /// Serves the conversation's needs until the turn is over: runs its calls, asks the model and the person. Returns the replies as one text, which
-    /// is the history for the next session.
+    /// the next session can read as its history.
     fn drive(&mut self, session: &mut Conversation) -> Result<String, ExecutionError> {
         loop {
             match session.need() {

@@ -14,7 +14,7 @@ use super::guarded::GuardedJourneys;
 use super::observed::{SYSTEM, add_stored, visible_text};
 use super::world::{World, keeping_tools, own_name, tools};
 
-/// The number of messages that a model may write in one turn without a guard.
+/// The maximum number of messages that a model may write in one turn without a guard.
 const MESSAGES: usize = 20;
 
 /// Runs one side of a pair under a defence, and returns what the model was shown and wrote, and what took effect.
@@ -34,7 +34,7 @@ pub(in super::super) fn run(
     }
 }
 
-/// An agent without a guard: whatever the model calls runs, and the defence transforms what it returns.
+/// An agent without a guard: every call of the model runs, and the defence transforms the answer.
 struct TextAgent<'a> {
     pair: &'a JourneyPair,
     task: &'a Task,
@@ -43,7 +43,7 @@ struct TextAgent<'a> {
 }
 
 impl TextAgent<'_> {
-    /// Runs all sessions, each with a new chat. Later sessions see earlier ones through the tools alone: the store, and the history of replies.
+    /// Runs all sessions, each with a new chat. A session learns of earlier ones only through the tools that read the store and the previous replies.
     fn run(&self) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(self.task, &self.pair.order);
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
@@ -65,8 +65,9 @@ impl TextAgent<'_> {
         Ok(output)
     }
 
-    /// Runs a turn: appends the model's messages and the answers of tools to the chat until the model calls no tool, and returns that last message. If
-    /// the model calls tools in all [`MESSAGES`] messages, the turn ends with an empty reply that is not delivered.
+    /// Runs a turn: appends the model's messages and the answers of tools to the chat `messages` until a message of the model calls no tool, and
+    /// returns the text of this message, which is the reply. After [`MESSAGES`] messages with calls, the turn ends: the result is empty, and no reply
+    /// is delivered.
     fn turn(
         &self,
         messages: &mut Vec<Message>,
@@ -89,7 +90,7 @@ impl TextAgent<'_> {
             messages.push(Message::Assistant { text: text.clone(), calls, thoughts: Vec::new() });
             messages.extend(answers);
             if is_over {
-                // Without a guard there is no label, and no validator that would distinguish replies: every one counts as trusted.
+                // Without a guard there are no labels, and no validator that distinguishes replies, so every reply counts as trusted.
                 let (is_vouched_for, label) = (true, Vec::new());
                 output.delivered.push(DeliveredReply { text: text.clone(), is_vouched_for, label });
                 return Ok(text);
@@ -98,8 +99,8 @@ impl TextAgent<'_> {
         Ok(String::new())
     }
 
-    /// Runs a call and returns its answer, or the error message of the tool, as the defence changes it: to the defence, it is the observation of
-    /// a task.
+    /// Runs a call and returns its answer, or the error message of the tool, transformed by the defence. The defence receives the answer as the
+    /// observation of a task.
     fn answer(&self, call: &ToolCall, world: &mut World<'_>) -> Message {
         let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
         let answer = world.run(own_name(&call.name), &arguments);

@@ -1,5 +1,5 @@
-//! Implements the tools of a journey: a ticket, stores that outlive a session, a desk, and an office whose tools act. Runs with and without a guard
-//! use the same tools.
+//! Implements the tools of a journey: they read a ticket, write and read stores that outlive a session, read the last session, look up an order, and
+//! act in an office. Runs with and without a guard use the same tools.
 
 use flowgate::trace::Tool;
 use serde_json::{Value, json};
@@ -10,30 +10,37 @@ use super::JourneyGame;
 /// The server of the tools that act.
 pub(super) const OFFICE: &str = "office";
 
-/// The state of the servers.
+/// The state of the servers in a journey.
 #[derive(Debug)]
 pub(super) struct World<'t> {
+    /// The task, whose context is the ticket.
     task: &'t Task,
+    /// The answer about the order.
     order: &'t str,
-    /// What the only store of the game holds.
+    /// The text in the only store of the game; `None` if nothing was stored.
     stored: Option<String>,
-    /// What the model answered in the session before.
+    /// The replies of the model in the previous session; `None` in the first one.
     pub(super) history: Option<String>,
-    /// The acting tools that ran.
+    /// The names of the acting tools that ran.
     pub(super) ran: Vec<String>,
 }
 
 /// What a tool does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
+    /// It returns the ticket.
     ReadTicket,
+    /// It stores its argument `text`.
     Store,
+    /// It returns the stored text.
     Recall,
+    /// It returns the replies of the previous session.
     ReadHistory,
+    /// It returns the answer about the order.
     LookUp,
 }
 
-/// The tools besides the forbidden one: server, name, effect.
+/// The tools except the forbidden one: server, name, effect.
 const TOOLS: [(&str, &str, Effect); 11] = [
     ("files", "read_document", Effect::ReadTicket),
     ("notes", "save_note", Effect::Store),
@@ -49,17 +56,17 @@ const TOOLS: [(&str, &str, Effect); 11] = [
 ];
 
 impl<'t> World<'t> {
-    /// Creates the tools' state, in which nothing is stored. The ticket is the context of `task`, and the desk answers `order`.
+    /// Creates the state before the first session. The ticket is the context of `task`, and `order` is the answer about the order.
     pub(super) fn new(task: &'t Task, order: &'t str) -> Self {
         Self { task, order, stored: None, history: None, ran: Vec::new() }
     }
 
-    /// Returns the text in the store, of which a game has at most one; `None` if nothing was stored.
+    /// Returns the text in the store; `None` if nothing was stored. A game has at most one store.
     pub(super) fn stored(&self) -> Option<&str> {
         self.stored.as_deref()
     }
 
-    /// Runs a tool and returns its answer. The forbidden tool only records that it ran.
+    /// Runs a tool and returns its answer. Of the forbidden tool, only the run is recorded.
     ///
     /// # Errors
     /// A message for the model, if there is nothing to read, an argument is missing, or the tool does not exist.

@@ -9,12 +9,12 @@ use super::super::execution::Execution;
 use super::super::task::Side;
 use crate::statistics::compare;
 
-/// An event of an execution, by which defences are compared.
+/// An event by which defences are compared: its name, and whether it happened in an execution.
 type ComparedEvent = (&'static str, fn(&Execution) -> bool);
 
-/// Compares the defence with the default method of guarded conversations with every other defence on the same adversarial tasks. Returns one row for
-/// each other defence and event: violations, and violations that took effect. There are no rows if the default was not measured. `seed` determines
-/// the bootstrap samples of the intervals.
+/// Compares the label defence with the default method of guarded conversations to each other defence, on the same adversarial tasks. Returns a row
+/// for each other defence and each of two events: a violation, and a violation that took effect. Returns no rows if the default was not measured.
+/// `seed` determines the bootstrap samples of the intervals.
 pub fn comparison_rows(executions: &[Execution], seed: u64) -> Vec<Value> {
     let ours = Defence::Labels(Method::LowestFirst);
     let events: [ComparedEvent; 2] =

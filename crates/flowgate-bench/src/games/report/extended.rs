@@ -12,10 +12,10 @@ use super::page::advantage;
 use crate::html::{self, Chart, Drawing, Measured, Point};
 use crate::rounding::rounded;
 
-/// A measure with the title of its table.
+/// A measure: the title of its table, and the function that prints a cell.
 type Column = (&'static str, fn(&Figures) -> String);
 
-/// The tables.
+/// The measures, in the order of the tables.
 const MEASURES: [Column; 6] = [
     ("closed channels", |figures| cell(figures.closure.value())),
     ("adversarial advantage", |figures| cell(figures.advantage)),
@@ -30,7 +30,7 @@ pub fn tables(all: &[ExtendedFigures], model: &str) -> String {
     texts(&table_list(all, model))
 }
 
-/// Returns a table for each measure, for text and for the page. A dash replaces a game that was not played under a defence.
+/// Returns a table for each measure, for text and for the page. The cell of a game that was not played under a defence is a dash.
 fn table_list(all: &[ExtendedFigures], model: &str) -> Vec<Table> {
     let (games, defences) = (games(all), defences(all));
     let names: Vec<String> = defences.iter().map(|defence| defence.name()).collect();
@@ -52,7 +52,7 @@ fn table_list(all: &[ExtendedFigures], model: &str) -> Vec<Table> {
     MEASURES.into_iter().map(of_measure).collect()
 }
 
-/// The games that have a row, in order.
+/// Returns the games that have a row, in order.
 fn games(all: &[ExtendedFigures]) -> Vec<ExtendedGame> {
     let mut games = Vec::new();
     for row in all {
@@ -63,7 +63,7 @@ fn games(all: &[ExtendedFigures]) -> Vec<ExtendedGame> {
     games
 }
 
-/// The defences that have a column, in order.
+/// Returns the defences that have a column, in order.
 fn defences(all: &[ExtendedFigures]) -> Vec<Defence> {
     let mut defences = Vec::new();
     for row in all {
@@ -106,8 +106,8 @@ pub fn figure_row(row: &ExtendedFigures, model: &str) -> Map<String, Value> {
     fields
 }
 
-/// Returns the trace of one execution as a JSON object, with the name of the extended game, since the execution itself knows only the game of the
-/// paper. The model's response is part of it only if `content` is set.
+/// Returns the trace of one execution as a JSON object. The name of the extended game is added, since the execution itself has only the game of the
+/// paper. The object has the model's response only if `content` is set.
 pub fn execution_row(game: ExtendedGame, execution: &Execution, model: &str, content: bool) -> Value {
     let mut row = execution.to_json(model, content);
     if let Some(fields) = row.as_object_mut() {

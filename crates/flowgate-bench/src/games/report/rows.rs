@@ -1,4 +1,4 @@
-//! Returns the figures of the games for programs, and prints rows as CSV. One list names the figures, so that JSON lines and CSV have the same.
+//! Returns the figures of the games for programs, and prints rows as CSV. One list names the figures, so that JSON lines and CSV have the same ones.
 
 use serde_json::{Map, Value};
 
@@ -42,8 +42,8 @@ pub fn figure_rows(
     rows
 }
 
-/// Returns the figures of one row by name, in the order of the columns. `leakage` are the bits and the advantage of the worst canary, absent in
-/// the rows of other games than retrieval.
+/// Returns the figures of one row by name, in the order of the columns. `base` are the figures of the same game without a defence, if they were
+/// measured. `leakage` are the worst leaked bits of a canary and the worst advantage; `None` in the rows of the games that have no canaries.
 fn columns(
     figures: &Figures,
     base: Option<&Figures>,
@@ -105,7 +105,7 @@ pub fn csv(rows: &[Map<String, Value>]) -> String {
     text
 }
 
-/// Quotes a cell if it needs it (RFC 4180).
+/// Quotes a cell that contains a comma, a quotation mark or a line break (RFC 4180).
 fn csv_cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

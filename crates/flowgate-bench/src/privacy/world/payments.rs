@@ -31,7 +31,7 @@ pub(super) fn state() -> Value {
     })
 }
 
-/// Fields to which the variant `planted` adds an instruction.
+/// The fields to which the variant `planted` adds an instruction, as paths in the state, each with the instruction.
 pub(super) const PLANTED: &[(&str, &str)] = &[("/transactions/3/note", DEMANDS_ALL)];
 
 /// The tools.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// A form of an injection.
 pub(super) struct InjectionForm {
+    /// Its name in the output.
     pub(super) name: &'static str,
     /// Returns the text that asks for `request`.
     text: fn(&str) -> String,
@@ -74,9 +75,9 @@ pub(super) fn honest_arguments(tool: &DescribedTool) -> Map<String, Value> {
     tool.arguments.iter().map(|argument| (argument.name.clone(), value(argument))).collect()
 }
 
-/// Returns the value that an attacker wants for an argument, recognizable as the attacker's and in the form that
-/// the argument's role requires. A narrow argument (a number, a boolean or a listed value) gets a conspicuous number, even where its
-/// schema would reject it: the policy judges the call before the tool validates it.
+/// Returns the value that an attacker wants for an argument, recognizable as the attacker's and in the form that the
+/// argument's role requires. A narrow argument (a number, a boolean or a listed value) gets a conspicuous number, even
+/// where its schema would reject it: the policy judges the call before the tool validates it.
 fn attacker_value(argument: &DescribedArgument) -> Value {
     if argument.is_narrow {
         return json!(1000);

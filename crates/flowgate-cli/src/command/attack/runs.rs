@@ -1,5 +1,5 @@
-//! Builds the runs of the attacks: an honest beginning, an answer with an injection, and the call that the injection asks
-//! for.
+//! Builds the runs of the attacks: an honest beginning, an answer with an injection, and the call that the injection
+//! asks for.
 
 use flowgate::draft::{DescribedTool, ToolEffect, ToolTraits};
 use flowgate::label::Label;
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::injections::{FORMS, InjectionForm, attacker_arguments, honest_arguments};
 
-/// One attack: the messages of its run, of which the last is the call that the attacker wants.
+/// One attack. The last message of its run is the call that the attacker wants.
 #[derive(Debug, Clone)]
 pub(super) struct Attack {
-    /// The place of the injection, for people.
+    /// Where the injection is, in words.
     pub(super) source: String,
     /// The form of the injection.
     pub(super) form: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Attack {
     pub(super) target: Tool,
     /// The text of the injection.
     pub(super) injection: String,
-    /// The run, in the form in which traces are written.
+    /// The run, in the form in which traces are written; empty if the run is a changed recording.
     pub(super) messages: Vec<Value>,
 }
 
@@ -64,12 +64,12 @@ fn call(id: &str, tool: &Tool, arguments: &Map<String, Value>, origin: &str) -> 
     json!({"role": "assistant", "content": null, "tool_calls": [call]})
 }
 
-/// Returns the attacks by the fields of a recorded run: each text in each answer is replaced by an injection in turn, and the
-/// run ends there with the call that it asks for. `place` is the run's place in its file. Answers that are not one text are
-/// attacked as a whole.
+/// Returns the attacks by the fields of a recorded run, each with the changed run: each text in each answer is replaced
+/// by an injection in turn, and the run ends after this answer with the call that the injection asks for. Answers that
+/// are not one text are attacked as a whole. `position` names the run: its file and line.
 pub(super) fn by_fields(
     run: &RecordedRun,
-    place: &str,
+    position: &str,
     targets: &[&DescribedTool],
 ) -> Vec<(Attack, RecordedRun)> {
     let mut attacks = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn by_fields(
                 call.extra.insert("origin".to_owned(), json!("injection"));
                 entries.push(call);
                 let attack = Attack {
-                    source: format!("{path} in message {index} of {place}"),
+                    source: format!("{path} in message {index} of {position}"),
                     form: form.name,
                     target: target.tool.clone(),
                     injection: injection.clone(),
@@ -117,8 +117,8 @@ fn replaced_contents(content: &Value, document: &Document, injection: &str) -> V
     if fields.is_empty() { whole() } else { fields }
 }
 
-/// Returns the path of the field `id`, and the answer with an injection in the place of this field; `None` if the
-/// field is not a text with a place in `text`.
+/// Returns the path of the field `id`, and the answer `text` with an injection instead of this field; `None` if the
+/// field is not a text, or its position in `text` is unknown.
 fn replaced_field(text: &str, document: &Document, id: NodeId, injection: &str) -> Option<(String, Value)> {
     let node = document.node(id)?;
     let span = node.span.clone().filter(|_| matches!(node.content, NodeContent::Scalar(Value::String(_))))?;

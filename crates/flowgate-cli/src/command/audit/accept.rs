@@ -8,7 +8,8 @@ use crate::command::serve;
 use crate::input::InputError;
 use crate::output::{Console, plural};
 
-/// The name in the log for the operator who accepts the loss: anyone who can read the key.
+/// The name that the log records for the operator who accepts the loss. Everyone who can read the key can do so, so
+/// there is no other name.
 const KEY_HOLDER: &str = "who has the key";
 
 /// Runs `flowgate audit accept-loss` for the gateway with the configuration at `path`. If the log lacks lines that

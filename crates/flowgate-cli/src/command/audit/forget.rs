@@ -8,18 +8,19 @@ use flowgate_audit::{AuditError, AuditKey, AuditLog, AuditOptions, ContentSelect
 use crate::input::{self, InputError};
 use crate::output::{Console, plural};
 
-/// The name in the log for the operator who deletes content: anyone who can read the key.
+/// The name that the log records for the operator who deletes content. Everyone who can read the key can do so, so
+/// there is no other name.
 const KEY_HOLDER: &str = "who has the key";
 
-/// Runs `flowgate audit forget`: deletes the contents that `whose` selects, records the deletion in the log, and prints
-/// their number. Returns 0.
+/// Runs `flowgate audit forget`: deletes the contents that `selector` selects, records the deletion in the log, and
+/// prints their number. Returns 0.
 pub(super) fn run(
     file: &Path,
-    whose: &ContentSelector,
+    selector: &ContentSelector,
     key_file: Option<&Path>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    // Fails if the log or the key does not exist: below, both would be created.
+    // The functions that open the key and the log create missing files. So this fails first if one does not exist.
     let key_file = key_file.map_or_else(|| file.with_extension("key"), Path::to_owned);
     for needed in [file, &key_file] {
         drop(input::open(needed)?);
@@ -27,7 +28,7 @@ pub(super) fn run(
     let failed = |error: AuditError| InputError(error.to_string());
     let key = AuditKey::load_or_create(&key_file).map_err(failed)?;
     let log = AuditLog::open(file, key, AuditOptions::default(), Timestamp::now()).map_err(failed)?;
-    let forgotten = log.forget(Timestamp::now(), whose, KEY_HOLDER).map_err(failed)?;
+    let forgotten = log.forget(Timestamp::now(), selector, KEY_HOLDER).map_err(failed)?;
     log.close(Timestamp::now()).map_err(failed)?;
     let mark = output.paint("32", "✓");
     let were = if forgotten == 1 { "was" } else { "were" };

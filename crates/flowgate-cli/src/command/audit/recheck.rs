@@ -13,7 +13,7 @@ use crate::input::{self, InputError};
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
-/// The number of differing conversations that are listed.
+/// The maximum number of differing conversations that are listed.
 const MAX_NAMED: usize = 20;
 
 /// Runs `flowgate audit verify --config`: verifies each log also against the lines that the database has recorded,
@@ -27,7 +27,7 @@ pub(super) fn run(
 ) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(format!("{}: {error}", config.display()));
     let config = serve::model_routes(config)?;
-    // Read before the logs, so that records written in the meantime are no objection.
+    // The database is read before the logs, so that records written in the meantime are no objection.
     let snapshot = read_database_snapshot(&config).map_err(|error| failed(&error))?;
     let (mut logged, mut logs, mut summaries) = (LoggedVerdicts::default(), Vec::new(), Vec::new());
     // Each log is read twice: to verify it, and to collect its verdicts.
@@ -60,7 +60,8 @@ pub(super) fn run(
 }
 
 /// Returns whether the database has recorded these logs and no others; prints each objection. A database that has
-/// recorded no log yet is no objection. `logs` has the id of the log in each of the `files`: the hash of its first line.
+/// recorded no log yet is no objection. `logs` has the id of the log in each of the `files`: the hash of its first
+/// line.
 fn check_known_logs(
     anchors: &DatabaseLogAnchors,
     files: &[PathBuf],
@@ -79,7 +80,7 @@ fn check_known_logs(
     for (file, log) in files.iter().zip(logs) {
         if !anchors.logs.iter().any(|anchor| anchor.log == *log) {
             are_known = false;
-            output.line(&format!("{mark} {}: the database has no record of this log", file.display()));
+            output.line(&format!("{mark} {}: the database has no record of this log; give the configuration of the gateway that wrote it", file.display()));
         }
     }
     for anchor in anchors.logs.iter().filter(|anchor| !logs.contains(&anchor.log)) {
@@ -88,7 +89,7 @@ fn check_known_logs(
         let advice = if anchors.is_shared {
             "give the logs of all gateways that share the database"
         } else {
-            "that log was truncated or replaced"
+            "find out who truncated or replaced that log"
         };
         output.line(&format!(
             "{mark} the database has recorded another log, up to line {line} ({}), signed by {}: {advice}",

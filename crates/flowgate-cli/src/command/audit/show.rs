@@ -16,11 +16,12 @@ use crate::output::Console;
 const COLUMNS: [(&str, usize); 6] =
     [("time", 24), ("kind", 20), ("conversation", 32), ("tool", 24), ("verdict", 7), ("who", 24)];
 
-/// The number of characters of a content in the table.
+/// The maximum number of characters of a content in the table.
 const MAX_SHOWN_CHARS: usize = 2000;
 
 /// Runs `flowgate audit show`: prints a table or, with `json`, lines of JSON; with `content`, also the contents of the
-/// records. Returns 1 at the first line that does not follow from the previous one, otherwise 0.
+/// records, and lists only the records of `conversation` if it is given. Returns 1 at the first line that does not
+/// follow from the previous one or whose content cannot be used, otherwise 0.
 pub(crate) fn run(
     file: &Path,
     conversation: Option<&str>,
@@ -94,6 +95,7 @@ fn cells(record: &AuditRecord) -> [String; 6] {
     ]
 }
 
+/// Returns a row of the table, in which each cell is cut or padded to the width of its column.
 fn row(cells: &[String; 6]) -> String {
     let shown = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| {
         let cell = escaping::excerpt(cell, width);

@@ -18,7 +18,9 @@ use crate::progress::{INTERRUPTED, Progress};
 /// The independent facts that a log is checked against.
 #[derive(Debug)]
 pub(super) struct VerifyOptions<'a> {
+    /// The public key that must have signed the log, in hexadecimal digits or as the path of a file.
     pub(super) key: Option<&'a str>,
+    /// A line that the log must contain.
     pub(super) head: Option<ExternalHead>,
     /// The heads that a witness received, and the file that contains them.
     pub(super) witness: Option<(&'a Path, &'a WitnessRecord)>,
@@ -52,9 +54,9 @@ pub(super) fn check_witness(options: &VerifyOptions<'_>, logs: &[LogSummary], ou
     options.witness.is_none_or(|(file, witness)| witness::check_heads(file, witness, logs, output))
 }
 
-/// Verifies one log and prints the result. Returns `None` if the verification failed, if `options.signed` is set and the
-/// log has unsigned lines, or if Ctrl-C interrupted the reading. `anchors` are the heads that a database has recorded
-/// and that the log must contain; without a database, there are none.
+/// Verifies one log and prints the result. Returns `None` if the verification failed, if `options.signed` is set and
+/// the log has unsigned lines, or if Ctrl-C interrupted the reading. `anchors` are the heads that a database has
+/// recorded and that the log must contain; without a database, there are none.
 ///
 /// # Errors
 /// If a file or the key cannot be read.
@@ -111,8 +113,8 @@ pub(super) fn verify_log(
     }
 }
 
-/// Prints the summary of the log in the file `name`, whose chain is valid. It is marked as an objection if it
-/// `is_refused` for another reason.
+/// Prints the summary of the log in the file `name`, whose chain is valid. If `is_refused`, which is the case if
+/// unsigned lines are an objection, the summary is marked as an objection.
 fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut Console) {
     let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
     let signed = summary.lines.saturating_sub(summary.unsigned);
@@ -145,6 +147,7 @@ fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut 
     }
     let contents = summary.contents.filter(|contents| *contents != ContentCounts::default());
     if let Some(ContentCounts { kept, missing, forgotten, stray }) = contents {
+        // A content is missing with a reason as often as the log records a deletion.
         let mut line = format!("  content   {kept} kept, {} forgotten", missing.min(forgotten));
         if missing > forgotten {
             line += &format!(", {} missing without a record of their deletion", missing - forgotten);

@@ -8,7 +8,7 @@ use flowgate_audit::{LogSummary, WitnessRecord};
 use crate::input::{self, InputError};
 use crate::output::Console;
 
-/// The number of lines that are listed.
+/// The maximum number of invalid lines that are listed.
 const MAX_NAMED: usize = 20;
 
 /// Reads the heads that a witness received.
@@ -17,8 +17,9 @@ pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
     WitnessRecord::read(input::open(path)?).map_err(failed)
 }
 
-/// Prints invalid lines of a witness's file, losses that an operator has accepted, and logs with the same key that the
-/// witness knows and that are not among `logs`. Returns false if there is an invalid line or such a log.
+/// Prints the objections to the file of a witness at `path`: its invalid lines, and logs that it knows and that are not
+/// among `logs` although they have the same key. Returns whether there is none. Also prints what is no objection: a
+/// line that was written again in full, and losses that an operator has accepted.
 pub(super) fn check_heads(
     path: &Path,
     witness: &WitnessRecord,

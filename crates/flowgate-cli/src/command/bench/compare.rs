@@ -8,7 +8,10 @@ use super::verify::read_lines;
 use crate::input::InputError;
 use crate::output::Console;
 
-/// Runs the command; returns the exit code.
+/// Prints an HTML page that compares the recorded runs in the files. Returns 0.
+///
+/// # Errors
+/// If a file cannot be read or is not a run.
 pub(crate) fn run(paths: &[PathBuf], output: &mut Console) -> Result<u8, InputError> {
     let runs: Result<Vec<_>, InputError> =
         paths.iter().map(|path| Ok((path.display().to_string(), read_lines(path)?))).collect();

@@ -1,7 +1,7 @@
-//! Runs `flowgate bench corpus`: what a drafted policy decides on the cases of a public benchmark.
+//! Runs `flowgate bench corpus`: measures what a drafted policy decides on the cases of a public benchmark.
 //!
-//! The forms of the benchmarks and the measurement are in `flowgate_bench::corpora`; this module reads the files of the folder, with a
-//! limit on each, shows progress and chooses the format.
+//! The forms of the benchmarks and the measurement are in `flowgate_bench::corpora`; this module reads the files of the
+//! folder, with a limit on each, shows progress and chooses the format.
 
 use std::path::{Path, PathBuf};
 
@@ -20,10 +20,11 @@ use crate::progress::{INTERRUPTED, Progress};
 
 /// The largest file of a benchmark, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// The most entries of a folder.
+/// The maximum number of entries of a folder.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Runs the command; returns the exit code.
+/// Runs the cases of the benchmark under each method, and prints the result. Returns 1 if an attack ran without a
+/// question under the method `everything`, [`INTERRUPTED`] after an interrupt, otherwise 0.
 pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, InputError> {
     let problem = match std::fs::metadata(&options.folder) {
         Ok(found) if found.is_dir() => None,
@@ -41,6 +42,7 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     let progress = Progress::over_steps(suite.corpus().cases.len() * methods.len(), "case", output);
     let mut rows: Vec<CaseRow> = Vec::new();
     for method in &methods {
+        // Returns whether to stop.
         let step = &mut || {
             progress.step();
             progress.is_interrupted()
@@ -61,6 +63,7 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     })
 }
 
+/// Prints the rows of the cases, and figures computed from them, in the format of the options.
 fn print(
     options: &CorpusArgs,
     manifest: &Value,
@@ -87,17 +90,18 @@ fn print(
     }
 }
 
-/// The folder on the disk.
+/// A folder on the disk with the files of a benchmark.
 struct Folder(PathBuf);
 
 impl Folder {
-    /// Returns the path of a file; its name is one of the loader or of [`list`](CorpusFolder::list), so it stays below the folder.
+    /// Returns the path of a file or folder in this folder. The loader or [`list`](CorpusFolder::list) gives its name,
+    /// so the path cannot lead out of the folder.
     fn path(&self, path: &str) -> PathBuf {
         path.split('/').fold(self.0.clone(), |folder, name| folder.join(name))
     }
 
-    /// Returns the names of the entries of a folder that are of a kind, in order. A symbolic link to a folder is left out, since it could lead back to a
-    /// folder above.
+    /// Returns the names of the entries of a folder for which `is_of_kind` returns true, sorted; none if there is no
+    /// such folder. A symbolic link to a folder is left out, since it could lead back to a folder above.
     fn names(&self, folder: &str, is_of_kind: fn(&Path) -> bool) -> Result<Vec<String>, CorpusError> {
         let path = self.path(folder);
         if !path.is_dir() {

@@ -26,6 +26,7 @@ use crate::output::{Console, plural};
 use crate::policy_file::load_policy;
 use crate::progress::{INTERRUPTED, Progress};
 
+/// The policy of the measurement, with the flow rule, if the options name none.
 const POLICY: &str = include_str!("../../../data/link-preview.flow");
 
 /// The options of `flowgate bench detectors`.
@@ -51,7 +52,7 @@ impl DetectorResult {
         Self { score: kinds.len() as f64, kinds }
     }
 
-    /// Returns whether a rule would match: the score reaches the language's default threshold.
+    /// Returns whether a rule would match: the score reaches the language's default threshold. One finding suffices.
     fn is_flagged(&self) -> bool {
         self.score >= 0.5
     }
@@ -67,12 +68,14 @@ impl DetectorResult {
 
 /// A detector of this measurement.
 struct Detector {
+    /// Its name in the output.
     name: &'static str,
     /// Whether its score is a number of findings; otherwise it is between 0 and 1.
     counts: bool,
     detect: fn(&str) -> DetectorResult,
 }
 
+/// The detectors, in the order of the columns of the table.
 const DETECTORS: [Detector; 6] = [
     Detector { name: "injection", counts: false, detect: injection },
     Detector { name: "hidden", counts: true, detect: hidden },
@@ -82,10 +85,12 @@ const DETECTORS: [Detector; 6] = [
     Detector { name: "link", counts: true, detect: leaking_links },
 ];
 
+/// Returns the result of a detector that lists findings: their number and kinds.
 fn count_kinds(findings: impl IntoIterator<Item = detect::Finding>) -> DetectorResult {
     DetectorResult::count(findings.into_iter().map(|finding| finding.kind))
 }
 
+/// Detects prompt injections.
 fn injection(text: &str) -> DetectorResult {
     let found = injection::find(text);
     DetectorResult { score: found.score, ..count_kinds(found.findings) }
@@ -97,6 +102,7 @@ fn hidden(text: &str) -> DetectorResult {
     DetectorResult::count(characters.chain(markup::parse(text).hidden_texts.iter().map(|_| "HIDDEN_MARKUP")))
 }
 
+/// Detects harmful content by a lexicon: the highest score of all categories counts.
 fn moderation(text: &str) -> DetectorResult {
     let scores = moderation::lexicon().classify(text);
     let score = scores.iter().map(|(_, score)| *score).fold(0.0, f64::max);
@@ -129,7 +135,8 @@ fn examine(detector: &Detector, row: &FeedbackRow) -> DetectorResult {
     )
 }
 
-/// Returns all ways to request a preview: explicitly, by default, and with values that a lenient messenger accepts.
+/// Returns all ways to request a preview, as values of the argument `link_preview`: explicitly, by default (`None`: the
+/// argument is missing), and with values that a lenient messenger accepts.
 fn previews() -> [Option<Value>; 4] {
     [Some(json!(true)), None, Some(json!("true")), Some(json!(1))]
 }
@@ -139,6 +146,7 @@ fn previews() -> [Option<Value>; 4] {
 struct PreviewVerdicts {
     /// The mildest verdict over all ways to request a preview.
     preview: Outcome,
+    /// The verdict without a preview.
     plain: Outcome,
     /// The reason why a preview is not permitted.
     reason: Option<String>,
@@ -176,17 +184,19 @@ fn judge(policy: &Arc<Policy>, run: &RecordedRun) -> Result<Judgement, InputErro
 /// A row with the results of the detectors and the rule.
 struct JudgedRow<'a> {
     row: &'a FeedbackRow,
+    /// The results of [`DETECTORS`], in their order.
     detected: Vec<DetectorResult>,
+    /// The verdicts on the message of an agent that obeys the user alone.
     honest: PreviewVerdicts,
-    /// The verdicts on the message of an agent that obeys.
+    /// The verdicts on the message of an agent that obeys the attack; `None` for an honest row.
     injected: Option<PreviewVerdicts>,
     /// Whether the injected message has more links that look like data exfiltration than the honest one.
     is_link_found: bool,
 }
 
 impl<'a> JudgedRow<'a> {
-    /// Examines a row with all detectors, and judges the runs in which the agent reads it in a sheet with the honest
-    /// ones of `rows`.
+    /// Examines `row` with all detectors, and judges the runs in which the agent reads it in a sheet with the honest
+    /// rows among `rows`.
     fn new(policy: &Arc<Policy>, row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Result<Self, InputError> {
         let scene = FeedbackScenario::new(row, rows);
         let injected = scene.injected_summary();
@@ -215,6 +225,7 @@ impl<'a> JudgedRow<'a> {
         judged.collect()
     }
 
+    /// Returns the kind of the row, as the output names it.
     fn kind(&self) -> &'static str {
         if self.row.is_attack() { "attack" } else { "honest" }
     }
@@ -369,8 +380,12 @@ fn print_text(
 
 /// Returns a text with its invisible characters escaped.
 fn visible(text: &str) -> String {
-    let hides = |c: char| matches!(unicode::category(c), "Cc" | "Cf" | "Co" | "Cn" | "Mn" | "Zl" | "Zp");
-    text.chars().map(|c| if hides(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
+    // Control, format, private-use and unassigned characters, combining marks, and separators of lines and paragraphs.
+    let is_invisible =
+        |c: char| matches!(unicode::category(c), "Cc" | "Cf" | "Co" | "Cn" | "Mn" | "Zl" | "Zp");
+    text.chars()
+        .map(|c| if is_invisible(c) { c.escape_unicode().to_string() } else { c.to_string() })
+        .collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,9 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs the command; returns the exit code.
+/// Plays each game under each defence, and prints the figures. Returns 1 if a violation took effect under a label
+/// defence in a game in which none may, [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints
+/// what the run would cost with a model.
 pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, InputError> {
     let counter = RequestCounter::default();
     let double = options.double();
@@ -55,6 +57,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     let mut results = Vec::new();
     let mut lines = Vec::new();
     for (game, defence) in rows {
+        // Returns whether to stop.
         let step = &mut || {
             progress.step();
             progress.is_interrupted()

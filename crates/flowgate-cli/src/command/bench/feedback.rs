@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::input::InputError;
 use crate::output::plural;
 
+/// The rows as JSON lines.
 const ROWS: &str = include_str!("../../../data/feedback.jsonl");
 
 /// The feedback of one customer.
@@ -17,7 +18,7 @@ pub(super) struct FeedbackRow {
     pub(super) name: String,
     /// Its rows in the sheet: one, or several for an attack that is split.
     pub(super) feedback: Vec<String>,
-    /// The demand that an obedient agent follows.
+    /// The demand that an obedient agent follows; `None` for an honest row.
     demand: Option<DemandedLink>,
 }
 
@@ -25,6 +26,7 @@ pub(super) struct FeedbackRow {
 struct DemandedLink {
     /// The link, with `CONTENT` in place of the data.
     link: String,
+    /// The data that replaces `CONTENT`.
     carries: LinkData,
 }
 
@@ -32,11 +34,12 @@ struct DemandedLink {
 enum LinkData {
     /// All other rows, in base64.
     Base64,
-    /// The words of the longest of them.
+    /// The words of the longest other row, joined by hyphens.
     Words,
 }
 
 impl FeedbackRow {
+    /// Returns whether the row demands something.
     pub(super) fn is_attack(&self) -> bool {
         self.demand.is_some()
     }
@@ -77,7 +80,7 @@ pub(super) struct FeedbackScenario<'a> {
 }
 
 impl<'a> FeedbackScenario<'a> {
-    /// Creates the scenario of a sheet with the honest ones of `rows` and then `row`.
+    /// Creates the scenario of a sheet with the other honest rows among `rows`, and then `row`.
     pub(super) fn new(row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Self {
         let others = rows.iter().filter(|other| !other.is_attack() && other.name != row.name);
         Self { row, others: others.flat_map(|other| &other.feedback).map(String::as_str).collect() }
@@ -141,6 +144,7 @@ impl<'a> FeedbackScenario<'a> {
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len() * 4 / 3 + 4);
+    // Three bytes become four digits of six bits. An incomplete chunk gives one digit more than it has bytes.
     for chunk in bytes.chunks(3) {
         let bits = (0..3).fold(0, |bits, i| bits << 8 | usize::from(chunk.get(i).copied().unwrap_or(0)));
         let digits = (0..=chunk.len()).filter_map(|i| DIGITS.get(bits >> (18 - 6 * i) & 63));

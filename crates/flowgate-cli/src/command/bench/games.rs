@@ -1,7 +1,7 @@
 //! Runs `flowgate bench games`: plays the games of AgentSecBench and prints the figures.
 //!
-//! The suite, the defences and the measures are in `flowgate_bench::games`; this module chooses the model, shows progress and
-//! chooses the format.
+//! The suite, the defences and the measures are in `flowgate_bench::games`; this module chooses the model, shows
+//! progress and chooses the format.
 
 use std::time::{Duration, Instant};
 
@@ -21,25 +21,26 @@ use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
 /// Runs `flowgate bench games`: executes the suite under each defence, searches for attacks if the options ask for it,
-/// and prints the figures. Returns 1 if a violation took effect under a label defence, otherwise 0; [`INTERRUPTED`]
-/// after an interrupt.
+/// and prints the figures. Returns 1 if a violation took effect under a label defence, [`INTERRUPTED`] after an
+/// interrupt, otherwise 0. With `--dry-run`, only prints what the run would cost with a model.
 pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, InputError> {
     let counter = RequestCounter::default();
     let double = options.double();
     let counted = CountedModel { model: &double, counter: &counter };
-    let remote = if options.model.dry_run { None } else { model(&options.model)? };
+    let named = if options.model.dry_run { None } else { model(&options.model)? };
     let begun = Instant::now();
     let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
-    let model: &dyn ChatModel = match &remote {
+    let model: &dyn ChatModel = match &named {
         Some(model) => &**model,
         None => &counted,
     };
-    // A double is deterministic and takes no time: its output is the same each time. The time of an answer from a file says nothing.
-    let measures_time = remote.is_some() && options.model.answers.is_none();
+    // A double is deterministic and takes no time: its output is the same each time. The time of an answer from a file
+    // says nothing.
+    let measures_time = named.is_some() && options.model.answers.is_none();
     let runner = Runner::new(model, measures_time.then_some(clock));
     let runner = runner.map_err(|error| InputError(error.to_string()))?;
     let defences = if options.defences.is_empty() { Defence::standard() } else { options.defences.clone() };
-    if remote.is_none() && defences.iter().any(|defence| defence.needs_tool_choice()) {
+    if named.is_none() && defences.iter().any(|defence| defence.needs_tool_choice()) {
         return Err(needs_model());
     }
     let instances = usize::try_from(options.instances).unwrap_or(usize::MAX);
@@ -48,6 +49,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     let steps = suite.executions_per_defence() + suite.pairs().len() * queries;
     // An execution is a step, and so is a query of a search, whether it is needed or not.
     let progress = Progress::over_steps(steps * defences.len(), "step", output);
+    // A unit is one pair of observations under one defence.
     ask_ahead(options.model.jobs, suite.pairs().len() * defences.len(), &progress, &|unit| {
         let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
         let (pair, defence) = (suite.pairs().get(unit / defences.len()), defences.get(unit % defences.len()));
@@ -60,15 +62,16 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     })?;
     let mut results = GameResults::default();
     for defence in &defences {
+        // Returns whether to stop.
         let step = &mut || {
             progress.step();
             progress.is_interrupted()
         };
         let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
         let Some(executions) = suite.run_defence(&runner, *defence, step).map_err(failed)? else { break };
-        let leakage = match &remote {
+        let leakage = match &named {
             Some(_) => Vec::new(),
-            // The enumeration is for doubles alone, and costs a model nothing.
+            // A dry run counts the requests to a model, and the enumeration is never run with a model.
             None if options.model.dry_run => Vec::new(),
             None => suite.enumerate_leakage(&runner, *defence).map_err(failed)?,
         };
@@ -170,7 +173,7 @@ fn print(
     }
 }
 
-/// The error for a defence in which a model chooses tools.
+/// Returns the error for a defence in which a model chooses tools, if a double answers.
 pub(super) fn needs_model() -> InputError {
     let name = Defence::Labels(Method::ToolFilter).name();
     let advice = "name a model with `--model` and `--url`, or leave the defence out";

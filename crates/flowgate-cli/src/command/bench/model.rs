@@ -39,11 +39,12 @@ pub(super) fn model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel
 }
 
 /// Opens the file of answers at `path`: an answer that it has is returned without a request, and each new answer of
-/// `model` is added. A missing path is described as for all other files.
+/// `model` is added. A missing folder has the same message as a missing file elsewhere.
 fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>, InputError> {
     let missing = std::io::ErrorKind::NotFound;
     RecordedModel::open(model, path, RecordingMode::Both).map_err(|error| {
         let problem = match error {
+            // The error has only the text of the I/O error, by which this case is recognised.
             AnswerFileError::Io(why) if why == missing.to_string() => describe_io_error(&missing.into()),
             error => error.to_string(),
         };
@@ -90,14 +91,15 @@ fn remote_model(_: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputE
     Ok(None)
 }
 
-/// A model that is asked at most so often in a minute.
+/// A model with a limit on the number of requests per minute.
 struct PacedModel {
     model: Box<dyn ChatModel>,
-    /// The time between two requests, and when the next one may be sent.
+    /// The time between two requests, and when the next one may be sent; `None` without a limit.
     pace: Option<(Duration, Mutex<Instant>)>,
 }
 
 impl PacedModel {
+    /// Limits the requests to a model to `per_minute`; `None` is no limit.
     fn new(model: Box<dyn ChatModel>, per_minute: Option<u32>) -> Self {
         let pace = per_minute.map(|rate| (Duration::from_secs(60) / rate.max(1), Mutex::new(Instant::now())));
         Self { model, pace }

@@ -1,6 +1,7 @@
-//! Runs `flowgate bench privacy`: the privacy-leak tasks of RTBAS under each defence.
+//! Runs `flowgate bench privacy`: measures each defence on the privacy-leak tasks of RTBAS.
 //!
-//! The tasks, the defences and the measures are in `flowgate_bench::privacy`; this module shows progress and chooses the format.
+//! The tasks, the defences and the measures are in `flowgate_bench::privacy`; this module shows progress and chooses
+//! the format.
 
 use flowgate_bench::cost::RequestCounter;
 use flowgate_bench::games::report::csv;
@@ -17,13 +18,14 @@ use crate::input::InputError;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Runs the command; returns the exit code.
+/// Runs the tasks under each defence, and prints the figures. Returns 1 if something was disclosed that nobody allowed,
+/// [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, only prints what the run would cost with a model.
 pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: flowgate_bench::privacy::RunError| InputError(error.to_string());
     let suite = PrivacySuite::new().map_err(failed)?;
     let counter = RequestCounter::default();
     let named = if options.model.dry_run { None } else { model(&options.model)? };
-    // With a model, the rows that name what a double does have no meaning.
+    // With a model, defences that are defined by what a double does have no meaning.
     let has_model = named.is_some() || options.model.dry_run;
     let defences = if options.defences.is_empty() {
         if has_model { Defence::for_models() } else { Defence::standard(options.seed) }
@@ -61,6 +63,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     })?;
     let mut results: Vec<DefenceResults> = Vec::new();
     for defence in &defences {
+        // Returns whether to stop.
         let step = &mut || {
             progress.step();
             progress.is_interrupted()

@@ -23,6 +23,7 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     let progress = Progress::over_steps(suite.steps() * doubles.len(), "step", output);
     let mut results: Vec<DoubleResults> = Vec::new();
     for double in &doubles {
+        // Returns whether to stop.
         let step = &mut || {
             progress.step();
             progress.is_interrupted()

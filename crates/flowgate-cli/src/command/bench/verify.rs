@@ -29,19 +29,22 @@ pub(crate) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
             Ok(0)
         }
         differences => {
-            output.line(&format!("this program repeats {repeated}, and {} not", plural(differences, "line")));
+            output.line(&format!("this program repeats {repeated}, but not {}", plural(differences, "line")));
             Ok(1)
         }
     }
 }
 
-/// Reads the lines of a run in the format jsonl.
+/// Reads the lines of a run in the format jsonl, one JSON value each.
+///
+/// # Errors
+/// If the file cannot be read, or a line is not JSON; the message has the number of the line.
 pub(super) fn read_lines(path: &Path) -> Result<Vec<Value>, InputError> {
     let text = input::bounded_text(path, MAX_RUN)?;
     let line = |(index, line): (usize, &str)| {
-        let place = format!("{}:{}", path.display(), index + 1);
+        let position = format!("{}:{}", path.display(), index + 1);
         let advice = "give a file that `flowgate bench` wrote with `--format jsonl`";
-        serde_json::from_str(line).map_err(|error| InputError(format!("{place}: {error}; {advice}")))
+        serde_json::from_str(line).map_err(|error| InputError(format!("{position}: {error}; {advice}")))
     };
     text.lines().enumerate().map(line).collect()
 }

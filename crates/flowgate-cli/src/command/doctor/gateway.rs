@@ -11,11 +11,13 @@ use super::{FindingState, Findings, online, permissions, report_policy};
 use crate::clients::config_file::ConfigText;
 use crate::input::{InputError, policy_source};
 
-/// The fields of the configuration that name a variable, and those that name a file with a key.
+/// The settings whose value is the name of an environment variable.
 const VARIABLES: [&str; 3] = ["key-from", "url-from", "webhook-secret-from"];
+/// The settings whose value is the path of a file with a key; `tls.key` is another one.
 const SECRET_FILES: [&str; 2] = ["key-file", "webhook-secret-file"];
 
-/// Examines the configuration, its policies with a sample request, and with `is_online` the models' servers.
+/// Examines the configuration at `path`, its policies with a sample request if one is given, and, if `is_online`, the
+/// models' servers.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -36,7 +38,7 @@ pub(super) fn examine(
     };
     let mut missing = Vec::new();
     examine_secrets(&document, "", folder, &mut missing, findings);
-    // A missing variable is reported above; the rest is examined as if it were set.
+    // Missing variables are reported by now. The rest is examined as if they were set.
     let environment = |variable: &str| {
         let substitute =
             || missing.iter().find(|(named, _)| named == variable).map(|(_, value)| value.clone());
@@ -60,26 +62,26 @@ pub(super) fn examine(
 }
 
 /// Examines the settings of a section, and of the sections below it, that name environment variables or files with
-/// keys. `place` is the path of the section, for messages. `missing` receives each variable that is not set, with a
-/// value with which the rest of the configuration can still be examined.
+/// keys. `section_path` is the path of the section, for messages. `missing` receives each variable that is not set,
+/// with a value with which the rest of the configuration can still be examined.
 fn examine_secrets(
     section: &Value,
-    place: &str,
+    section_path: &str,
     folder: &Path,
     missing: &mut Vec<(String, String)>,
     findings: &mut Findings,
 ) {
     for (key, value) in section.as_object().into_iter().flatten() {
-        let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+        let setting = if section_path.is_empty() { key.clone() } else { format!("{section_path}.{key}") };
         match value {
             Value::String(variable) if VARIABLES.contains(&key.as_str()) => {
                 if std::env::var(variable).is_ok_and(|value| !value.is_empty()) {
-                    findings.right(format!("{place}: the variable {variable} is set"));
+                    findings.right(format!("{setting}: the variable {variable} is set"));
                     continue;
                 }
                 let advice =
                     if key == "url-from" { "an address" } else { "a random text of 16 characters or more" };
-                findings.wrong(format!("{place}: the variable {variable} is not set; set it to {advice}"));
+                findings.wrong(format!("{setting}: the variable {variable} is not set; set it to {advice}"));
                 // `memory` is a valid address of a database; the other text is long enough for a
                 // key.
                 let substitute = match key.as_str() {
@@ -88,12 +90,12 @@ fn examine_secrets(
                 };
                 missing.push((variable.clone(), substitute));
             }
-            Value::String(file) if SECRET_FILES.contains(&key.as_str()) || place == "tls.key" => {
+            Value::String(file) if SECRET_FILES.contains(&key.as_str()) || setting == "tls.key" => {
                 if let Some(problem) = permissions::readable_by_others(&folder.join(file)) {
-                    findings.wrong(format!("{place}: {problem}"));
+                    findings.wrong(format!("{setting}: {problem}"));
                 }
             }
-            value => examine_secrets(value, &place, folder, missing, findings),
+            value => examine_secrets(value, &setting, folder, missing, findings),
         }
     }
 }
@@ -120,7 +122,7 @@ fn examine_client(
         if advice.id == "label-answer" { findings.note(text) } else { findings.wrong(text) }
     }
     if !findings.0.iter().skip(before).any(|finding| finding.state == FindingState::Wrong) {
-        findings.right(format!("clients.{}: no missing line hides anything from its model", client.name));
+        findings.right(format!("clients.{}: nothing is hidden from its model for lack of a line in the policy or the configuration", client.name));
     }
     if let Some(request) = request {
         request.examine(&client.policy, &path.display().to_string(), findings);
@@ -134,7 +136,7 @@ fn examine_upstreams(document: &Value, name: &str, findings: &mut Findings) {
         let Some(url) = section.get("url").and_then(Value::as_str) else { continue };
         match online::status(url) {
             Ok(status @ 500..) => findings
-                .wrong(format!("{name}: upstreams.{upstream}: its server fails, with the status {status}")),
+                .wrong(format!("{name}: upstreams.{upstream}: its server fails with the status {status}; see the log of that server")),
             Ok(status) => findings
                 .right(format!("upstreams.{upstream} can be reached (status {status}, without a key)")),
             Err(why) => findings.wrong(format!("{name}: upstreams.{upstream} cannot be reached: {why}")),

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-/// The time limit of one question.
+/// The time limit of one request.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Asks a server for its address, and returns the status of its answer.
+/// Sends a GET request to a URL, and returns the HTTP status of the answer.
 ///
 /// # Errors
 /// Returns why there is no answer: a clause without the address, which may have a secret.
 pub(super) fn status(url: &str) -> Result<u16, &'static str> {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
+        // A redirect is an answer as well: it shows that the server can be reached.
         .max_redirects(0)
         .proxy(None)
         .timeout_global(Some(LIMIT))

@@ -5,8 +5,9 @@ use std::path::Path;
 /// Returns the problem with a file that others than its owner can write, with advice.
 pub(super) fn writable_by_others(path: &Path) -> Option<String> {
     let shown = path.display();
+    // The group or all users can write.
     has_mode(path, 0o022).then(|| {
-        format!("{shown} can be changed by others than its owner, who then decide what is trusted: chmod go-w {shown}")
+        format!("users other than its owner can change {shown}, and thereby what is trusted: run `chmod go-w {shown}`")
     })
 }
 
@@ -14,17 +15,20 @@ pub(super) fn writable_by_others(path: &Path) -> Option<String> {
 #[cfg(feature = "gateway")]
 pub(super) fn readable_by_others(path: &Path) -> Option<String> {
     let shown = path.display();
+    // The group or all users can read, write or execute.
     has_mode(path, 0o077).then(|| {
-        format!("others than its owner can read or write {shown}, which has a key: chmod 600 {shown}")
+        format!("users other than its owner can read or write {shown}, which contains a key: run `chmod 600 {shown}`")
     })
 }
 
+/// Returns whether a file has one of these permission bits; false if its permissions cannot be read.
 #[cfg(unix)]
 fn has_mode(path: &Path, bits: u32) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & bits != 0)
 }
 
+/// Returns false: permissions are examined only on Unix.
 #[cfg(not(unix))]
 fn has_mode(_: &Path, _: u32) -> bool {
     false

@@ -18,7 +18,7 @@ use crate::output::{plural, statement_line};
 
 /// The largest request, in bytes.
 const MAX_REQUEST: u64 = 64 << 20;
-/// The most tools that a finding names.
+/// The maximum number of tools that a finding names.
 const MAX_NAMED: usize = 8;
 
 /// A request to a model.
@@ -205,7 +205,7 @@ fn named_as(policy: &Policy, tool: &Tool) -> Tool {
     named.unwrap_or_else(|| tool.clone())
 }
 
-/// Returns the names of tools, at most [`MAX_NAMED`].
+/// Returns the names of tools as a list, at most [`MAX_NAMED`] of them, and how many more there are.
 fn names(tools: &[&Tool]) -> String {
     let first: Vec<String> = tools.iter().take(MAX_NAMED).map(|tool| tool.to_string()).collect();
     match tools.len() - first.len() {
@@ -214,7 +214,7 @@ fn names(tools: &[&Tool]) -> String {
     }
 }
 
-/// Returns `the tool a is`, `the tools a, b are`.
+/// Returns the beginning of a sentence about tools: `the tool a is` or `the tools a, b are`.
 fn are(tools: &[&Tool]) -> String {
     if tools.len() == 1 {
         format!("the tool {} is", names(tools))
@@ -223,6 +223,7 @@ fn are(tools: &[&Tool]) -> String {
     }
 }
 
+/// Returns the numbers of lines as a list, such as `3, 7`.
 fn list(lines: &[usize]) -> String {
     lines.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

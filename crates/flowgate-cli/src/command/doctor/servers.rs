@@ -11,8 +11,11 @@ use crate::clients::wrapping::{guarded_command, is_watching, option};
 use crate::escaping;
 use crate::input::{InputError, bounded_text, policy_source};
 
-/// Examines the servers in the existing files of the client `client` below the home folder, and in `file`, as far
-/// as each is given.
+/// Examines the servers in `file`, and in the existing files of the client with the id `client` below the home folder,
+/// if they are given.
+///
+/// # Errors
+/// If there is no such client, no home folder, or a file cannot be read.
 pub(super) fn examine(
     client: Option<&str>,
     file: Option<&Path>,
@@ -33,7 +36,11 @@ pub(super) fn examine(
             .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
         let existing: Vec<PathBuf> = found.home_files(&home).filter(|path| path.is_file()).collect();
         if existing.is_empty() {
-            findings.wrong(format!("{} has no configuration in {}", found.name, home.display()));
+            findings.wrong(format!(
+                "{} has no configuration in {}; name its file with --file",
+                found.name,
+                home.display()
+            ));
         }
         paths.extend(existing);
     }
@@ -65,7 +72,7 @@ fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Finding
             return;
         }
         ConfiguredTransport::Unknown => {
-            findings.wrong(format!("{name} has neither `command` nor an address; the client cannot use it"));
+            findings.wrong(format!("{name} has neither `command` nor an address, so the client cannot use it; add one of them to its entry"));
             return;
         }
     };
@@ -92,7 +99,7 @@ fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Finding
     }
     match option(command, "--policy") {
         None => findings.wrong(format!(
-            "{name} has no --policy, so it does not start; `flowgate unwrap`, then `flowgate wrap`"
+            "{name} has no --policy, so it does not start; run `flowgate unwrap`, then `flowgate wrap`"
         )),
         Some(policy) => examine_guard(&name, server, Path::new(policy), option(command, "--name"), findings),
     }
@@ -109,7 +116,7 @@ fn examine_guard(
 ) {
     if path.is_relative() {
         findings.wrong(format!(
-            "{name}: the path of its policy is relative, so it depends on the folder in which the client runs"
+            "{name}: the path of its policy is relative, so it depends on the folder in which the client runs; write the whole path"
         ));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -145,6 +152,7 @@ fn is_program(program: &str) -> bool {
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| {
+        // Windows finds programs without these endings.
         ["", ".exe", ".cmd", ".bat"].iter().any(|end| folder.join(format!("{program}{end}")).is_file())
     })
 }

@@ -48,8 +48,8 @@ impl CorpusEffect {
         self.on_tool > 0
     }
 
-    /// Adds one run to the figures: `now` is its replay under the policy, `then` that under the changed policy. `tool`
-    /// is the tool of the explained call.
+    /// Adds one run to the figures: `now` is its replay under the present policy, `then` its replay under the changed
+    /// policy. `tool` is the tool of the explained call.
     fn add(&mut self, run: &RecordedRun, tool: &Tool, now: &ReplayedRun, then: &ReplayedRun) {
         if RunMarks::of(run).attack.is_none() {
             let needs_question = !is_question_free(now);
@@ -102,8 +102,9 @@ impl CorpusEffect {
 /// A measurement of suggestions over corpora of recorded runs.
 pub(super) struct Measurement<'a> {
     pub(super) explained: &'a Explained<'a>,
+    /// The files with recorded runs.
     pub(super) corpora: &'a [PathBuf],
-    /// Runs of another suite are left out.
+    /// The suite of the explained run, if it has one. Runs of another suite are left out.
     pub(super) suite: Option<&'a str>,
     /// The tool of the explained call.
     pub(super) tool: &'a Tool,
@@ -112,9 +113,9 @@ pub(super) struct Measurement<'a> {
 
 impl Measurement<'_> {
     /// Replays the runs of the corpora under the policy and under each changed policy, and returns the effect
-    /// of each, in the order of `changed`. Leaves out runs of another suite than that of the explained run, and
-    /// runs of an injection alone, in which the user asks for what attacks ask for elsewhere. Runs that cannot
-    /// be read are added to `errors`.
+    /// of each, in the order of `changed`. Leaves out runs of another suite than that of the explained run, and runs
+    /// whose user task is itself an injection task. Runs that cannot be read are added to `errors`. After Ctrl-C, the
+    /// effects are those of the runs so far.
     ///
     /// # Errors
     /// If a corpus cannot be read, or has no run to replay.
@@ -150,7 +151,10 @@ impl Measurement<'_> {
         if is_empty && !self.progress.is_interrupted() {
             let suite = self.suite.map(|suite| format!(" of the suite `{suite}`")).unwrap_or_default();
             let names: Vec<String> = self.corpora.iter().map(|path| path.display().to_string()).collect();
-            return Err(InputError(format!("{}: the files have no run{suite} to replay", names.join(", "))));
+            return Err(InputError(format!(
+                "{}: the files have no run{suite} to replay; give other files with `--against`",
+                names.join(", ")
+            )));
         }
         Ok(effects)
     }

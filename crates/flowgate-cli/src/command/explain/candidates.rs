@@ -7,9 +7,9 @@
 //! * an `endorse` of every number for an argument that selects an object or is a sum of money;
 //! * a `require` that permits untrusted influence on a tool that acts.
 //!
-//! Others are suggested only with evidence, which is a corpus with attacks on the tool of which none passes: a `label` that
-//! trusts a field from which the call takes its destination, its object or its sum of money, or a field that influenced the
-//! decision to call the tool.
+//! Others are suggested only with evidence, which is a corpus with attacks on the tool of which none passes: a `label`
+//! that trusts a field from which the call takes its destination, its object or its sum of money, or a field that
+//! influenced the decision to call the tool.
 
 use flowgate::monitor::{Reason, ReasonKind};
 use flowgate::policy::ArgumentRole;
@@ -26,10 +26,12 @@ const ROLES: [&str; 3] = ["developer", "system", "user"];
 /// A statement that could permit a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::command) struct Candidate {
+    /// The statement, as it would be added to the policy.
     pub(in crate::command) statement: String,
+    /// The kind of statement, in words, such as `` `label` of a field ``.
     pub(in crate::command) form: &'static str,
     pub(in crate::command) harm: Harm,
-    /// The parts of the call that it concerns.
+    /// The parts of the call that it concerns, by their names in reasons.
     pub(in crate::command) parts: Vec<String>,
     /// The reason why it is suggested only with evidence (recorded attacks on the tool, of which none passes); `None`
     /// if it needs none.
@@ -44,6 +46,7 @@ struct Excess {
 }
 
 impl Excess {
+    /// Returns the dimensions in which the label of a reason exceeds its requirement.
     fn of(reason: &Reason) -> Self {
         // Both lists have one phrase for each dimension that exceeds.
         let pairs = reason.label.iter().cloned().zip(reason.required.iter().cloned());
@@ -52,10 +55,12 @@ impl Excess {
     }
 }
 
+/// Returns the elements that are carried, as a list.
 fn carried(pairs: &[(String, String)]) -> String {
     pairs.iter().map(|(carried, _)| carried.as_str()).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the greatest elements that are allowed, as a list.
 fn allowed(pairs: &[(String, String)]) -> String {
     pairs.iter().map(|(_, allowed)| allowed.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -87,6 +92,7 @@ impl Candidates {
         }
     }
 
+    /// Records, once, a field for which no `label` is proposed; `what` names it and says why.
     fn refuse(&mut self, what: String) {
         if !self.refused.contains(&what) {
             self.refused.push(what);
@@ -94,14 +100,14 @@ impl Candidates {
     }
 }
 
-/// Collects the statements that, added to the policy, could permit a call. For each reason against the call, they concern
-/// the argument, each region that the reason names, or the tool. `all` is sorted by harm, the least first; `refused` has
-/// the fields whose label is not proposed, because they hold prose.
+/// Collects the statements that, added to the policy, could permit a call. For each reason against the call, they
+/// concern the argument, each region that the reason names, or the tool. `all` is sorted by harm, the least first;
+/// `refused` has the fields whose label is not proposed, because they hold prose.
 pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
     let mut candidates = Candidates { all: Vec::new(), refused: Vec::new() };
     for reason in &call.judgement.reasons {
-        // The statements below concern parts of a call, so none answers a reason without a part, such as a
-        // matched rule.
+        // All statements that are proposed concern parts of a call. A reason without a part, such as a matched rule,
+        // has no statement that removes it.
         let Some(part) = reason.part.as_deref() else { continue };
         let excess = Excess::of(reason);
         let argument = part.strip_prefix("arguments").map(|name| name.trim_start_matches('.'));
@@ -117,8 +123,8 @@ pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Ca
     candidates
 }
 
-/// Adds the statements about one argument, for the dimensions in which its label exceeds the requirement: `endorse` and
-/// `payload` for integrity, `consent` for confidentiality.
+/// Adds the statements about one argument, for the dimensions in which its label exceeds the requirement (`excess`):
+/// `endorse` and `payload` for integrity, `consent` for confidentiality. `part` is the name of the argument in reasons.
 fn add_for_argument(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -174,10 +180,11 @@ fn add_for_argument(
     }
 }
 
-/// Adds the `label` statements that would lower the label of a region, where that label is a reason why the judged call was not
-/// permitted. For a message whose role is in [`ROLES`], it labels all messages of the role; for a tool's answer, the field
-/// and the whole answer. `excess` has the labels above the requirement and the ones that would do, `argument` is the argument that
-/// the reason concerns (`None`: the decision to call), `part` its name in reasons. The gain says what an attacker wins by the statement.
+/// Adds the `label` statements that would lower the label of a region, where that label is a reason why the judged call
+/// was not permitted. In a message whose role is in [`ROLES`], the statement labels all messages of the role; in a
+/// tool's answer, one statement labels the field and another one the whole answer. `argument` is the argument that the
+/// reason concerns (`None`: the decision to call), `part` its name in reasons, and `excess` what exceeds the
+/// requirement.
 fn add_for_region(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -219,7 +226,8 @@ fn add_for_region(
 
 /// Adds the statements that label the field at `path` in the answers of `tool`, in every row of a list. Refuses to
 /// trust a field that holds prose, and requires evidence if the field may direct the agent: if it influenced the
-/// decision to call (`argument` is `None`), or if the call takes a decisive argument from it.
+/// decision to call (`argument` is `None`), or if the call takes a decisive argument from it. `part` and `excess` are
+/// those of the reason.
 fn label_field(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -274,8 +282,9 @@ fn label_field(
     }
 }
 
-/// Adds the `require` statement for all calls of the tool that would permit the label of `reason`. For integrity, only
-/// if no requirement exists and the tool only reads.
+/// Adds the `require` statement for all calls of the tool that would permit the label of `reason`. A statement that
+/// permits untrusted influence is added only if the tool has no requirement yet and, by its name and arguments, only
+/// reads.
 fn add_for_tool(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -304,7 +313,7 @@ fn add_for_tool(
     }
 }
 
-/// Returns whether the value of an argument decides something, such as where a message goes or what runs.
+/// Returns whether the value of an argument, by its role, decides something, such as where a message goes or what runs.
 fn is_destination(call: &JudgedCall, run: &ReplayedRun, argument: &str) -> bool {
     let role = run.monitor.policy().argument_role(&call.tool, argument);
     role.is_some_and(|role| role.gain().is_some())
@@ -355,6 +364,7 @@ fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
     texts
 }
 
+/// Returns whether a policy can write a key without quotation marks.
 fn is_word(key: &str) -> bool {
     key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

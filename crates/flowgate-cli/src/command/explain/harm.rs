@@ -37,23 +37,24 @@ pub(in crate::command) struct Harm {
 }
 
 impl Harm {
+    /// Creates the harm of a statement: its rank, and what an attacker gains.
     pub(in crate::command) fn new(rank: HarmRank, gain: impl Into<String>) -> Self {
         Self { rank, gain: gain.into() }
     }
 }
 
-/// Words of arguments that count or weigh money: a form check says nothing about how much is harmless.
+/// Words in the names of arguments that are sums of money: a check of the form does not say how much is harmless.
 const MONEY: &[&str] =
     &["amount", "balance", "cost", "fee", "money", "payment", "price", "rate", "sum", "total", "value"];
 
-/// Last words of arguments that select an object.
+/// Last words in the names of arguments that select an object.
 const SELECTORS: &[&str] = &["id", "ids", "index", "key", "no", "number", "ref", "reference"];
 
-/// First words of tools that only read.
+/// First words in the names of tools that only read.
 const READERS: &[&str] =
     &["check", "count", "describe", "find", "get", "list", "look", "read", "search", "show"];
 
-/// A text with more words, or with several lines, can hold an instruction.
+/// The maximum number of words of a text that cannot hold an instruction. A text with several lines always can.
 const MAX_PLAIN_WORDS: usize = 6;
 
 /// Returns whether the argument selects an object by its number or key, or is a sum of money.

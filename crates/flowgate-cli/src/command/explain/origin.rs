@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::output::plural;
 use crate::report;
 
-/// The number of texts of one argument that are looked for.
+/// The maximum number of texts of one argument that are searched for.
 const MAX_TEXTS: usize = 5;
 /// The least length of a text that is searched for within other texts, in characters: a shorter one occurs there by
 /// chance.
 const SHORTEST: usize = 3;
 
-/// Explains an argument that a reason of the verdict names: one line states where its value occurs first, and one line for
-/// each `endorse` statement about the argument states that it did not apply. `traced` is the same call with the
+/// Explains an argument that a reason of the verdict names: one line states where its value occurs first, and one line
+/// for each `endorse` statement about the argument states that it did not apply. `traced` is the same call with the
 /// attribution of the influence method `provenance`; `policy` is the name of the policy's file.
 pub(super) fn origin_lines(
     call: &JudgedCall,
@@ -30,20 +30,20 @@ pub(super) fn origin_lines(
     if let Some(line) = value_line(call, run, traced, argument) {
         lines.push(line);
     }
-    let document = run.monitor.policy();
-    for span in document.endorsements(&call.tool, argument) {
+    let compiled = run.monitor.policy();
+    for span in compiled.endorsements(&call.tool, argument) {
         lines.push(format!(
             "an `endorse` for this argument, in {policy}:{}, did not apply: its conditions do not hold for the value, or they \
              read text that is not trusted",
-            document.line(span)
+            compiled.line(span)
         ));
     }
     lines
 }
 
-/// Returns the line about where the value occurs first, spelled as in the call. If it occurs nowhere in this
-/// spelling, the line names the region in which the method `provenance` (`traced`) found it in another spelling, or
-/// says that it occurs nowhere. Returns `None` for a call that is not in the trace, or if the method reports
+/// Returns the line about where the value of an argument occurs first, spelled as in the call. If it occurs nowhere in
+/// this spelling, the line names the region in which the method `provenance` (`traced`) found it in another spelling,
+/// or says that it occurs nowhere. Returns `None` for a call that is not in the trace, or if the method reports
 /// neither.
 fn value_line(
     call: &JudgedCall,
@@ -53,11 +53,11 @@ fn value_line(
 ) -> Option<String> {
     let texts = argument_texts(call, run, argument);
     let call_event = call.event?;
-    let mut places: Vec<(EventId, NodeId)> =
+    let mut found: Vec<(EventId, NodeId)> =
         texts.iter().flat_map(|text| occurrences(run, text, call_event)).collect();
-    places.sort_unstable();
-    places.dedup();
-    if let Some((first, more)) = places.split_first() {
+    found.sort_unstable();
+    found.dedup();
+    if let Some((first, more)) = found.split_first() {
         let label = run.monitor.trace().event(first.0)?.document.label_of(first.1);
         let others = match more.len() {
             0 => String::new(),
@@ -65,7 +65,7 @@ fn value_line(
         };
         return Some(format!(
             "its value occurs first in {}: {}{others}",
-            place(first.0, first.1, run),
+            describe_region(first.0, first.1, run),
             run.monitor.describe(&label).join(", ")
         ));
     }
@@ -76,7 +76,7 @@ fn value_line(
             // same.
             let is_short = texts.iter().any(|text| text.chars().count() < SHORTEST);
             let spelling = if is_short { "" } else { "in another spelling " };
-            Some(format!("its value occurs {spelling}in {}", place(*event, *node, run)))
+            Some(format!("its value occurs {spelling}in {}", describe_region(*event, *node, run)))
         }
         CallDependency::Everything => {
             Some("its value was found nowhere in the trace: the model computed it, or made it up".to_owned())
@@ -85,8 +85,8 @@ fn value_line(
     }
 }
 
-/// Returns the path of a region, and the event that it is in.
-fn place(event: EventId, node: NodeId, run: &ReplayedRun) -> String {
+/// Returns a phrase for a region: its path, and the event that it is in.
+fn describe_region(event: EventId, node: NodeId, run: &ReplayedRun) -> String {
     let region = run.monitor.trace().region(event, node);
     let source = report::region_source(&region, &run.monitor);
     let is_message =
@@ -117,7 +117,7 @@ pub(super) fn argument_texts(call: &JudgedCall, run: &ReplayedRun, argument: &st
 /// Returns the scalars of the events before `before` that contain a text, in order. Captures are left out: each
 /// repeats a part of a scalar.
 fn occurrences(run: &ReplayedRun, text: &str, before: EventId) -> Vec<(EventId, NodeId)> {
-    let mut places = Vec::new();
+    let mut found = Vec::new();
     for (index, event) in run.monitor.trace().events().iter().enumerate().take(before.0) {
         let document = &event.document;
         for (id, node) in document.nodes().iter().enumerate() {
@@ -125,11 +125,11 @@ fn occurrences(run: &ReplayedRun, text: &str, before: EventId) -> Vec<(EventId, 
             if let (NodeContent::Scalar(value), false) = (&node.content, is_captured)
                 && contains(value, text)
             {
-                places.push((EventId(index), id));
+                found.push((EventId(index), id));
             }
         }
     }
-    places
+    found
 }
 
 /// Returns whether a scalar is equal to `text`, or contains it as whole words. A number, or a text shorter than

@@ -21,6 +21,7 @@ use crate::progress::Progress;
 /// One change of the policy: statements to add, with their effect on the corpora if any are given.
 struct Suggestion<'c> {
     statements: Vec<&'c Candidate>,
+    /// `None` if no corpus is given.
     effect: Option<CorpusEffect>,
 }
 
@@ -29,7 +30,11 @@ const FORMS: &str = "typed `endorse` of an argument, `payload` of a text, `conse
 
 /// Prints the changes that would permit the call with this index: first those that let no recorded attack pass, then,
 /// as not recommended, those that do. Changes that need evidence are only mentioned if there is no corpus with attacks
-/// on the tool. If a reason against the call cannot be removed by a statement, prints only advice about it.
+/// on the tool. If a reason against the call cannot be removed by a statement, prints only advice about it. Runs of a
+/// corpus that cannot be read are added to `errors`.
+///
+/// # Errors
+/// If a corpus cannot be read, or has no run to replay.
 pub(super) fn print(
     index: usize,
     run: &ReplayedRun,
@@ -52,6 +57,7 @@ pub(super) fn print(
         return Ok(());
     }
     let mut candidates_of_call = candidates(call, run);
+    // Why changes are not suggested for lack of evidence.
     let mut held_back: Vec<String> = Vec::new();
     if explained.corpora.is_empty() {
         held_back

@@ -12,13 +12,13 @@ use flowgate_guard::replay::replay_with;
 
 use super::candidates::Candidate;
 
-/// The number of sets of statements that are tried for one call.
+/// The maximum number of trials for one call.
 const MAX_TRIALS: usize = 200;
-/// The most statements that are suggested together.
+/// The maximum number of statements that are suggested together.
 const MAX_STATEMENTS: usize = 5;
-/// The most sets that are suggested for one call.
+/// The maximum number of sets that are suggested for one call.
 const MAX_SUGGESTIONS: usize = 5;
-/// The number of sets that are considered, whether or not they are tried.
+/// The maximum number of sets that are considered for one call, whether or not they are tried.
 const MAX_SETS: usize = 100_000;
 
 /// The call for which statements are tried, and what each trial replays.
@@ -47,8 +47,8 @@ impl Trial<'_> {
         replayed.calls.get(self.index).is_some_and(|call| call.outcome == Outcome::Permit)
     }
 
-    /// Returns the smallest sets of statements that permit the call, the least harmful first, and false if a limit on work
-    /// ended the search early. `parts` are the parts of the call against which there is a reason.
+    /// Returns the smallest sets of statements that permit the call, the least harmful first, and false if a limit on
+    /// work ended the search early. `parts` are the parts of the call against which there is a reason.
     pub(in crate::command) fn smallest_sets<'c>(
         &self,
         candidates: &'c [Candidate],
@@ -71,18 +71,19 @@ struct SetSearch<'s, 'c> {
     candidates: &'c [Candidate],
     /// The parts of the call against which there is a reason.
     parts: &'s [String],
-    /// The number of sets that were tried.
+    /// The number of sets that were tried so far.
     trials: usize,
+    /// The number of sets that were considered so far, whether or not they were tried.
     sets_considered: usize,
     /// The smallest sets that permit the call, as indices into `candidates`.
     found: Vec<Vec<usize>>,
 }
 
 impl SetSearch<'_, '_> {
-    /// Searches for the smallest sets of candidate statements that permit the call when they are added to the policy: sets of
-    /// one first, then of two, up to [`MAX_STATEMENTS`]. Each set is extended only by later candidates, so that no set occurs
-    /// twice; a set that permits the call is reduced to its necessary statements and not extended. Stops when
-    /// [`MAX_SUGGESTIONS`] sets are found. Returns false only if a limit on work ended the search.
+    /// Searches for the smallest sets of candidate statements that permit the call when they are added to the policy:
+    /// sets of one first, then of two, up to [`MAX_STATEMENTS`]. Each set is extended only by later candidates, so that
+    /// no set occurs twice; a set that permits the call is reduced to its necessary statements and not extended. Stops
+    /// when [`MAX_SUGGESTIONS`] sets are found. Returns false only if a limit on work ended the search.
     fn run(&mut self) -> bool {
         let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
         for _ in 0..MAX_STATEMENTS {
@@ -120,8 +121,8 @@ impl SetSearch<'_, '_> {
         self.found.iter().any(|smaller| smaller.iter().all(|one| set.contains(one)))
     }
 
-    /// Returns whether a set is worth a trial: it has a statement for each part. One statement may also change what other
-    /// parts carry, by way of earlier calls, so single statements are always tried.
+    /// Returns whether a set is worth a trial: it has a statement for each part. One statement may also change what
+    /// other parts carry, by way of earlier calls, so single statements are always tried.
     fn may_permit(&self, set: &[usize]) -> bool {
         let statements: Vec<&Candidate> =
             set.iter().filter_map(|index| self.candidates.get(*index)).collect();
@@ -129,6 +130,7 @@ impl SetSearch<'_, '_> {
         set.len() == 1 || self.parts.iter().all(covers)
     }
 
+    /// Tries whether a set, as indices into `candidates`, permits the call, and counts the trial.
     fn permits(&mut self, set: &[usize]) -> bool {
         self.trials += 1;
         let statements: Vec<&Candidate> =

@@ -92,17 +92,17 @@ impl HookAnswer {
                 "permissionDecision": decision(*outcome),
                 "permissionDecisionReason": reason_text(why),
             }}),
-            Self::Stop(HookEvent::PostToolUse, why, shown) => {
+            Self::Stop(HookEvent::PostToolUse, why, replacement) => {
                 let mut line = json!({"decision": "block", "reason": reason_text(why)});
-                if let (Some(map), Some(shown)) = (line.as_object_mut(), shown) {
-                    // `decision` alone would only add the reason to what the model is shown. Older versions know
-                    // the first name, and only for tools of MCP servers.
+                if let (Some(map), Some(replacement)) = (line.as_object_mut(), replacement) {
+                    // `decision` alone would only add the reason to what the model is shown. Older versions of Claude
+                    // Code know only `updatedMCPToolOutput`, which applies to tools of MCP servers.
                     map.insert(
                         "hookSpecificOutput".to_owned(),
                         json!({
                             "hookEventName": "PostToolUse",
-                            "updatedMCPToolOutput": shown,
-                            "updatedToolOutput": shown,
+                            "updatedMCPToolOutput": replacement,
+                            "updatedToolOutput": replacement,
                         }),
                     );
                 }
@@ -119,8 +119,8 @@ pub(super) fn reason_text(why: &str) -> String {
     format!("flowgate: {}", escaping::excerpt(why, REASON))
 }
 
-/// Converts an output to the form in which rules examine it: a text, or blocks of text. Of another value, each key,
-/// string and number becomes a block.
+/// Converts an output to the form in which rules examine it. A text and a list of blocks stay as they are; of another
+/// value, each key, string and number becomes a block of text.
 pub(super) fn content(response: Value) -> Value {
     let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
     match response {

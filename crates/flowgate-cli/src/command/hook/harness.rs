@@ -25,7 +25,7 @@ pub(super) struct HarnessEvent {
 /// What has happened, or is about to happen.
 #[derive(Debug, PartialEq)]
 pub(super) enum EventKind {
-    /// A session starts; true if it continues an earlier one.
+    /// A session starts; `is_resumed` says whether it continues an earlier one.
     Start { is_resumed: bool },
     /// The model is about to receive a prompt, with the role that its text has in policies.
     Prompt { role: &'static str, text: String },
@@ -133,19 +133,23 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
+    /// Returns the string at `key`, which must exist.
     fn text(&self, key: &str) -> Result<&str, EventError> {
         let text = self.input.get(key).and_then(Value::as_str);
         text.ok_or_else(|| self.missing("the string", key))
     }
 
+    /// Returns the value at `key`, which must exist.
     fn value(&self, key: &str) -> Result<&Value, EventError> {
         self.input.get(key).ok_or_else(|| self.missing("the field", key))
     }
 
+    /// Returns the error for a missing field; `what` says which type it must have.
     fn missing(&self, what: &str, key: &str) -> EventError {
         EventError::Invalid(format!("{what} `{key}` is missing in the input from {}", self.harness.name()))
     }
 
+    /// Returns the error for an event that the hook does not judge; `judged` lists those that it judges.
     fn not_judged(&self, event: &str, judged: &str) -> EventError {
         let name = self.harness.name();
         EventError::NotJudged(format!(

@@ -1,10 +1,10 @@
-//! Judges the events of coding agents other than Claude Code: records them in the file of their session, replays the file in
-//! a monitor, and judges the new event with the labels of all earlier ones. [`super::work`] calls it.
+//! Judges the events of coding agents other than Claude Code: records them in the file of their session, replays the
+//! file in a monitor, and judges the new event with the labels of all earlier ones. [`super::work`] calls it.
 //!
 //! What an agent adds to the context without a hook, such as its instructions and the content of `AGENTS.md`, is an
 //! empty message of the role [`CONTEXT`], which the policy labels. If the output of a call has not arrived, for example
-//! because the tool failed, the model may have read it: it then counts as an output without content, so it has the label
-//! that the policy gives to any output of that tool. A session whose start was not recorded is labelled top.
+//! because the tool failed, the model may have read it: it then counts as an output without content, so it has the
+//! label that the policy gives to any output of that tool. A session whose start was not recorded is labelled top.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ pub(super) fn judge(
         log.append(LoggedEvent::Unknown)?;
     }
     match event.kind {
-        // The start was handled above.
+        // The start has been handled already.
         EventKind::Start { .. } => Ok(HookAnswer::Nothing),
         EventKind::Prompt { role, text } => {
             replay(&mut monitor, &log, None);
@@ -93,7 +93,8 @@ pub(super) fn judge(
     }
 }
 
-/// Records the start of a session. If it continues one of which there is no file, its past is unknown.
+/// Records the start of a session in its file if the file is new, and deletes old files. If the session continues an
+/// earlier one that was not recorded, its past is unknown.
 fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness) -> Result<(), String> {
     if log.events.is_empty() {
         log.append(if is_resumed { LoggedEvent::Unknown } else { LoggedEvent::Start })?;
@@ -102,8 +103,8 @@ fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness
     Ok(())
 }
 
-/// Returns what is recorded of a judged call. The model receives the reason of a denial, unless the hook only watches: then
-/// the call runs.
+/// Returns what is recorded of a judged call. The model receives the reason of a denial, unless the hook only watches:
+/// then the call runs.
 fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> LoggedEvent {
     match answer {
         HookAnswer::Call(Outcome::Deny, why) if !is_watching => LoggedEvent::Denied { why: why.clone() },
@@ -114,6 +115,7 @@ fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> Log
 /// Replays the events of a session. Calls without an output get one without content, except the call with the number
 /// `answered`, whose output the caller adds.
 fn replay(monitor: &mut Monitor, log: &SessionLog, answered: Option<usize>) {
+    // The number of the next call.
     let mut calls = 0;
     for event in &log.events {
         match event {
@@ -138,21 +140,25 @@ fn replay(monitor: &mut Monitor, log: &SessionLog, answered: Option<usize>) {
     }
 }
 
+/// Adds an entry to the trace of the monitor.
 fn push(monitor: &mut Monitor, entry: TraceEntry) {
     // Fails if the trace is full: the event that is judged is then refused for the same reason.
     let _ = monitor.push(entry);
 }
 
+/// Returns a message as an entry of the trace.
 fn message(role: &str, text: &str) -> TraceEntry {
     TraceEntry::from(Message::new(role, Value::String(text.to_owned())))
 }
 
-/// Returns a call of the trace. Its id is its number in the session, since some agents state no ids.
+/// Returns a use of a tool as a call of the trace. The id of the call is `number`, its number in the session, since
+/// some agents state no ids.
 fn trace_call(tool_use: &ToolUse, number: usize) -> Call {
     // `Call::from_json` parses the printed arguments, so that it finds numbers that two parsers could read differently.
     Call::from_json(number.to_string(), tool_use.tool.clone(), &tool_use.arguments.to_string())
 }
 
+/// Returns the output of the call with this number as an entry of the trace.
 fn output(call: usize, content: Value, is_error: Option<bool>) -> TraceEntry {
     TraceEntry::from(Output { call_id: call.to_string(), tool: None, content, structured: None, is_error })
 }

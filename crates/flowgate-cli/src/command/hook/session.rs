@@ -43,6 +43,7 @@ pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &P
     }
 }
 
+/// Returns a message as an entry of the trace.
 fn message_entry(role: &str, content: Value) -> TraceEntry {
     TraceEntry::from(Message::new(role, content))
 }
@@ -55,6 +56,7 @@ pub(super) fn push_unknown(monitor: &mut Monitor) {
     let _ = monitor.push_generated(entry, top);
 }
 
+/// Adds an entry to the trace of the monitor.
 fn push(monitor: &mut Monitor, entry: TraceEntry) {
     // Fails if the trace is full: the pending call is then denied for the same reason.
     let _ = monitor.push(entry);
@@ -66,9 +68,10 @@ pub(super) fn has_call(monitor: &Monitor, id: &str) -> bool {
 }
 
 /// Adds an output or a prompt to the trace. Returns why it is withheld from the model: a rule denies or asks, or its
-/// label exceeds the clearance of `model`; `None` if it may be shown.
+/// label exceeds the clearance of `model`; `None` if it may be shown. Fails if the trace cannot take the entry.
 pub(super) fn objections(monitor: &mut Monitor, entry: TraceEntry) -> Result<Option<String>, String> {
     let (event, findings) = monitor.push(entry).map_err(|error| error.to_string())?;
+    // A rule matched, could not be evaluated, or reached a limit.
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     let objects =
         |reason: &flowgate::monitor::Reason| kinds.contains(&reason.kind) && reason.action != Action::Log;

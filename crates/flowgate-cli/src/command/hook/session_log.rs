@@ -1,9 +1,10 @@
-//! Stores the events of a session of a coding agent whose transcript `flowgate hook` does not read: one file of JSON lines
-//! per session, readable and writable by its owner only. [`super::logged`] calls it.
+//! Stores the events of a session of a coding agent whose transcript `flowgate hook` does not read: one file of JSON
+//! lines per session, readable and writable by its owner only. [`super::logged`] calls it.
 //!
 //! Each hook is a process of its own, so the file is locked while one of them reads it, judges and appends. A line that
-//! cannot be read, such as the rest of a killed process, counts as an event about which nothing is known. The file has the
-//! content that the agent has read; files without an event for [`MAX_AGE`] are deleted when another session starts.
+//! cannot be read, such as one that a killed process has not finished, counts as an event about which nothing is known.
+//! The file has the content that the agent has read; files without an event for [`MAX_AGE`] are deleted when another
+//! session starts.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -38,16 +39,18 @@ pub(super) enum LoggedEvent {
     Unknown,
 }
 
-/// The locked file of a session.
+/// The file of a session, which is locked as long as this value exists.
 #[derive(Debug)]
 pub(super) struct SessionLog {
     file: File,
     path: PathBuf,
+    /// The events in the file, in order.
     pub(super) events: Vec<LoggedEvent>,
 }
 
 impl SessionLog {
-    /// Opens the file of a session and locks it, creates it if there is none, and reads its events: at most `limit` bytes.
+    /// Opens the file of a session and locks it, creates it if there is none, and reads its events: at most `limit`
+    /// bytes.
     ///
     /// # Errors
     /// If the folder or the file cannot be used, or the file is longer than `limit`.
@@ -120,8 +123,8 @@ impl SessionLog {
         calls
     }
 
-    /// Returns the number of the call that an output belongs to: the call with its id or, if the agent states no ids, the
-    /// oldest call of the same tool with the same arguments that has no output.
+    /// Returns the number of the call that an output belongs to: the call with its id or, if the agent states no ids,
+    /// the oldest call of the same tool with the same arguments that has no output.
     pub(super) fn call_of(&self, tool_use: &ToolUse) -> Option<usize> {
         let calls = self.calls();
         calls.iter().position(|(call, is_answered)| match &tool_use.id {
@@ -173,8 +176,8 @@ fn write_line(event: &LoggedEvent) -> Value {
     }
 }
 
-/// Reads a line of the file. A line of another form, such as the rest of a killed process, is an event about which
-/// nothing is known.
+/// Reads a line of the file. A line of another form, such as one that a killed process has not finished, is an event
+/// about which nothing is known.
 fn read_line(line: &[u8]) -> LoggedEvent {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let read = |value: &Value| {

@@ -20,16 +20,16 @@ use crate::input::describe_io_error;
 /// The call or output that is judged.
 #[derive(Debug)]
 pub(super) struct PendingEvent {
-    /// The id of the call.
+    /// The id of the call; empty for a prompt.
     pub(super) id: String,
-    /// The sub-agent of the call.
+    /// The sub-agent that makes the call; `None` is the main agent.
     pub(super) agent: Option<String>,
     pub(super) event: HookEvent,
 }
 
 /// The largest number of sub-agents of a session.
 const MAX_FILES: usize = 1_000;
-/// Entries that the model does not see, or that another entry repeats.
+/// The kinds of entries that the model does not see, or that another entry repeats.
 const SKIPPED_KINDS: [&str; 4] = ["system", "progress", "summary", "file-history-snapshot"];
 
 /// The entries of a session.
@@ -101,6 +101,7 @@ impl Transcript {
         Ok(Self { steps })
     }
 
+    /// Returns the entries in the order of their times.
     pub(super) fn entries(&self) -> &[TranscriptEntry] {
         &self.steps
     }
@@ -137,7 +138,7 @@ impl Transcript {
         })
     }
 
-    /// Returns the calls that were not run.
+    /// Returns the ids of the calls that were not run.
     pub(super) fn refused(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match &step.happened {
             TranscriptEvent::Refused { call_id, .. } => Some(call_id.as_str()),
@@ -145,9 +146,9 @@ impl Transcript {
         })
     }
 
-    /// Returns the ids of the calls that have no answer in this transcript although their agent must have read one: it has
-    /// continued with another message since. For the agent of `pending`, a pending call that is not in the transcript yet
-    /// counts as such a message. The pending call itself is left out.
+    /// Returns the ids of the calls that have no answer in this transcript although their agent must have read one: it
+    /// has continued with another message since. For the agent of `pending`, a pending call that is not in the
+    /// transcript yet counts as such a message. The pending call itself is left out.
     pub(super) fn unanswered_calls(&self, pending: &PendingEvent) -> HashSet<&str> {
         let answered: HashSet<&str> = self
             .steps
@@ -175,14 +176,17 @@ impl Transcript {
     }
 }
 
+/// Returns the string at `key` of an entry.
 fn text_field<'v>(entry: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
     entry.get(key).and_then(Value::as_str)
 }
 
+/// Returns whether an entry has a value at `key` that is neither false nor null.
 fn is_set(entry: &Map<String, Value>, key: &str) -> bool {
     entry.get(key).is_some_and(|value| *value != Value::Bool(false) && !value.is_null())
 }
 
+/// Returns whether an entry belongs to a sub-agent.
 fn is_sub_agents(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
@@ -228,10 +232,14 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
                 limit >> 20
             )
         })?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{name}: the transcript is not valid UTF-8"))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| format!("{name}: the transcript is not valid UTF-8; begin a new session"))?;
     let object = |(index, line): (usize, &str)| match json::parse(line, Numbers::Any) {
         Ok(Value::Object(entry)) => Ok(entry),
-        Ok(_) => Err(format!("{name}: line {} of the transcript is not a JSON object", index + 1)),
+        Ok(_) => Err(format!(
+            "{name}: line {} of the transcript is not a JSON object; begin a new session",
+            index + 1
+        )),
         Err(error) => {
             Err(format!("{name}: line {} of the transcript is not valid JSON: {}", index + 1, error.message))
         }
@@ -245,7 +253,8 @@ fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<T
     let mut events = Vec::new();
     let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
     let is_boundary = text_field(entry, "subtype") == Some("compact_boundary");
-    // The entry continues one that is missing here, or a summary of such entries, so the label is top.
+    // The entry continues one that is missing here; or it has no parent, and is the boundary or the summary of a
+    // compaction, which replaces entries that are missing here. What the model read is unknown, so the label is top.
     if parent.map_or(is_boundary || (is_set(entry, "isCompactSummary")), |parent| !known.contains(parent)) {
         events.push(TranscriptEvent::Unknown);
     }

@@ -6,8 +6,9 @@ use toml_edit::Value;
 
 use crate::args::InitArgs;
 
-/// Returns the configuration, in TOML. `instructions` are system messages of the agent, which it pins: all other
-/// system messages are hidden from the model.
+/// Returns the configuration for the policy and the model's server that `options` name, in TOML. `instructions` are the
+/// system messages of the agent that the configuration pins; the gateway hides all other system messages from the
+/// model.
 pub(super) fn text(options: &InitArgs, instructions: &[String]) -> String {
     let policy = options
         .gateway
@@ -52,8 +53,8 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string().trim().to_owned()
 }
 
-/// Returns the path of the policy as the configuration names it: relative to the folder of the configuration if both are
-/// in one folder, otherwise absolute.
+/// Returns the path of the policy as the configuration names it: relative to the folder of the configuration if both
+/// are in one folder, otherwise absolute.
 fn relative_path(policy: &Path, gateway: &Path) -> String {
     if policy.parent() == gateway.parent()
         && let Some(name) = policy.file_name()

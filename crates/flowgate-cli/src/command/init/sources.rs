@@ -12,7 +12,7 @@ use crate::mcp::{self, McpServerSpec};
 
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// The most messages of an operator that a configuration pins.
+/// The maximum number of messages of the operator that a configuration pins.
 const MAX_INSTRUCTIONS: usize = 4;
 
 /// What the files describe.
@@ -23,21 +23,23 @@ pub(super) struct ToolSources {
     pub(super) servers: Vec<McpServerSpec>,
     /// The texts of system messages in requests, which the operator wrote.
     pub(super) instructions: Vec<String>,
-    /// Whether a list has tools without a name, or further pages.
+    /// Whether a list has further pages, or tools that the provider of the model runs.
     pub(super) has_unknown_tools: bool,
 }
 
-/// Reads all files, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path. `expands` says whether
-/// to put the values of environment variables into the command lines of servers, which are needed to start them.
+/// Reads all files, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path. `expands` says
+/// whether to put the values of environment variables into the command lines of servers, which are needed to start
+/// them.
 ///
 /// # Errors
-/// If a file cannot be read, or is none of the known forms.
+/// If a file cannot be read, or has none of the known forms.
 pub(super) fn read(arguments: &[String], expands: bool) -> Result<ToolSources, InputError> {
     let mut found = ToolSources::default();
     for argument in arguments {
         let (server, path) = input::split_name(argument);
         if server == Some("") || server == Some(Tool::FLOWGATE_SERVER) {
-            let problem = "the server has no name, or the reserved one; write NAME=FILE with another name";
+            let problem =
+                "the server has no name, or the reserved name `flowgate`; write NAME=FILE with another name";
             return Err(InputError(format!("{argument}: {problem}")));
         }
         let text = bounded_text(Path::new(path), MAX_FILE)?;

@@ -18,7 +18,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct ServerProcess {
     /// Its output, line by line; the channel ends after the last line.
     pub(super) lines: Receiver<Vec<u8>>,
-    /// The queue of lines to its input.
+    /// The queue of lines to its input; `None` after the input was closed.
     pub(super) input: Option<LineQueue>,
     process: Box<dyn ChildWrapper>,
 }
@@ -61,7 +61,7 @@ impl ServerProcess {
     pub(super) async fn terminate(mut self) {
         drop(self.input.take());
         let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;
-        // Its children may still run.
+        // The server has ended, or has not ended in time. Its children may still run.
         let _ = self.process.start_kill();
         let _ = tokio::time::timeout(EXIT_TIMEOUT, self.process.wait()).await;
     }
@@ -111,13 +111,13 @@ fn read_lines(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> 
 /// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns one byte more than
 /// `largest`, so that the receiver notices it, and skips the rest.
 async fn read_line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
-    let (mut line, mut is_end) = (Vec::new(), true);
+    let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {
         let buffer = from.fill_buf().await.ok()?;
         if buffer.is_empty() {
-            return (!is_end).then_some(line);
+            return (!nothing_read).then_some(line);
         }
-        is_end = false;
+        nothing_read = false;
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
         let room = largest.saturating_add(1).saturating_sub(line.len()).min(part.len());

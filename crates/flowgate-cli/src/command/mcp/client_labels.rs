@@ -41,6 +41,7 @@ impl ClientLabelFile {
     /// Joins the labels of the file into the label of what the client has received, by an event that carries them, and
     /// writes the result back if it differs. The caller holds the lock on the file.
     fn exchange_locked(&self, monitor: &mut Monitor) -> Result<(), String> {
+        // `None` if there is no file; `Some(None)` if the file has no labels, which is an error.
         let stored = match std::fs::read_to_string(&self.path) {
             Ok(text) => {
                 let read: Value =
@@ -52,10 +53,10 @@ impl ClientLabelFile {
         };
         let content = Value::String("text from other servers of this client".to_owned());
         let entry = TraceEntry::assistant(content);
-        // The entry is only pushed below; at its place, `context` is the label of everything that the client
+        // The entry is pushed later, if at all. At its position, `context` is the label of everything that the client
         // has received so far.
-        let place = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
-        let mut client_label = place.context;
+        let position = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
+        let mut client_label = position.context;
         if let Some(stored) = &stored {
             let stored = stored
                 .as_ref()
@@ -76,6 +77,7 @@ impl ClientLabelFile {
         Ok(())
     }
 
+    /// Returns an error message about the file, with advice.
     fn file_error(&self, problem: &str) -> String {
         let path = self.path.display();
         format!(

@@ -1,7 +1,8 @@
 //! Queues the lines that `flowgate mcp` exchanges with its client and its server, one JSON-RPC message a line.
 //!
 //! Standard input and output have a thread each, so that the proxy never waits for a side that does not read.
-//! [`LineQueue::send`] reports when more than `MAX_QUEUED_BYTES` bytes wait. `child` uses the same queue for the server.
+//! [`LineQueue::send`] reports when more than `MAX_QUEUED_BYTES` bytes wait. `child` uses the same queue for the
+//! server.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender};
 
-/// The number of bytes that may wait to be written.
+/// The maximum number of bytes that wait to be written.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
-/// The number of lines that may wait to be processed.
+/// The maximum number of lines that wait to be processed.
 const QUEUE_CAPACITY: usize = 16;
 
 /// The sending end of a queue of lines that another thread or task writes.
@@ -20,7 +21,7 @@ pub(super) struct LineQueue {
     sender: UnboundedSender<String>,
     /// The number of bytes that were sent and are not written yet.
     queued_bytes: Arc<AtomicUsize>,
-    /// The thread that writes, if it is one.
+    /// The thread that writes; `None` if a task writes.
     writer: Option<JoinHandle<()>>,
 }
 
@@ -41,8 +42,8 @@ pub(super) fn queue() -> (LineQueue, LineQueueReceiver) {
 }
 
 impl LineQueue {
-    /// Queues a line, and returns whether the queue has at most [`MAX_QUEUED_BYTES`]; the caller ends the session if
-    /// not. A receiver that has ended is no error here: the end of its side is noticed by reading.
+    /// Queues a line, and returns whether at most [`MAX_QUEUED_BYTES`] wait with it; otherwise the caller ends the
+    /// session. A receiver that has ended is no error here: the end of its side is noticed by reading.
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');
         let length = line.len();
@@ -73,6 +74,7 @@ impl LineQueueReceiver {
         self.receiver.recv().await
     }
 
+    /// Records that a line was written, so that it no longer counts as waiting.
     pub(super) fn mark_written(&self, line: &str) {
         self.queued_bytes.fetch_sub(line.len(), Ordering::Release);
     }
@@ -111,7 +113,7 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
 /// Reads the next line; `None` at the end or after an error. Of a line that is too long, returns one byte more than
 /// `largest`, so that the receiver notices it, and skips the rest.
 pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
-    let (mut line, mut is_end) = (Vec::new(), true);
+    let (mut line, mut nothing_read) = (Vec::new(), true);
     loop {
         let buffer = match input.fill_buf() {
             Ok(buffer) => buffer,
@@ -119,9 +121,9 @@ pub(super) fn read_line(input: &mut impl BufRead, largest: usize) -> Option<Vec<
             Err(_) => return None,
         };
         if buffer.is_empty() {
-            return (!is_end).then_some(line);
+            return (!nothing_read).then_some(line);
         }
-        is_end = false;
+        nothing_read = false;
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
         let room = largest.saturating_add(1).saturating_sub(line.len()).min(part.len());

@@ -1,5 +1,5 @@
-//! Prints the figures of a replay: a table with one row per suite and method, followed by the lists of calls that options
-//! ask for; or the same as JSON lines.
+//! Prints the figures of a replay: a table with one row per suite and method, followed by the lists of calls that
+//! options ask for; or the same as JSON lines.
 
 use serde_json::json;
 
@@ -15,6 +15,7 @@ struct CallListing {
     kind: &'static str,
     /// Its title in text.
     title: &'static str,
+    /// Returns the list in the figures of a suite.
     of: fn(&SuiteFigures) -> &CallList,
 }
 
@@ -62,8 +63,8 @@ pub(super) fn print_json(
     }
 }
 
-/// Prints a table with a row for each suite and method and, if there are several suites, sums over all of them. Below
-/// it prints notes and the lists of calls that the options ask for.
+/// Prints a table with a row for each suite and method and, if there are several suites, sums over all of them. After
+/// the table, prints notes and the lists of calls that the options ask for.
 pub(super) fn print_text(
     sums: &FiguresBySuite,
     methods: &[ReplayMethod],

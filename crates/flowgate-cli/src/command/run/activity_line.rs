@@ -11,12 +11,15 @@ use crate::progress::{CLEAR, elapsed};
 
 /// The time between two updates of the line.
 const UPDATE: Duration = Duration::from_millis(100);
-/// Longer text could take more than one line of the terminal, which cannot be cleared.
+/// The maximum number of characters of the activity. A longer text could take more than one line of the terminal, which
+/// cannot be cleared.
 const MAX_SHOWN_CHARS: usize = 50;
 
 /// The line of a running activity, drawn until this is dropped.
 pub(super) struct ActivityLine {
+    /// Dropping this sender ends the thread.
     stop: Option<Sender<()>>,
+    /// The thread that draws the line; `None` if it could not be started.
     thread: Option<JoinHandle<()>>,
 }
 

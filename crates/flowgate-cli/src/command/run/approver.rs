@@ -23,6 +23,7 @@ use crate::{escaping, report};
 /// The description of each event's source: `the answer of web/fetch`.
 pub(super) type EventSources = Arc<Mutex<HashMap<EventId, String>>>;
 
+/// The answer to `?`: what each answer means.
 const HELP: &str = "\
 y  this call runs, with exactly these arguments, once (or as often as the question says); nothing else is allowed by it
 c  (where it is offered) the same call may also run again in this conversation, for the same reasons
@@ -37,6 +38,7 @@ pub(super) struct TerminalApprover {
     pub(super) name: Arc<str>,
     /// The agent that wants to call: `The model`.
     pub(super) caller: String,
+    /// The descriptions of sources, which the observer of the chat writes.
     pub(super) sources: EventSources,
     /// The last decision, if it also covers equal calls that follow.
     pub(super) repeated: Option<RepeatedDecision>,
@@ -174,8 +176,8 @@ impl TerminalApprover {
             }
         }
         for excerpt in &ask.excerpts {
-            let place = escaping::line(&self.location(excerpt));
-            let _ = writeln!(text, "  {}", self.effect(excerpt, &place));
+            let location = escaping::line(&self.location(excerpt));
+            let _ = writeln!(text, "  {}", self.effect(excerpt, &location));
             if content {
                 let quoted = format!("      “{}”", escaping::excerpt(&excerpt.text, 400));
                 let _ = writeln!(text, "{}", self.shell.paint("2", &quoted));
@@ -185,6 +187,7 @@ impl TerminalApprover {
         text
     }
 
+    /// Returns where an excerpt is: its region and, if it is known, the source of its event.
     fn location(&self, excerpt: &Excerpt) -> String {
         let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         match sources.get(&excerpt.region.event) {
@@ -193,9 +196,9 @@ impl TerminalApprover {
         }
     }
 
-    /// Describes by its label how the text at `place` concerns the call: an untrusted text may have led the model to
-    /// the call, and the call would pass on a confidential one.
-    fn effect(&self, excerpt: &Excerpt, place: &str) -> String {
+    /// Returns a phrase for how an excerpt concerns the call, by its label: an untrusted text may have led the model to
+    /// the call, and the call would pass on a confidential text. `location` says where the excerpt is.
+    fn effect(&self, excerpt: &Excerpt, location: &str) -> String {
         let space = self.policy.space();
         let trust = space.dimensions().iter().filter(|dimension| dimension.purpose == Purpose::Integrity);
         let names: Vec<&str> = trust.map(|dimension| dimension.name.as_str()).collect();
@@ -207,14 +210,14 @@ impl TerminalApprover {
             escaping::line(&words.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(", "))
         };
         match (untrusted.is_empty(), confidential.is_empty()) {
-            (false, true) => format!("may be led to it by {place} ({})", listed(&untrusted)),
-            (true, false) => format!("would pass on {place} ({})", listed(&confidential)),
+            (false, true) => format!("may be led to it by {location} ({})", listed(&untrusted)),
+            (true, false) => format!("would pass on {location} ({})", listed(&confidential)),
             (false, false) => format!(
-                "may be led to it by {place} ({}), and would pass it on ({})",
+                "may be led to it by {location} ({}), and would pass it on ({})",
                 listed(&untrusted),
                 listed(&confidential)
             ),
-            (true, true) => format!("depends on {place}"),
+            (true, true) => format!("depends on {location}"),
         }
     }
 }

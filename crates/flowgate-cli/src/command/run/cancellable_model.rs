@@ -57,6 +57,7 @@ impl ChatModel for CancellableModel {
             None => self.what.to_owned(),
         });
         Box::pin(async move {
+            // The terminal shows the activity until the end of this block.
             let _working = working;
             tokio::select! {
                 done = self.model.complete(request, listener) => done,

@@ -17,6 +17,7 @@ use super::terminal::{ChatTerminal, LineInput};
 use crate::output::Console;
 use crate::{escaping, report};
 
+/// What `/help` prints.
 const HELP: &str = "\
 /view    show what the model sees next
 /tools   list the tools, offered or not, with their descriptions
@@ -30,11 +31,16 @@ pub(super) struct TerminalChat<'a> {
     pub(super) conversation: Conversation,
     pub(super) policy: &'a Policy,
     pub(super) method: Method,
+    /// The model that writes the steps.
     pub(super) writer: CancellableModel,
+    /// The model that chooses the hidden regions that a step needs, if the method is a screener.
     pub(super) screener: CancellableModel,
+    /// The model that writes the contents of slots.
     pub(super) filler: CancellableModel,
     pub(super) tools: &'a Toolbox,
+    /// Asks the person whether a call may run.
     pub(super) person: TerminalApprover,
+    /// Prints and stores what happens while a turn runs.
     pub(super) watch: ChatObserver,
     pub(super) shell: &'a ChatTerminal,
 }
@@ -58,7 +64,8 @@ impl TerminalChat<'_> {
         let ended = block_on(agent.run_turn(&mut self.conversation, text.into()));
         self.shell.end_turn();
         self.watch.process_new_events(&self.conversation);
-        // A call that did not write could have: the labels of the stores that it names cover that as well.
+        // Saved also if no call ran: the absence of a write is information as well, so the label of a store can rise
+        // although nothing was written to it.
         if let Err(problem) = self.watch.save_store_labels(&mut self.conversation) {
             self.shell.error(&problem);
         }
@@ -109,7 +116,7 @@ impl TerminalChat<'_> {
             )));
         }
         match turn.ended {
-            // The person at the terminal is asked at once.
+            // No turn ends with an open question here, since the person at the terminal is asked at once.
             None | Some(TurnEnd::Model | TurnEnd::Asked) => {}
             Some(TurnEnd::Steps) => {
                 self.shell.error(
@@ -177,6 +184,7 @@ impl TerminalChat<'_> {
         events.last().map_or(base, |event| event.context.join(&base))
     }
 
+    /// Returns a label in words, one per dimension.
     fn describe_label(&self, label: &Label) -> String {
         let words = escaping::line(&self.conversation.monitor().describe(label).join(", "));
         if words.is_empty() { "no labels".to_owned() } else { words }

@@ -29,20 +29,25 @@ use crate::escaping;
 /// The server name of agents; no MCP server may have this name if there are agents.
 pub(super) const SERVER: &str = "agents";
 
+/// Advice about the form of the configuration, for error messages.
 const FORM: &str =
     r#"write {"agents": {"NAME": {"description": "...", "instructions": "...", "servers": ["..."]}}}"#;
 
 /// An agent to which tasks are delegated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AgentSpec {
+    /// Its name: the tool of the chat's model is `agents/NAME`.
     pub(super) name: String,
+    /// What the chat's model reads about it.
     description: String,
+    /// The system message of its conversations.
     instructions: Option<String>,
-    /// The servers whose tools it may call; all, if none are named.
+    /// The servers whose tools it may call; `None` means all.
     servers: Option<Vec<String>>,
 }
 
-/// Reads the member `agents` of the configuration, whose servers have these names; none if it has no such member.
+/// Reads the member `agents` of the configuration in `text`; returns no agent if it has no such member. `servers` are
+/// the names of the servers in the same configuration.
 ///
 /// # Errors
 /// If an entry is malformed, or a server has the reserved name; the message has advice.
@@ -122,12 +127,12 @@ impl AgentSpec {
     /// Returns those of the offered tools that the delegated agent may call: all if its entry names no servers,
     /// otherwise the tools of these servers.
     pub(super) fn allowed_tools(&self, offered: &[OfferedTool]) -> Vec<OfferedTool> {
-        let may = |tool: &Tool| match (&self.servers, &tool.server) {
+        let is_allowed = |tool: &Tool| match (&self.servers, &tool.server) {
             (None, _) => true,
             (Some(names), Some(server)) => names.iter().any(|name| **name == **server),
             (Some(_), None) => false,
         };
-        offered.iter().filter(|known| may(&known.tool)).cloned().collect()
+        offered.iter().filter(|known| is_allowed(&known.tool)).cloned().collect()
     }
 }
 
@@ -145,13 +150,14 @@ pub(super) struct DelegationContext {
     pub(super) small: Arc<dyn ChatModel>,
     pub(super) shell: Arc<ChatTerminal>,
     pub(super) shared: SharedChatState,
+    /// Whether to print the labels of each step.
     pub(super) labels: bool,
 }
 
 impl DelegationContext {
-    /// Runs the task that a call delegates to the agent `member`, and returns the answer to the call. The
-    /// answer is an error if the argument `task` is not a text, or if the conversation of the agent cannot
-    /// begin.
+    /// Runs the task that a call delegates to the agent `member`, and returns the answer to the call. `offered` are the
+    /// tools that the agent may use, and `tools` runs their calls. The answer is an error if the argument `task` is not
+    /// a text, or if the conversation of the agent cannot begin.
     pub(super) fn run_task(
         &self,
         member: &AgentSpec,
@@ -182,10 +188,10 @@ impl DelegationContext {
         let mut key = [0_u8; 32];
         getrandom::fill(&mut key).map_err(|error| error.to_string())?;
         let settings = ConversationSettings::new(self.method, DigestKey::new(key));
-        let full = |error: flowgate::monitor::PushError| error.to_string();
-        let mut conversation = Conversation::new(monitor, offered.to_vec(), settings).map_err(full)?;
+        let failed = |error: flowgate::monitor::PushError| error.to_string();
+        let mut conversation = Conversation::new(monitor, offered.to_vec(), settings).map_err(failed)?;
         if let Some(instructions) = &member.instructions {
-            conversation.add_system_message(instructions.as_str().into()).map_err(full)?;
+            conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
         }
         let sources: EventSources = Arc::new(Mutex::default());
         let mut watch = ChatObserver::new(
@@ -227,7 +233,8 @@ impl DelegationContext {
         };
         let ended = block_on(agent.run_task(&mut conversation, task.into(), &task_label));
         watch.process_new_events(&conversation);
-        // A call that did not write could have: the labels of the stores that it names cover that as well.
+        // Saved also if no call ran: the absence of a write is information as well, so the label of a store can rise
+        // although nothing was written to it.
         watch.save_store_labels(&mut conversation)?;
         Ok(match ended {
             Ok(turn) => {

@@ -28,13 +28,16 @@ pub(super) struct ChatObserver {
     pub(super) shell: Arc<ChatTerminal>,
     /// Whether to print the labels of each step.
     pub(super) labels: bool,
+    /// The file to which events are written, if the options name one.
     pub(super) trace: Option<TraceFile>,
     pub(super) shared: SharedChatState,
+    /// The descriptions of sources, for the questions to the person.
     pub(super) sources: EventSources,
     /// The version of the stored labels that the conversation has.
     pub(super) stores_version: u64,
-    /// The agent of these steps, if it is not the chat's.
+    /// The name of the agent that is observed, if the chat has delegated a task to it.
     pub(super) agent_name: Option<String>,
+    /// The current step, until its line is printed.
     step: Option<CurrentStep>,
     /// The number of events that were processed.
     events: usize,
@@ -49,10 +52,12 @@ pub(super) struct SharedChatState {
 }
 
 impl SharedChatState {
+    /// Creates the state of a chat with these labels of stores.
     pub(super) fn new(stores: SharedStoreLabels) -> Self {
         Self { stores: Arc::new(Mutex::new(stores)), ..Self::default() }
     }
 
+    /// Returns the labels of stores, locked; a poisoned lock is used as it is.
     pub(super) fn stores(&self) -> MutexGuard<'_, SharedStoreLabels> {
         self.stores.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,6 +65,7 @@ impl SharedChatState {
 
 /// The current step of the model.
 struct CurrentStep {
+    /// The label of the step.
     label: Label,
     /// The number of hidden regions in its view.
     hidden: usize,
@@ -139,6 +145,8 @@ impl ChatObserver {
 }
 
 impl ChatObserver {
+    /// Returns the beginning of each printed line: the name of the agent to which the task was delegated; empty for the
+    /// chat itself.
     fn prefix(&self) -> String {
         self.agent_name.as_ref().map_or_else(String::new, |who| format!("{who}: "))
     }
@@ -161,6 +169,7 @@ impl Observer for ChatObserver {
         Box::pin(ready(saved))
     }
 
+    /// Joins the labels of stores that other sessions wrote, before the answer is labelled.
     fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         let refreshed = self.shared.stores().refresh_session(conversation, &mut self.stores_version);
         if let Err(problem) = &refreshed {

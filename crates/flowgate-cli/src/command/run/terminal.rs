@@ -17,11 +17,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The terminal of a chat. Replies go to the standard output, everything else goes here.
 pub(crate) struct ChatTerminal {
     err: Mutex<Box<dyn Write + Send>>,
+    /// Whether the output has colours.
     color: bool,
     /// Whether a person can be asked.
     has_person: bool,
     /// Whether the input is a terminal, which gets a prompt.
     has_prompt: bool,
+    /// Whether a line shows the running activity.
     has_progress: bool,
     /// Whether a turn runs, which Ctrl-C cancels.
     in_turn: AtomicBool,
@@ -41,7 +43,7 @@ pub(crate) enum LineInput {
     End,
     /// There was no line in time.
     Late,
-    /// Ctrl-C.
+    /// Ctrl-C has cancelled the turn.
     Stopped,
 }
 
@@ -83,7 +85,7 @@ impl ChatTerminal {
     /// Prints text that has been escaped.
     pub(crate) fn print(&self, text: &str) {
         let activity = lock(&self.activity);
-        // The progress line is drawn again below the text.
+        // The line of the activity is drawn again after the text.
         let clear = activity.as_ref().map_or("", ActivityLine::clear);
         // In one write, so that the thread that draws the line cannot write in between.
         let _ = lock(&self.err).write_all(format!("{clear}{text}\n").as_bytes());
@@ -104,13 +106,14 @@ impl ChatTerminal {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
+    /// Prints a prompt, without a line break.
     fn prompt(&self, prompt: &str) {
         let mut err = lock(&self.err);
         let _ = write!(err, "{prompt}");
         let _ = err.flush();
     }
 
-    /// Shows an activity and its time until the result is dropped.
+    /// Shows an activity and its duration until the result is dropped.
     pub(crate) fn show_activity(&self, what: String) -> ActivityGuard<'_> {
         if self.has_progress {
             *lock(&self.activity) = Some(ActivityLine::begin(what));
@@ -130,7 +133,7 @@ impl ChatTerminal {
         self.interrupts.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether the turn is to stop.
+    /// Returns whether Ctrl-C has cancelled the running turn.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.in_turn.load(Ordering::Relaxed) && self.interrupts.load(Ordering::Relaxed) > 0
     }
@@ -204,11 +207,12 @@ fn read_lines() -> Receiver<String> {
     receiver
 }
 
+/// Locks a mutex; a poisoned one is used as it is.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An activity that is shown.
+/// An activity that the terminal shows until this is dropped.
 pub(crate) struct ActivityGuard<'a>(&'a ChatTerminal);
 
 impl Drop for ActivityGuard<'_> {

@@ -18,6 +18,7 @@ pub(super) struct TraceFile {
 }
 
 impl TraceFile {
+    /// Creates the file; an existing one is emptied.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self { file: private_files::create(path)?, written: 0 })
     }

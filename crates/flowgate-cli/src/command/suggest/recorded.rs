@@ -20,9 +20,9 @@ pub(super) struct RecordedRuns {
 }
 
 impl RecordedRuns {
-    /// Reads the runs of a file. Its useful runs count only with `counts_useful`: those of a corpus of attacks are left out. Runs of
-    /// an injection alone, in which the user asks for what attacks ask for elsewhere, are left out as well. Runs that cannot be
-    /// read are added to `errors`.
+    /// Reads the runs of a file. Its useful runs count only with `counts_useful`: those of a corpus of attacks are left
+    /// out. Runs whose user task is itself an injection task are left out as well. Runs that cannot be read are added
+    /// to `errors`.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -48,10 +48,11 @@ impl RecordedRuns {
     }
 }
 
-/// Refuses a watch log in place of traces: it has no content, so that its calls cannot be judged again.
+/// Checks, by its first line, that a file is not a watch log: a watch log has no content, so that its calls cannot be
+/// judged again. The standard input is not checked.
 ///
 /// # Errors
-/// If the file is a watch log, or cannot be read; the message says what to give instead.
+/// If the file is a watch log, in which case the message says what to give instead; or if it cannot be opened.
 pub(super) fn refuse_watch_log(path: &Path) -> Result<(), InputError> {
     if path == Path::new("-") {
         return Ok(());

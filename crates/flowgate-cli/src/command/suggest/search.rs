@@ -16,9 +16,9 @@ use crate::command::explain::trial::{Trial, with_statements};
 use crate::corpus::{AttackCalls, is_question_free};
 use crate::output::plural;
 
-/// The most changes that are suggested.
+/// The maximum number of changes that are suggested.
 const MAX_CHANGES: usize = 20;
-/// The most calls of one kind that are examined without a result.
+/// The maximum number of calls of one kind that are examined without a result.
 const MAX_ATTEMPTS: usize = 3;
 
 /// What is replayed, and how.
@@ -41,8 +41,11 @@ pub(super) struct Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unanswered {
     pub(super) tool: String,
+    /// The parts of the call against which there is a reason.
     pub(super) parts: Vec<String>,
+    /// The number of calls of this kind that are not permitted.
     pub(super) calls: usize,
+    /// Why no change is suggested.
     pub(super) why: String,
 }
 
@@ -51,22 +54,26 @@ pub(super) struct Unanswered {
 pub(super) struct SuggestedChanges {
     /// The changes, the least harmful first.
     pub(super) accepted: Vec<Change>,
+    /// The kinds of questions for which no change is suggested.
     pub(super) left: Vec<Unanswered>,
-    /// The useful runs with a call that is not permitted, under the present policy and with the changes.
+    /// The number of useful runs with a call that is not permitted under the present policy.
     pub(super) runs_before: usize,
+    /// The same number with the changes.
     pub(super) runs_after: usize,
-    /// The calls of useful runs that are not permitted, likewise.
+    /// The number of calls of useful runs that are not permitted under the present policy.
     pub(super) calls_before: usize,
+    /// The same number with the changes.
     pub(super) calls_after: usize,
 }
 
 /// A kind of question: the tool, and the parts of the call against which there is a reason.
 type QuestionKind = (String, Vec<String>);
-/// A call: the index of its run, and its own among the calls of the run.
+/// A call: the index of its run among the useful runs, and the index of the call in the run.
 type CallPlace = (usize, usize);
 
 impl Judge<'_> {
-    /// Searches for changes of the policy.
+    /// Searches for changes of the policy, and returns them with the numbers of calls before and after. Answers the
+    /// most frequent kind of question first, and replays the useful runs after each accepted change.
     pub(super) fn suggest(self, policy: &Arc<Policy>) -> SuggestedChanges {
         let mut found = SuggestedChanges::default();
         let attacks_before: Vec<ReplayedRun> =
@@ -74,17 +81,19 @@ impl Judge<'_> {
         let mut changed = Arc::clone(policy);
         let mut replayed = self.replay_useful(&changed);
         (found.runs_before, found.calls_before) = count(&replayed);
+        // The number of calls of each kind that were examined without a result, and why the first of them had none.
         let (mut attempts, mut reasons) = (BTreeMap::<QuestionKind, usize>::new(), BTreeMap::new());
         while found.accepted.len() < MAX_CHANGES {
             let is_open = |kind: &QuestionKind| attempts.get(kind).is_none_or(|count| *count < MAX_ATTEMPTS);
-            let Some((kind, places)) = most_frequent(&replayed, is_open) else { break };
+            let Some((kind, calls_of_kind)) = most_frequent(&replayed, is_open) else { break };
             let attempt = attempts.entry(kind.clone()).or_default();
-            let place = places.get(*attempt).copied();
-            let Some(place) = place else {
+            let call = calls_of_kind.get(*attempt).copied();
+            let Some(call) = call else {
+                // All calls of this kind were examined.
                 *attempt = MAX_ATTEMPTS;
                 continue;
             };
-            match self.answer(&changed, &replayed, place, &attacks_before) {
+            match self.answer(&changed, &replayed, call, &attacks_before) {
                 Ok((statements, policy)) => {
                     let before = count(&replayed).1;
                     (changed, replayed) = (Arc::clone(&policy), self.replay_useful(&policy));
@@ -100,35 +109,40 @@ impl Judge<'_> {
             }
         }
         self.leave_out_unneeded(policy, &mut found.accepted, count(&replayed).1);
+        // The least harmful change first; of equally harmful ones, the one that lets the most calls pass.
         found.accepted.sort_by_key(|change| {
             (change.statements.iter().map(|one| one.harm.rank).max(), usize::MAX - change.calls)
         });
         (found.runs_after, found.calls_after) = count(&replayed);
         found.left = questions(&replayed)
             .into_iter()
-            .map(|((tool, parts), places)| {
+            .map(|((tool, parts), calls)| {
                 let why = reasons.remove(&(tool.clone(), parts.clone()));
                 let why = why.unwrap_or_else(|| {
                     format!("not tried: the search ends after {}", plural(MAX_CHANGES, "change"))
                 });
-                Unanswered { tool, parts, calls: places.len(), why }
+                Unanswered { tool, parts, calls: calls.len(), why }
             })
             .collect();
         found
     }
 
+    /// Replays a run under a policy.
     fn replay(self, policy: &Arc<Policy>, run: &flowgate::trace::read::RecordedRun) -> ReplayedRun {
         replay_with(policy, self.predicates, self.method, run)
     }
 
+    /// Replays all useful runs under a policy, in order.
     fn replay_useful(self, policy: &Arc<Policy>) -> Vec<ReplayedRun> {
         self.runs.useful.iter().map(|run| self.replay(policy, run)).collect()
     }
 
-    /// Finds the least harmful statements that permit the call at `place`, and returns them with the changed policy.
+    /// Finds the least harmful statements that permit one call, and returns them with the changed policy. The call is
+    /// the one with the index `index` in the useful run with the index `run`; `replayed` are the useful runs under
+    /// `policy`.
     ///
     /// # Errors
-    /// The reason why there are none.
+    /// The reason why there are no such statements, in words.
     fn answer(
         self,
         policy: &Arc<Policy>,
@@ -202,7 +216,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether a call that a recorded attack asked for is permitted under the changed policy and was not before.
+    /// Returns whether a call that a recorded attack asked for is permitted under the changed policy and was not
+    /// before.
     fn lets_attack_pass(self, changed: &Arc<Policy>, before: &[ReplayedRun]) -> bool {
         self.runs.attacks.iter().zip(before).any(|(run, before)| {
             let then = self.replay(changed, run);
@@ -214,8 +229,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Leaves out changes without which no further call is stopped, the most harmful first: a later change may have made an earlier
-    /// one unnecessary. `left` is the number of calls that are stopped with all changes.
+    /// Leaves out changes without which no further call is stopped, the most harmful first: a later change may have
+    /// made an earlier one unnecessary. `left` is the number of calls that are stopped with all changes.
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));
@@ -234,7 +249,7 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the numbers of runs and calls that are not permitted without a question.
+/// Returns the number of runs with a call that is not permitted without a question, and the number of such calls.
 fn count(replayed: &[ReplayedRun]) -> (usize, usize) {
     let runs = replayed.iter().filter(|run| !is_question_free(run)).count();
     (runs, questions(replayed).values().map(Vec::len).sum())
@@ -260,7 +275,7 @@ fn most_frequent(
 ) -> Option<(QuestionKind, Vec<CallPlace>)> {
     let open = questions(replayed).into_iter().filter(|(kind, _)| is_open(kind));
     // Of equally frequent kinds the first one, so that the result does not depend on chance.
-    open.min_by_key(|(kind, places)| (std::cmp::Reverse(places.len()), kind.clone()))
+    open.min_by_key(|(kind, calls)| (std::cmp::Reverse(calls.len()), kind.clone()))
 }
 
 /// Returns the parts of a call against which there is a reason.

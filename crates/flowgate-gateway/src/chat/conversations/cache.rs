@@ -15,6 +15,7 @@ const MAX_CONVERSATIONS: usize = 4096;
 /// The conversations in memory.
 #[derive(Debug, Default)]
 pub(super) struct ConversationCache {
+    /// The cell of each conversation, which holds the conversation, with the time of its last use and its memory.
     cells: HashMap<ConversationKey, (ConversationCell, ConversationUse)>,
     /// The conversations by the time of their last use.
     by_use: BTreeMap<u64, ConversationKey>,
@@ -39,8 +40,8 @@ impl ConversationCache {
         Self { max_bytes, ..Self::default() }
     }
 
-    /// Returns the cell of a conversation, and marks the conversation as used now. The cell of a conversation that is not
-    /// in memory is empty.
+    /// Returns the cell of a conversation, and marks the conversation as used now. The cell of a conversation that is
+    /// not in memory is empty.
     pub(super) fn cell(&mut self, key: &ConversationKey) -> ConversationCell {
         self.clock += 1;
         let (cell, used) = self.cells.entry(key.clone()).or_default();

@@ -117,7 +117,7 @@ pub(in crate::chat) fn replay(
     replay_with(client, digest_key, turns, &mut |_| {})
 }
 
-/// Replays a conversation as [`replay`] does, and passes its monitor to `each` at the end.
+/// Replays a conversation as [`replay`] does, and calls `at_end` once with its monitor after the last turn.
 ///
 /// # Errors
 /// As [`replay`].
@@ -125,18 +125,18 @@ pub(in crate::chat) fn replay_with(
     client: &ClientState,
     digest_key: &str,
     turns: &[String],
-    each: &mut dyn FnMut(&Monitor),
+    at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<Vec<CallVerdict>, RequestError> {
     let mut session = empty_state(client, 0, digest_key)?;
     let mut judged = Vec::new();
     for (number, row) in turns.iter().enumerate() {
         let verdicts = session.replay_stored_turn(client, row);
         judged.extend(verdicts.ok_or_else(|| {
-            let message = format!("the replay of the conversation diverges at turn {number}");
+            let message = format!("the replay of the conversation diverges at turn {number}: its result is not the recorded one, since the policy, the settings or the stored data changed");
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         })?);
     }
-    each(session.conversation.monitor());
+    at_end(session.conversation.monitor());
     Ok(judged)
 }
 

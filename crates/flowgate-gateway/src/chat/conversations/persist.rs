@@ -1,8 +1,8 @@
 //! Stores a turn: the inputs of its conversation, and the state that changes with them.
 //!
 //! A turn is stored in one transaction with its changes to questions, to the labels of its tenant's stores and to the
-//! texts that its client was shown. The model routes and the MCP routes call [`Conversations::persist`] before they send the
-//! reply.
+//! texts that its client was shown. The model routes and the MCP routes call [`Conversations::persist`] before they
+//! send the reply.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -175,7 +175,9 @@ impl Conversations {
             return Ok(false);
         }
         session.join_external_state(&before).map_err(|_| {
-            DatabaseError::Damaged("a row of the table `tenants` holds labels of external state that cannot be read; restore it from a backup")
+            DatabaseError::Damaged(
+                "a row of the table `tenants` holds labels of external state that cannot be read",
+            )
         })?;
         let change_count = Some(session.conversation.monitor().external_state_changes());
         // The labels may have changed since they were last compared with the record.
@@ -205,7 +207,9 @@ impl Conversations {
         let begun = self.store.begin_turn(&client.spec.tenant, approvals).await?;
         if let Some(before) = &begun.record {
             session.join_external_state(before).map_err(|_| {
-                DatabaseError::Damaged("a row of the table `tenants` holds labels of external state that cannot be read; restore it from a backup")
+                DatabaseError::Damaged(
+                    "a row of the table `tenants` holds labels of external state that cannot be read",
+                )
             })?;
         }
         // A stamp makes the write show in the record even if the label of the store is unchanged.

@@ -1,5 +1,5 @@
-//! Converts the inputs of a turn to their stored form and back: those of the chat and those of the MCP proxies, in the order
-//! in which they arrived. `persist` writes this form, and `load` replays it.
+//! Converts the inputs of a turn to their stored form and back: those of the chat and those of the MCP proxies, in the
+//! order in which they arrived. `persist` writes this form, and `load` replays it.
 
 use flowgate::monitor::Question;
 use flowgate_guard::conversation::CallVerdict;
@@ -127,7 +127,8 @@ impl ConversationState {
                 self.proxies.handle_event(&mut self.conversation, &client.spec, &event);
                 verdicts.extend(self.proxies.take_judgements(&event.server));
             }
-            // Texts that MCP servers showed to the client are added to the client's history.
+            // For an event of a server, there are no inputs, and the replay only adds the texts that the server showed
+            // to the client to the history.
             verdicts.extend(self.conversation.replay(&mut profile, &mut self.history, &inputs).ok()?);
         }
         // Calls that ran are discarded, because they were recorded when they first ran.

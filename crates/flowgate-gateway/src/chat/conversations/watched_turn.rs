@@ -1,5 +1,5 @@
-//! Passes a conversation to its [watcher](Watcher) after each message, if its client is in watch mode. The chat and the MCP routes call
-//! this file before and after a message.
+//! Passes a conversation to its [watcher](Watcher) after each message, if its client is in watch mode. The chat and the
+//! MCP routes call this file before and after a message.
 
 use flowgate_audit::watch::WatchedVerdict;
 
@@ -8,8 +8,8 @@ use crate::config::ClientSettings;
 use crate::watching::watcher::Watcher;
 
 impl ConversationState {
-    /// Prepares to judge what is about to happen. What has happened before, such as the turns that were loaded from the database, is
-    /// judged without a record: its verdicts were recorded when it happened.
+    /// Prepares to judge what is about to happen. What has happened before, such as the turns that were loaded from the
+    /// database, is judged without a record: its verdicts were recorded when it happened.
     pub(crate) fn begin_watching(&mut self, client: &ClientSettings) {
         if let Some(watch) = client.watch.as_ref().filter(|_| self.watcher.is_none()) {
             let mut watcher = Watcher::new(watch, &client.predicates);

@@ -1,5 +1,5 @@
-//! Applies the migrations of the schema to a SQLite database. It records them in the table and the format of sqlx, with which
-//! earlier versions of the gateway migrated.
+//! Applies the migrations of the schema to a SQLite database. It records them in the table and the format of sqlx, with
+//! which earlier versions of the gateway migrated.
 
 use std::collections::BTreeMap;
 

@@ -72,10 +72,10 @@ pub(super) const STREAMS: ResponseBound = ResponseBound {
 };
 
 impl GatewayService {
-    /// Returns the response that `answer` computes: its result or, once it has sent the first part, a stream of the parts
-    /// that it sends. Cancels the [`ClientPresence`] that `answer` receives when the client disconnects or the time for
-    /// a turn is over. `bound` is reported if too many responses of the kind are computed at the same time, and `broken`
-    /// formats failures.
+    /// Returns the response that `answer` computes: its result or, once it has sent the first part, a stream of the
+    /// parts that it sends. Cancels the [`ClientPresence`] that `answer` receives when the client disconnects or the
+    /// time for a turn is over. `bound` is reported if too many responses of the kind are computed at the same time,
+    /// and `broken` formats failures.
     pub(super) async fn respond<A>(
         self: &Arc<Self>,
         bound: &ResponseBound,

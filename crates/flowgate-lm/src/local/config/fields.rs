@@ -1,5 +1,5 @@
-//! Reads single fields of a configuration. The error names the field that is missing or out of range.
-//! `hugging_face.rs`, `gguf.rs` and `rotary.rs` read shapes through this file.
+//! Reads single fields of a configuration. The error names the field that is missing, out of range or of another type.
+//! `hugging_face.rs`, `gguf.rs` and `rotary.rs` use this module.
 
 use std::path::Path;
 
@@ -10,11 +10,13 @@ use super::super::load_error::LoadError;
 /// The fields of a configuration file.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a> {
+    /// The file, for errors.
     pub(super) file: &'a Path,
     pub(super) map: &'a Map<String, Value>,
 }
 
 impl<'a> Fields<'a> {
+    /// Returns the error that the file has this problem.
     pub(super) fn error(&self, problem: impl std::fmt::Display) -> LoadError {
         LoadError::new(self.file, problem.to_string())
     }
@@ -38,7 +40,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A positive, finite number; `default` if the field is missing.
+    /// Returns the positive, finite number in the field `key`; `default` if the field is missing or null.
     pub(super) fn number(&self, key: &str, default: f64) -> Result<f64, LoadError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.as_f64() {
@@ -47,6 +49,7 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns the Boolean in the field `key`; `default` if the field is missing or null.
     pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool, LoadError> {
         match self.get(key) {
             None => Ok(default),
@@ -55,6 +58,7 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns the text in the field `key`; `None` if the field is missing or null.
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, LoadError> {
         match self.get(key) {
             None => Ok(None),
@@ -63,7 +67,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An object, whose fields are read in the same way.
+    /// Returns the fields of the object in the field `key`; `None` if the field is missing or null.
     pub(super) fn object(&self, key: &str) -> Result<Option<Self>, LoadError> {
         match self.get(key) {
             None => Ok(None),

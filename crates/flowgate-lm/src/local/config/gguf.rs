@@ -1,5 +1,5 @@
-//! Reads the shape of a decoder from the metadata of a GGUF file, llama.cpp's format with metadata, vocabulary and weights
-//! in one file. [`LocalModel`](super::super::LocalModel) calls this file for paths that end in `.gguf`.
+//! Reads the shape of a decoder from the metadata of a GGUF file, llama.cpp's format with metadata, vocabulary and
+//! weights in one file. [`LocalModel`](super::super::LocalModel) uses this module for paths that end in `.gguf`.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use super::{
 };
 
 /// Reads the shape. `context` is the most tokens that the caller wants to read; without it, the length of text that the
-/// model was trained for applies.
+/// model was trained for applies. Fails if a field is missing, out of range or not supported.
 ///
-/// A file may store divisors of the rotary frequencies as a tensor; these are not in the result, but are read with the
-/// weights (`decoder/rotary.rs`).
+/// A file may store divisors of the rotary frequencies as a tensor. They are not part of the shape: `decoder/rotary.rs`
+/// reads them with the weights.
 pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
     let fields = Fields { file: file.path(), map: &file.metadata };
     let kind = fields.text("general.architecture")?.unwrap_or_default();
@@ -47,8 +47,10 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
             "`{kind}.rope.dimension_count` ({rotated}) must be even, and at most the width of a head, {head_width}"
         )));
     }
+    // A model that was stretched to longer texts also states the length of its training, which is the default.
     let longest = size("context_length", MAX_CONTEXT)?;
     let original = optional("rope.scaling.original_context_length", MAX_CONTEXT)?;
+    // The divisors of `longrope` are tensors.
     let scaling = match fields.text(&key("rope.scaling.type"))? {
         None | Some("none" | "longrope") => RotaryScaling::None,
         Some("linear") => RotaryScaling::Linear(fields.number(&key("rope.scaling.factor"), 1.0)?),
@@ -58,9 +60,10 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     };
     let vocabulary = match file.shape("token_embd.weight") {
         Some(&[rows, _]) if (1..=MAX_VOCABULARY).contains(&rows) => rows,
-        _ => return Err(fields.error("tensor `token_embd.weight` is missing or not a matrix")),
+        _ => return Err(fields.error("tensor `token_embd.weight` is missing or not a matrix, so the file is incomplete; download it again")),
     };
     let context = context.unwrap_or_else(|| original.unwrap_or(longest)).min(longest);
+    // A file without an output matrix uses the embedding.
     let is_tied = file.shape("output.weight").is_none();
     Ok(DecoderConfig {
         architecture,
@@ -97,7 +100,8 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
     })
 }
 
-/// The factor of rotated vectors (`RotaryScaling::Factors`) that the metadata names; 1 if it names none.
+/// Returns the factor of rotated vectors (`RotaryScaling::Factors`) that the metadata state; 1 if they state no
+/// positive number.
 pub(crate) fn magnitude(file: &GgufFile) -> f64 {
     let value = file.metadata.get("phi3.rope.scaling.attn_factor").and_then(Value::as_f64);
     value.filter(|magnitude| magnitude.is_finite() && *magnitude > 0.0).unwrap_or(1.0)

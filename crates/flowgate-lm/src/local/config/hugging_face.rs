@@ -1,5 +1,5 @@
 //! Reads the shape of a decoder from the `config.json` of a model in Hugging Face's form.
-//! [`LocalModel`](super::super::LocalModel) calls this file for folders.
+//! [`LocalModel`](super::super::LocalModel) uses this module for folders.
 
 use std::path::Path;
 
@@ -12,8 +12,9 @@ use super::{
     Positions, RotaryConfig,
 };
 
-/// Reads the shape. `context` is the most tokens that the caller wants to read; without it, the length of text that the
-/// model was trained for applies.
+/// Reads the shape from `map`, the content of `file`. `context` is the most tokens that the caller wants to read;
+/// without it, the length of text that the model was trained for applies. Fails if a field is missing, out of range or
+/// not supported.
 pub(crate) fn read(
     file: &Path,
     map: &Map<String, Value>,
@@ -53,7 +54,7 @@ pub(crate) fn read(
     Ok(config)
 }
 
-/// Reads the shape of a model with rotary positions: of all families but OPT.
+/// Reads the shape of a model with rotary positions: of any family except OPT.
 fn read_rotary(
     fields: Fields<'_>,
     architecture: Architecture,
@@ -82,6 +83,7 @@ fn read_rotary(
     if window.is_some() && architecture == Architecture::Qwen3 {
         return Err(fields.error("`use_sliding_window` is not supported for qwen3; set it to false"));
     }
+    // Some fields exist only in Flowgate's own models.
     let is_own = architecture == Architecture::Flowgate;
     let activation = activation(fields, fields.text("hidden_act")?.unwrap_or("silu"))?;
     Ok(DecoderConfig {

@@ -1,6 +1,7 @@
-//! Defines rotary positions and the ways to stretch them over longer texts, and reads both from a `config.json`. A model
-//! with rotary positions turns the vectors of each token by angles that grow with its position, so that attention depends
-//! on the distance of two tokens. `hugging_face.rs` reads through this file, and `decoder/rotary.rs` turns the vectors.
+//! Defines rotary positions and the ways to stretch them over longer texts, and reads both from a `config.json`. A
+//! model with rotary positions turns the vectors of each token by angles that grow with its position, so that attention
+//! depends on the distance of two tokens. `hugging_face.rs` uses this module, and `decoder/rotary.rs` turns the
+//! vectors.
 
 use std::f64::consts::PI;
 
@@ -13,10 +14,10 @@ use super::fields::Fields;
 pub(crate) struct RotaryConfig {
     /// The base of the wavelengths.
     pub(crate) base: f64,
-    /// How many of the first entries of a head are rotated; even.
+    /// How many of the first entries of a head's vector are rotated; even, since entries are rotated in pairs.
     pub(crate) width: usize,
     pub(crate) scaling: RotaryScaling,
-    /// Whether the entries of a pair are adjacent, as in the GGUF files of Llama, instead of half a width apart.
+    /// Whether the two entries of a pair are adjacent, as in the GGUF files of Llama, instead of half a width apart.
     pub(crate) is_interleaved: bool,
 }
 
@@ -24,18 +25,23 @@ pub(crate) struct RotaryConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RotaryScaling {
     None,
-    /// All wavelengths times a factor.
+    /// All wavelengths are multiplied by a factor.
     Linear(f64),
-    /// Long wavelengths times a factor, short ones unchanged (Llama 3.1).
+    /// Long wavelengths are multiplied by a factor, short ones are unchanged (Llama 3.1).
     Llama3 {
         factor: f64,
+        /// A wavelength that fits at most this often into the original length of text is long.
         low: f64,
+        /// A wavelength that fits at least this often into the original length of text is short.
         high: f64,
+        /// The length of text of the training, in tokens.
         original: f64,
     },
-    /// A factor for each wavelength, and one for the rotated vectors (Phi-3, and what GGUF files contain).
+    /// A factor for each wavelength, and one for the rotated vectors (Phi-3, and GGUF files).
     Factors {
+        /// The factors of the wavelengths, which divide the frequencies.
         divisors: Vec<f32>,
+        /// The factor of the rotated vectors.
         magnitude: f64,
     },
 }
@@ -52,8 +58,9 @@ impl RotaryConfig {
             RotaryScaling::Linear(factor) => plain.map(|frequency| frequency / factor).collect(),
             RotaryScaling::Llama3 { factor, low, high, original } => plain
                 .map(|frequency| {
-                    // Pairs that turn often within the original length of text stay unchanged, slow ones are divided
-                    // by `factor`, and those between are mixed by this share.
+                    // The frequency of a pair that turns often within the original length of text stays unchanged, and
+                    // that of a slow pair is divided by `factor`. Between the two, `unchanged` is the share of the
+                    // unchanged frequency in a mean of both.
                     let turns = original * frequency / (2.0 * PI);
                     let unchanged = ((turns - low) / (high - low)).clamp(0.0, 1.0);
                     frequency * (unchanged + (1.0 - unchanged) / factor)
@@ -65,7 +72,7 @@ impl RotaryConfig {
         }
     }
 
-    /// Returns the factor of the rotated vectors.
+    /// Returns the factor of the rotated vectors; 1 if the scaling has none.
     pub(crate) fn magnitude(&self) -> f64 {
         match self.scaling {
             RotaryScaling::Factors { magnitude, .. } => magnitude,
@@ -85,7 +92,7 @@ impl RotaryConfig {
         let scaling = fields.object("rope_scaling")?.or(parameters);
         let base =
             parameters.unwrap_or(fields).number("rope_theta", fields.number("rope_theta", 10_000.0)?)?;
-        // The share of the entries of a vector that are turned; the others stay.
+        // The share of the entries of a vector that are rotated; the others are unchanged.
         let share = parameters
             .unwrap_or(fields)
             .number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0)?)?;
@@ -140,7 +147,7 @@ impl RotaryScaling {
                     None => fields.size(key, MAX_CONTEXT)?,
                 };
                 let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
-                // Such a model has other factors for long texts than for short ones. Here they are chosen once, by the
+                // Such a model has different factors for long and for short texts. Here they are chosen once, by the
                 // context and not by the length of each text, so that texts can share caches.
                 let is_long = *context > original;
                 *context = (*context).min(longest);

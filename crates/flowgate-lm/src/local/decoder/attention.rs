@@ -1,6 +1,5 @@
-//! Evaluates the self-attention of a layer, in which each token reads the values of the tokens before it. With a
-//! convolution, as Flowgate's own models have it, nearby inputs are mixed first. [`super::DecoderLayer`] calls this
-//! file.
+//! Evaluates the self-attention of a layer, in which each token reads the values of the tokens before it. In models
+//! with a convolution (Flowgate's own), nearby inputs are mixed first. [`super::DecoderLayer`] uses this module.
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::ops;
@@ -17,11 +16,15 @@ use super::rotary::Angles;
 /// The attention of one layer.
 #[derive(Debug)]
 pub(super) struct SelfAttention {
+    /// The projections to queries, keys and values.
     projections: Projections,
+    /// The projection of what was read to the width of the layer.
     output: Linear,
+    /// The normalisations of each head's queries and keys, if the model has them.
     query_norm: Option<Norm>,
     key_norm: Option<Norm>,
-    /// The weights of the inputs of the `n` tokens before, of shape (n, width), if the model has a convolution.
+    /// If the model has a convolution, the weights of the inputs of the `n` tokens before, of shape (n, width). The
+    /// first row belongs to the token directly before.
     convolution: Option<Tensor>,
     heads: usize,
     key_heads: usize,
@@ -34,7 +37,7 @@ pub(super) struct LayerRun<'a, 'p> {
     pub(super) angles: Option<&'a Angles>,
     /// The mask of attention, which all layers share.
     pub(super) mask: Option<&'a Tensor>,
-    /// The cache of this layer for the tokens before.
+    /// The cache of this layer for the tokens before, if there are any.
     pub(super) before: Option<LayerCache>,
     pub(super) probe: &'a mut Probe<'p>,
     /// The index of the layer.
@@ -107,6 +110,7 @@ impl SelfAttention {
         let divide = |tensor: &Tensor, heads: usize| {
             tensor.reshape((batch, time, heads, self.head_width))?.transpose(1, 2)
         };
+        // Normalises and rotates the vectors of heads, if the model does.
         let rotate = |tensor: Tensor, norm: Option<&Norm>| {
             let tensor = match norm {
                 Some(norm) => norm.forward(&tensor, kernels)?,
@@ -126,7 +130,7 @@ impl SelfAttention {
         let (keys, values) = (keys.contiguous()?, values.contiguous()?);
         let attention = self.weights(&queries, &keys, run)?;
         let total = keys.dim(2)?;
-        // Heads that share keys are rows of one product.
+        // The heads that share values become the rows of one matrix product.
         let grouped = attention.reshape((batch, self.key_heads, (), total))?;
         let attended = grouped
             .matmul(&values)?
@@ -137,14 +141,14 @@ impl SelfAttention {
     }
 
     /// Returns the attention, of shape (batch, heads, time, total time): the share with which each new token reads each
-    /// token so far, as the softmax of the scaled and masked scores. A caller that needs gradients adds a tensor of zeros
-    /// to it by the probe: the gradient of the zeros is that of the attention.
+    /// token so far, as the softmax of the scaled and masked scores. A caller that needs gradients lets the probe add a
+    /// tensor of zeros to it: the gradient with respect to the zeros is that with respect to the attention.
     fn weights(&self, queries: &Tensor, keys: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<Tensor> {
         let (batch, _, time, _) = queries.dims4()?;
         let total = keys.dim(2)?;
         #[expect(clippy::cast_precision_loss, reason = "widths are small")]
         let scale = 1.0 / (self.head_width as f64).sqrt();
-        // Heads that share keys are rows of one product.
+        // The heads that share keys become the rows of one matrix product.
         let grouped = queries.contiguous()?.reshape((batch, self.key_heads, (), self.head_width))?;
         let scores = (grouped.matmul(&keys.transpose(2, 3)?)? * scale)?;
         let mut scores = scores.reshape((batch, self.heads, time, total))?;
@@ -162,8 +166,9 @@ impl SelfAttention {
         Ok(attention)
     }
 
-    /// Adds to each input a weighted sum of the inputs of the few tokens before it. Returns the sums, and all inputs so
-    /// far for the cache, since later tokens need them. Without a convolution, returns the inputs unchanged, and `None`.
+    /// Adds to each input a weighted sum of the inputs of the few tokens before it. `before` is the cache of the
+    /// earlier tokens. Returns the sums, and all inputs so far for the cache, since later tokens need them. Without a
+    /// convolution, returns the inputs unchanged, and `None`.
     fn convolve(&self, x: &Tensor, before: Option<&LayerCache>) -> Result<(Tensor, Option<Tensor>)> {
         let Some(weights) = &self.convolution else { return Ok((x.clone(), None)) };
         let taps = weights.dim(0)?;
@@ -172,9 +177,10 @@ impl SelfAttention {
             Some(earlier) => Tensor::cat(&[earlier, x], 1)?,
             None => x.clone(),
         };
-        // Zeros take the place of the tokens before the first one.
+        // Before the first token of the text, the inputs are zeros.
         let padding = Tensor::zeros((batch, taps, width), x.dtype(), x.device())?;
         let padded = Tensor::cat(&[&padding, &inputs], 1)?;
+        // The index of the first new token.
         let first = padded.dim(1)? - time;
         let mut sum = x.clone();
         for tap in 0..taps {

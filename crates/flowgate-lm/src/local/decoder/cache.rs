@@ -3,20 +3,23 @@
 
 use candle_core::{Result, Tensor};
 
-/// Keys and values of the first tokens of a text, for each layer. The cache is a value: extending it returns a new one,
-/// which shares tensors with the old one.
+/// The keys and values of the first tokens of a text, for each layer. The cache is never changed: an evaluation returns
+/// a new one with more tokens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyValueCache {
+    /// The caches of the layers, in order; none if there are no tokens.
     layers: Vec<LayerCache>,
+    /// The number of tokens.
     length: usize,
 }
 
-/// Keys and values of one layer, of shape (batch, heads, time, head width).
+/// The keys and values of one layer, of shape (batch, heads, time, head width).
 #[derive(Debug, Clone)]
 pub(super) struct LayerCache {
     pub(super) keys: Tensor,
     pub(super) values: Tensor,
-    /// The inputs of the layer for earlier tokens, which the convolution reads, of shape (batch, time, width).
+    /// The inputs of the layer for earlier tokens, of shape (batch, time, width), if the model has a convolution, which
+    /// reads them.
     pub(super) inputs: Option<Tensor>,
 }
 
@@ -30,7 +33,8 @@ impl KeyValueCache {
         self.length
     }
 
-    /// Returns the cache of the first `length` tokens, whose keys and values do not depend on later tokens.
+    /// Returns the cache of the first `length` tokens, or of all if there are fewer. Their keys and values do not
+    /// depend on later tokens.
     pub(crate) fn truncated(&self, length: usize) -> Result<Self> {
         if length >= self.length {
             return Ok(self.clone());
@@ -48,8 +52,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length })
     }
 
-    /// Returns the cache of the rows of the batch with the indices `rows`: a batch continues without the rows that are
-    /// finished.
+    /// Returns the cache of the rows of the batch with the indices `rows`, so that a batch can continue without the
+    /// rows that are finished.
     pub(crate) fn rows(&self, rows: &Tensor) -> Result<Self> {
         let layer = |layer: &LayerCache| {
             Ok(LayerCache {
@@ -61,8 +65,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length: self.length })
     }
 
-    /// Returns the cache of a layer for `batch` rows; a cache of a single row (a prefix that all rows continue) is
-    /// repeated for each, without a copy. `None` if there are no earlier tokens.
+    /// Returns the cache of the layer `index` for `batch` rows. A cache of a single row (a prefix that all rows
+    /// continue) is repeated for each row, without a copy. `None` if there are no earlier tokens.
     pub(super) fn layer(&self, index: usize, batch: usize) -> Result<Option<LayerCache>> {
         let Some(layer) = self.layers.get(index) else { return Ok(None) };
         if layer.keys.dim(0)? == batch {

@@ -1,5 +1,5 @@
-//! Evaluates the feed-forward part of a layer, which maps the vector of each token by itself. [`super::DecoderLayer`]
-//! calls this file after attention.
+//! Evaluates the feed-forward part of a layer, which maps the vector of each token separately. [`super::DecoderLayer`]
+//! uses it after attention.
 
 use candle_core::{Result, Tensor};
 use candle_nn::ops;
@@ -9,19 +9,22 @@ use super::super::load_error::LoadError;
 use super::super::weights::{LayerRole, TensorRole, Weights};
 use super::linear::{Linear, Projections};
 
-/// Two projections with an activation between them. With two input projections, the activated one is a gate: it is
-/// multiplied with the other.
+/// An input projection, an activation and an output projection. With two input projections, the first one is a gate: it
+/// is activated and multiplied with the second one.
 #[derive(Debug)]
 pub(super) struct FeedForward {
+    /// One or two projections into a wider space.
     inputs: Projections,
+    /// The projection back to the width of the layer.
     down: Linear,
     activation: Activation,
 }
 
 impl FeedForward {
     /// Reads the weights of the feed-forward part of one layer: a matrix `up` into a wider space, in gated models a
-    /// second one, `gate`, whose output is multiplied with it, and `down` back to the width of the layer. Models with
-    /// fused weights store the first two as one matrix.
+    /// second one, `gate`, whose activated output is multiplied with it, and a matrix `down` back to the width of the
+    /// layer. Models with fused weights store `gate` and `up` as one matrix. Fails if a tensor is missing or has
+    /// another shape.
     pub(super) fn load(
         weights: &Weights,
         config: &DecoderConfig,
@@ -46,7 +49,7 @@ impl FeedForward {
         Ok(Self { inputs, down, activation: config.activation })
     }
 
-    /// Maps the last dimension of `x`, the vectors of the tokens, each by itself. The result has the same shape.
+    /// Maps each vector in the last dimension of `x`, the vectors of the tokens. The result has the same shape.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let inputs = self.inputs.forward(x)?;
         let activate = |tensor: &Tensor| match self.activation {

@@ -1,6 +1,6 @@
 //! Multiplies vectors with the matrices of the model: one matrix with an optional bias, or several projections of one
 //! input, which some models store as one matrix. Attention, the feed-forward part and the output of the decoder use
-//! this file.
+//! this module.
 
 use candle_core::{Module, Result, Tensor};
 
@@ -15,8 +15,8 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    /// Reads a matrix of `rows` by `columns`, and its bias if `bias` names one. Fails if a tensor is missing or has
-    /// another shape.
+    /// Reads the matrix `role` of `rows` by `columns`, and its bias if `bias` names one. Fails if a tensor is missing
+    /// or has another shape.
     pub(super) fn load(
         weights: &Weights,
         role: TensorRole,
@@ -32,7 +32,8 @@ impl Linear {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let mapped = match &self.matrix {
             Matrix::Dense(matrix) => {
-                // One product of two matrices; a batch of products would copy the weights.
+                // All vectors become the rows of one matrix, for a single product: a batch of products would copy the
+                // weights.
                 let mut shape = x.dims().to_vec();
                 let columns = shape.pop().unwrap_or(1);
                 shape.push(matrix.dim(0)?);
@@ -57,8 +58,8 @@ pub(super) enum Projections {
 }
 
 impl Projections {
-    /// Returns each projection of the vectors in the last dimension of `x`. For projections that are stored as one matrix
-    /// (fused), one product is computed and divided by their widths.
+    /// Returns the projections of the vectors in the last dimension of `x`, in order. For projections that are stored
+    /// as one matrix (fused), one product is computed, and its columns are divided among them by their widths.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Vec<Tensor>> {
         match self {
             Self::Separate(parts) => parts.iter().map(|part| part.forward(x)).collect(),

@@ -1,5 +1,5 @@
 //! Normalises vectors, by their root mean square or by mean and variance, as the configuration states. Layers, heads
-//! and the end of the decoder use this file.
+//! and the end of the decoder use this module.
 
 use candle_core::{Result, Tensor};
 use candle_nn::ops;
@@ -12,15 +12,16 @@ use super::Kernels;
 /// A normalisation of the last dimension.
 #[derive(Debug)]
 pub(super) struct Norm {
+    /// The learned factor of each entry.
     weight: Tensor,
-    /// Present if the mean is subtracted.
+    /// The learned summand of each entry; present if the normalisation subtracts the mean.
     bias: Option<Tensor>,
     epsilon: f32,
 }
 
 impl Norm {
-    /// Reads the weights of a normalisation of vectors of this width. A normalisation by the root mean square has no bias,
-    /// so the role `bias` is then not read.
+    /// Reads the tensors `weight` and `bias` of a normalisation of vectors of this width. A normalisation by the root
+    /// mean square has no bias, so `bias` is not read then. Fails if a tensor is missing or has another shape.
     pub(super) fn load(
         weights: &Weights,
         config: &DecoderConfig,
@@ -37,7 +38,7 @@ impl Norm {
         Ok(Self { weight: weights.tensor(weight, &[width])?, bias, epsilon })
     }
 
-    /// Normalises the vectors in the last dimension. `kernels` says which implementation runs: fused ones are faster, but
+    /// Normalises the vectors in the last dimension. `kernels` selects the implementation: fused ones are faster, but
     /// have no gradient.
     pub(super) fn forward(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
         let x = x.contiguous()?;

@@ -1,16 +1,16 @@
 //! Defines [`Probe`], with which a caller of the decoder selects intermediate values (the hidden states of a layer, the
-//! attention matrices) and receives them. Only `inside.rs` needs such values; all others select none. A probe also chooses
-//! between fast operations and those that have a gradient, which `inside.rs` and `train.rs` need.
+//! attention matrices) and receives them. Only `inside.rs` needs such values; all other callers select none. A probe
+//! also chooses between fast operations and those that have a gradient, which `inside.rs` and `train.rs` need.
 
 use candle_core::Tensor;
 
 /// Which implementation of an operation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Kernels {
-    /// One pass over memory. These have no gradient: candle cuts its graph at them without an error.
+    /// One pass over memory. It has no gradient: candle cuts its graph of gradients there without an error.
     #[default]
     Fused,
-    /// Composed of operations that have a gradient.
+    /// Several operations that have a gradient.
     Differentiable,
 }
 
@@ -18,21 +18,21 @@ pub(crate) enum Kernels {
 #[derive(Debug, Default)]
 pub(crate) struct Probe<'a> {
     pub(crate) kernels: Kernels,
-    /// A tensor of zeros for each layer, which is added to its attention: the gradient of the zeros is that of the
-    /// attention.
+    /// A tensor of zeros for each layer, which is added to its attention: the gradient with respect to the zeros is
+    /// that with respect to the attention.
     pub(crate) added_to_attention: Option<&'a [Tensor]>,
-    /// Collects for each layer its attention, of shape (batch, heads, time, total time).
+    /// Collects the attention of each layer, of shape (batch, heads, time, total time); `None` collects nothing.
     pub(crate) attention: Option<Vec<Tensor>>,
-    /// The layer whose hidden states are collected; 0 is the embedding.
+    /// The layer whose hidden states are collected, if any; 0 is the embedding.
     pub(crate) hidden_layer: Option<usize>,
-    /// The hidden states of that layer.
+    /// The hidden states of that layer, after it was evaluated.
     pub(crate) hidden: Option<Tensor>,
-    /// How many layers have been evaluated.
+    /// How many hidden states were received: the index of the next layer, where 0 is the embedding.
     pub(crate) seen: usize,
 }
 
 impl Probe<'_> {
-    /// Receives the hidden states of the next layer.
+    /// Receives the hidden states of the next layer, and stores them if they are selected.
     pub(super) fn see_hidden(&mut self, x: &Tensor) {
         if self.hidden_layer == Some(self.seen) {
             self.hidden = Some(x.clone());
@@ -40,7 +40,7 @@ impl Probe<'_> {
         self.seen += 1;
     }
 
-    /// Receives the attention of the next layer.
+    /// Receives the attention of the next layer, and stores it if attention is selected.
     pub(super) fn see_attention(&mut self, attention: &Tensor) {
         if let Some(all) = &mut self.attention {
             all.push(attention.clone());

@@ -1,5 +1,5 @@
 //! Rotates queries and keys by the positions of their tokens, so that attention depends on the distance between two
-//! tokens. `attention.rs` calls this file.
+//! tokens. `attention.rs` uses this module.
 
 use candle_core::{D, Device, Result, Tensor};
 use candle_nn::rotary_emb;
@@ -12,13 +12,17 @@ use super::Kernels;
 /// The frequencies from which the angles of positions are computed.
 #[derive(Debug)]
 pub(super) struct RotaryTable {
+    /// The angle, in radians, by which each pair of entries turns from one token to the next.
     frequencies: Vec<f64>,
+    /// The factor of the rotated vectors.
     magnitude: f64,
+    /// How many of the first entries of a vector are rotated.
     width: usize,
+    /// Whether the two entries of a pair are adjacent.
     is_interleaved: bool,
 }
 
-/// Cosines and sines of some positions, each of shape (time, width / 2).
+/// The cosines and sines of the angles of some positions, each of shape (time, width / 2).
 #[derive(Debug)]
 pub(super) struct Angles {
     cosines: Tensor,
@@ -28,9 +32,10 @@ pub(super) struct Angles {
 }
 
 impl RotaryTable {
-    /// Computes the frequencies: by how much each pair of entries turns from one token to the next. A GGUF file may have
-    /// divisors of the frequencies as tensors, for all texts, or for short and for long contexts; these take precedence
-    /// over the scaling of the configuration. A context is long if it exceeds the length of text of the training.
+    /// Computes the frequencies: by how much each pair of entries turns from one token to the next. A GGUF file may
+    /// have divisors of the frequencies as tensors, either for all texts, or separately for short and long contexts.
+    /// They take precedence over the scaling of the configuration. A context is long if it exceeds the length of text
+    /// of the training.
     pub(super) fn load(
         rotary: &RotaryConfig,
         weights: &Weights,
@@ -41,6 +46,7 @@ impl RotaryTable {
             let original = file.metadata.get("phi3.rope.scaling.original_context_length");
             let original =
                 original.and_then(serde_json::Value::as_u64).and_then(|size| usize::try_from(size).ok());
+            // The divisors for the length of this context.
             let by_length = match original {
                 Some(original) if config.context > original => TensorRole::RotaryDivisorsLong,
                 _ => TensorRole::RotaryDivisorsShort,
@@ -62,8 +68,8 @@ impl RotaryTable {
         })
     }
 
-    /// Returns the sines and cosines of the angles of `time` positions from `start`, multiplied by the magnitude that some
-    /// models give rotated vectors.
+    /// Returns the sines and cosines of the angles of `time` positions from `start` on. They are multiplied by the
+    /// factor of the rotated vectors, so that the rotation applies it.
     pub(super) fn angles(&self, start: usize, time: usize, device: &Device) -> Result<Angles> {
         #[expect(clippy::cast_precision_loss, reason = "a position is far below 2^52")]
         let angles = (start..start + time)
@@ -84,7 +90,8 @@ impl RotaryTable {
 }
 
 impl Angles {
-    /// Rotates vectors of shape (batch, heads, time, head width): their first `width` entries; the others stay.
+    /// Rotates the first `width` entries of vectors of shape (batch, heads, time, head width); the others are
+    /// unchanged.
     pub(super) fn rotate(&self, x: &Tensor, kernels: Kernels) -> Result<Tensor> {
         let head_width = x.dim(D::Minus1)?;
         if self.width == head_width {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
 /// Adds functions, filters and methods to the environment of a template. The function `strftime_now` (the current date)
-/// is not defined, so that a prompt does not depend on the day: templates that use it have a fixed date for this case.
+/// is not defined, so that a prompt does not depend on the date: templates that use it have a fixed date for this case.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -16,7 +16,7 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
     });
     environment.add_filter("tojson", to_json);
     environment.set_formatter(|out, state, value| match value.kind() {
-        // Python writes its own names.
+        // Python spells these values in its own way.
         minijinja::value::ValueKind::Bool => {
             out.write_str(if value.is_true() { "True" } else { "False" }).map_err(Error::from)
         }
@@ -25,18 +25,18 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
     });
 }
 
-/// Serializes a value as Python's `json.dumps` without `ensure_ascii` does: with spaces after separators, or with
-/// `indent` on several lines.
+/// Serialises a value as Python's `json.dumps` without `ensure_ascii` does: on one line with spaces after separators,
+/// or on several lines if the option `indent` is given.
 #[expect(clippy::needless_pass_by_value, reason = "the engine passes options by value")]
 fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // Templates pass these options as well; they are accepted and have no effect.
+    // Templates also pass these options; they are accepted and have no effect.
     let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
     options.assert_all_used()?;
     let mut out = Vec::new();
     let written = match indent {
         Some(width) => {
-            // Bounded, since the template comes from a file.
+            // The width is limited, since the template comes from a file.
             let indent = " ".repeat(width.min(16));
             let formatter = PrettyFormatter::with_indent(indent.as_bytes());
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter))
@@ -50,7 +50,7 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     String::from_utf8(out).map_err(|error| failed(error.to_string()))
 }
 
-/// Writes `, ` and `: ` as Python does.
+/// Writes JSON on one line, with the separators `, ` and `: `, as Python does.
 struct Spaced(CompactFormatter);
 
 impl Formatter for Spaced {
@@ -75,13 +75,14 @@ impl Formatter for Spaced {
     }
 }
 
-/// Removes the tags of one name, such as `{% generation %}`, from a template. A dash in a tag, as in `{%- generation %}`,
-/// removes the white space on its side, as in Jinja. The text between two tags stays.
+/// Removes the tags with the name `name`, such as `{% generation %}`, from a template. As in Jinja, a dash in a tag, as
+/// in `{%- generation %}`, also removes the white space on its side. The text between two tags stays.
 pub(super) fn without_tag(source: &str, name: &str) -> String {
     let mut output = String::with_capacity(source.len());
     let mut rest = source;
     while let Some((before, after)) = rest.split_once("{%") {
         output.push_str(before);
+        // A tag that does not end is not a tag.
         let Some((inside, next)) = after.split_once("%}") else {
             output.push_str("{%");
             output.push_str(after);

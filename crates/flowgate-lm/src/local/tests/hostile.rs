@@ -239,7 +239,7 @@ fn gguf_files_that_are_damaged() {
     let good = gguf::file(&tiny::configuration("llama"), GgmlDType::F32);
     let cut = "the file ends within its header, so it is incomplete; download it again";
     check(b"", cut);
-    check(b"GGML____________", "the file is not a GGUF file");
+    check(b"GGML____________", "the file is not a GGUF file; name one, or a folder with safetensors");
     check(b"GGUF\x09\0\0\0\0\0\0\0\0\0\0\0", "the file has version 9 of GGUF; supported are 2 and 3");
     check(&good[..100], cut);
     let with = |at: usize, value: u64| {
@@ -247,11 +247,14 @@ fn gguf_files_that_are_damaged() {
         bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
         bytes
     };
-    check(&with(8, u64::MAX), "the number of tensors, 18446744073709551615, exceeds the limit of 65536");
+    check(
+        &with(8, u64::MAX),
+        "the number of tensors, 18446744073709551615, exceeds the limit of 65536, so the file is probably damaged; download it again",
+    );
     // More metadata than there are: what follows is read as such.
     check(
         &with(24, 1 << 60),
-        "a text of the header has 1152921504606846976 bytes, more than the limit of 1048576",
+        "a text of the header has 1152921504606846976 bytes, more than the limit of 1048576, so the file is probably damaged; download it again",
     );
     let error = gguf::load(&good[..good.len() - 5]).unwrap_err();
     assert!(
@@ -273,12 +276,11 @@ fn weights_that_are_no_numbers() {
     let shown = scored.unwrap_err().to_string();
     assert_eq!(
         shown,
-        "the local model failed: the weights of the model give no probabilities; they are damaged"
+        "the local model failed: the weights of the model give no probabilities, so they are damaged; download them again"
     );
     let request = crate::AttentionRequest { prompt: "a", continuation: "b", ..Default::default() };
     let shown = crate::AttentionModel::attention(&model, &request).unwrap_err();
-    let expected =
-        "the local model failed: the attention of the model is not a number; the weights are damaged";
+    let expected = "the local model failed: the attention of the model is not a number, so its weights are damaged; download them again";
     assert_eq!(shown.to_string(), expected);
 }
 

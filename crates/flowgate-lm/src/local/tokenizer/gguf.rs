@@ -1,7 +1,7 @@
 //! Converts the tokenizer of a GGUF file to the form of `tokenizer.json`, which the tokenizer library loads.
 //!
-//! The metadata of the file contain the tokens, and either the merges of byte-level BPE (the pairs of tokens that are joined
-//! to a longer one, in order), or scores from which the merges are computed (SentencePiece).
+//! The metadata of the file contain the tokens. They also contain either the merges of byte-level BPE (the pairs of
+//! tokens that are joined to a longer one, in order), or scores from which the merges are computed (SentencePiece).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,14 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::super::load_error::LoadError;
 
-/// The longest token that is built from others. Longer ones are not words.
+/// The longest token that is built from others, in bytes. Longer ones are not words.
 const LONGEST_PIECE: usize = 256;
 
-/// Kinds of tokens that the file marks.
+/// The number of control tokens in the list of the kinds of tokens.
 const CONTROL: u64 = 3;
+/// The number of tokens that the author of the model added, in the same list.
 const USER_DEFINED: u64 = 4;
 
-/// How texts are divided into words, by the name of the division.
+/// The regular expressions by which texts are divided into words, each with the names that files have for it.
 const WORDS: &[(&[&str], &str)] = &[
     (
         &["qwen2", "qwen35"],
@@ -31,7 +32,7 @@ const WORDS: &[(&[&str], &str)] = &[
 ];
 
 /// Returns the content of the `tokenizer.json` that corresponds to the metadata. Fails if the metadata are malformed or
-/// of an unsupported kind.
+/// describe an unsupported kind of tokenizer. `path` names the file in errors.
 pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Result<Value, LoadError> {
     let file = GgufTokenizer { path, metadata };
     let tokens = file.texts("tokens")?;
@@ -62,10 +63,12 @@ struct GgufTokenizer<'a> {
 }
 
 impl<'a> GgufTokenizer<'a> {
+    /// Returns the error that the file has this problem.
     fn error(&self, problem: String) -> LoadError {
         LoadError::new(self.path, problem)
     }
 
+    /// Returns the field `tokenizer.ggml.{key}` of the metadata.
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.metadata.get(&format!("tokenizer.ggml.{key}"))
     }
@@ -74,7 +77,8 @@ impl<'a> GgufTokenizer<'a> {
         self.get(key).and_then(Value::as_bool)
     }
 
-    /// Returns the list of texts in the field `tokenizer.ggml.{key}` of the metadata. Fails if it is missing.
+    /// Returns the list of texts in the field `tokenizer.ggml.{key}` of the metadata. Fails if the field is missing or
+    /// not such a list.
     fn texts(&self, key: &str) -> Result<Vec<&'a str>, LoadError> {
         let list = self.get(key).and_then(Value::as_array);
         let texts = list.and_then(|list| list.iter().map(Value::as_str).collect());
@@ -88,7 +92,7 @@ impl<'a> GgufTokenizer<'a> {
     /// Returns the description of a byte-level BPE tokenizer (the kind of Llama 3 and Qwen) in the form of
     /// `tokenizer.json`. The caller adds the added tokens and the first token.
     fn byte_level(&self, vocabulary: &Map<String, Value>) -> Result<Map<String, Value>, LoadError> {
-        // The name of the pattern that divides texts into words, before these are divided into tokens.
+        // The name of the pattern that divides texts into words, before the words are divided into tokens.
         let division = self.get("pre").and_then(Value::as_str).unwrap_or("default");
         let Some((_, pattern)) = WORDS.iter().find(|(names, _)| names.contains(&division)) else {
             return Err(self.error(format!(
@@ -116,7 +120,7 @@ impl<'a> GgufTokenizer<'a> {
     /// Returns the description of a SentencePiece tokenizer (the kind of Llama 2) in the form of `tokenizer.json`, as BPE
     /// with merges that are computed from the scores. The caller adds the added tokens and the first token.
     ///
-    /// Such a vocabulary writes a space as `▁`, and by default a text is read with a space before it.
+    /// Such a vocabulary writes a space as `▁`, and by default a space is added before a text.
     fn sentence_piece(
         &self,
         tokens: &[&str],
@@ -183,7 +187,7 @@ impl<'a> GgufTokenizer<'a> {
         Value::Array(added.collect())
     }
 
-    /// Returns the post-processor that adds the token which begins each text; null if there is none.
+    /// Returns the post-processor that adds the token which begins each text; null if no such token is added.
     fn first_token(&self, tokens: &[&str]) -> Value {
         let is_sentence_piece = self.get("model").and_then(Value::as_str) == Some("llama");
         if !self.flag("add_bos_token").unwrap_or(is_sentence_piece) {
@@ -202,7 +206,7 @@ impl<'a> GgufTokenizer<'a> {
     }
 }
 
-/// Returns the fields of a JSON object.
+/// Returns the fields of `value`, which is a JSON object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
@@ -226,7 +230,7 @@ fn merges(tokens: &[&str], scores: &[f64]) -> Vec<[String; 2]> {
             new.sort_unstable_by_key(|(_, left, right)| (*left, *right));
         }
     }
-    // Stable: pairs of one token keep their order.
+    // The sorting is stable: pairs for the same token stay in the order of their ids.
     pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
     let name = |id: usize| tokens.get(id).copied().unwrap_or_default().to_owned();
     pairs.into_iter().map(|(_, left, right)| [name(left), name(right)]).collect()

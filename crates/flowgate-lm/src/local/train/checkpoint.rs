@@ -6,8 +6,8 @@
 //! | `training.json` | the settings, and the loss of each step |
 //! | `training.safetensors` | the state of the optimiser |
 //!
-//! Each file is replaced as a whole. `training.json` is written last, with digests of both files of tensors: a folder
-//! whose saving was interrupted is rejected when it is read.
+//! Each file is replaced as a whole. `training.json` is written last, with digests of the two files of tensors, so that
+//! a folder whose saving was interrupted is rejected when it is read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -24,10 +24,13 @@ use super::super::weights::safetensors::SafetensorsFolder;
 use super::optimizer::Optimizer;
 use super::{Trainer, TrainingSettings};
 
+/// The file of the weights.
 const WEIGHTS: &str = "model.safetensors";
+/// The file of the optimiser's state.
 const OPTIMIZER: &str = "training.safetensors";
+/// The file of the settings and the progress.
 const STATE: &str = "training.json";
-/// The limit on files of weights. Those of small models have megabytes.
+/// The limit on the size of a file of tensors. Those of small models have megabytes.
 const FILE_LIMIT: u64 = 4 << 30;
 
 /// The progress of a training.
@@ -42,28 +45,35 @@ pub(super) struct Progress {
 struct SavedState {
     settings: TrainingSettings,
     progress: Progress,
+    /// The number of steps of the optimiser.
     optimizer_steps: usize,
+    /// The digest of the file of the weights.
     weights_sha256: String,
+    /// The digest of the file of the optimiser's state.
     optimizer_sha256: String,
 }
 
 /// The content of a training's folder.
 pub(super) struct SavedTraining {
     pub(super) settings: TrainingSettings,
+    /// The content of `config.json`.
     pub(super) config: Map<String, Value>,
+    /// The content of `tokenizer.json`.
     pub(super) tokenizer: Value,
+    /// The weights by name.
     pub(super) variables: BTreeMap<String, Var>,
     pub(super) optimizer: Optimizer,
     pub(super) progress: Progress,
 }
 
-/// Writes the folder of a training, and creates it if it does not exist. `training.json` is written last, with digests of
-/// the tensors, so that [`read`] notices an interrupted saving.
+/// Writes the folder of a training, and creates it if it does not exist. `training.json` is written last, with digests
+/// of the tensors, so that [`read`] notices an interrupted saving.
 pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     let failed = |error: &dyn std::fmt::Display| {
         LoadError::new(folder, format!("the training cannot be saved: {error}"))
     };
     std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
+    // Writes a file under another name, and renames it when it is complete.
     let replace = |name: &str, write: &dyn Fn(&Path) -> Result<(), String>| {
         let part = folder.join(format!("{name}.part"));
         write(&part).map_err(|error| failed(&error))?;
@@ -77,7 +87,8 @@ pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
     };
     let variables = trainer.variables.iter();
     let variables = variables.map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
-    // The format needs at least one tensor, but there are no moments before the first step.
+    // The format needs at least one tensor, but before the first step the optimiser has none. A tensor with an empty
+    // name is therefore added.
     let mut moments: HashMap<String, Tensor> = trainer.optimizer.moments.clone().into_iter().collect();
     let one = Tensor::ones(1, candle_core::DType::F32, &Device::Cpu).map_err(|error| failed(&error))?;
     moments.insert(String::new(), one);
@@ -132,7 +143,7 @@ fn digest(path: &Path) -> Result<String, LoadError> {
     let digest = Sha256::digest(file::read(path, FILE_LIMIT)?);
     let mut text = String::new();
     for byte in digest {
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(text, "{byte:02x}");
     }
     Ok(text)

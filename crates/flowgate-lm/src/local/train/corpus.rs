@@ -2,8 +2,8 @@
 //!
 //! An example is determined by the seed of the corpus and by its number, so that a training can be resumed at any step,
 //! and examples can be reserved for evaluation. The model is to learn to copy values from a region. In the loss, tokens
-//! of copied values therefore have the weight 1; names and signs around the values have less; and the regions, whose
-//! content is random, have almost none.
+//! of copied values therefore have the weight 1. The words and signs around the values have a lower weight, and the
+//! regions, whose content is random, have almost none.
 
 use super::super::sampler::SplitMix;
 
@@ -13,14 +13,14 @@ pub struct Corpus {
     seed: u64,
 }
 
-/// A text in parts, each with the weight of its tokens in the loss.
+/// A text in parts. Each part is paired with the weight of its tokens in the loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
     kind: ExampleKind,
     parts: Vec<(String, f32)>,
 }
 
-/// What an example is.
+/// The kind of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExampleKind {
     /// Documents about people, a question about two of them, and the answer.
@@ -36,16 +36,19 @@ const SCAFFOLD: f32 = 0.25;
 /// The weight of the tokens of values that are copied.
 const VALUE: f32 = 1.0;
 
+/// The names of the facts about a person.
 const FIELDS: &[&str] = &["phone", "email", "city", "account", "birthday", "employer", "badge", "room"];
+/// The names of the tools that are called.
 const TOOLS: &[&str] =
     &["send_money", "create_event", "update_contact", "reserve_room", "send_email", "open_ticket"];
+/// The syllables of random words.
 const SYLLABLES: &[&str] = &[
     "an", "bel", "cor", "da", "el", "fi", "gra", "hol", "is", "ja", "ka", "lo", "mi", "nor", "ol", "pe",
     "qui", "ra", "sol", "ta", "ul", "va", "wen", "xi", "yo", "zan",
 ];
 
 impl Corpus {
-    /// Creates a corpus.
+    /// Creates the corpus with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed }
@@ -56,6 +59,7 @@ impl Corpus {
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
+        // The large factor keeps the generators of different seeds and numbers apart.
         let mut draw =
             Draw(SplitMix::new(self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number)));
         match draw.below(2) {
@@ -66,13 +70,13 @@ impl Corpus {
 }
 
 impl Example {
-    /// Returns what it is.
+    /// Returns the kind of the example.
     #[must_use]
     pub fn kind(&self) -> ExampleKind {
         self.kind
     }
 
-    /// Returns its parts with their weights.
+    /// Returns the parts of the text, each with the weight of its tokens in the loss.
     #[must_use]
     pub fn parts(&self) -> &[(String, f32)] {
         &self.parts
@@ -85,20 +89,23 @@ impl Example {
     }
 }
 
-/// Draws words, values and their forms.
+/// Draws random numbers, words and values.
 struct Draw(SplitMix);
 
 impl Draw {
+    /// Returns a random number from 0 up to, but not including, `end`.
     #[expect(clippy::cast_possible_truncation, reason = "the remainder fits")]
     fn below(&mut self, end: usize) -> usize {
         (self.0.next() % end.max(1) as u64) as usize
     }
 
+    /// Returns a random item of a list.
     fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
         let index = self.below(list.len());
         list.get(index).copied().unwrap_or_default()
     }
 
+    /// Returns a random word of two or three syllables.
     fn word(&mut self) -> String {
         let count = 2 + self.below(2);
         (0..count).map(|_| self.pick(SYLLABLES)).collect()
@@ -115,13 +122,14 @@ impl Draw {
         format!("{first} {}", word(self))
     }
 
+    /// Returns this many random digits.
     fn digits(&mut self, count: usize) -> String {
         (0..count)
             .map(|_| char::from(b'0'.saturating_add(u8::try_from(self.below(10)).unwrap_or(0))))
             .collect()
     }
 
-    /// Returns a random value of a field, in its form.
+    /// Returns a random value of a field, in the form of this field.
     fn value(&mut self, field: &str) -> String {
         match field {
             "phone" => format!("+{} {} {}", self.digits(2), self.digits(3), self.digits(4)),
@@ -133,7 +141,7 @@ impl Draw {
         }
     }
 
-    /// Returns different fields, in any order.
+    /// Returns `count` different fields, in random order.
     fn fields(&mut self, count: usize) -> Vec<&'static str> {
         let mut left = FIELDS.to_vec();
         (0..count.min(left.len())).map(|_| left.swap_remove(self.below(left.len()))).collect()
@@ -175,19 +183,20 @@ fn question(draw: &mut Draw) -> Example {
     Example { kind: ExampleKind::Question, parts }
 }
 
-/// Generates the outputs of several tools in different formats, each about one person, and a call with the values of
-/// the one (`needed`) that the user asks for at the beginning. Each part is paired with the weight of its tokens in the
-/// loss.
+/// Generates the outputs of several tools in different formats, each with facts about one person, and a call with the
+/// facts about one of them (`needed`), whom the user names at the beginning. Each part is paired with the weight of its
+/// tokens in the loss.
 fn tool_call(draw: &mut Draw) -> Example {
     let count = 2 + draw.below(3);
     let needed = draw.below(count);
     let mut parts: Vec<(String, f32)> = Vec::new();
+    // The arguments of the call: fields and values.
     let mut call = Vec::new();
     for number in 0..count {
         let how_many = 2 + draw.below(2);
         let record: Vec<(&str, String)> =
             draw.fields(how_many).into_iter().map(|field| (field, draw.value(field))).collect();
-        // All fields of the record, each in this form.
+        // All fields of the record, each written by `form`.
         let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {
             record.iter().map(|(field, value)| form(field, value)).collect::<Vec<_>>().join(separator)
         };

@@ -1,7 +1,8 @@
 //! Changes weights by their gradients: [`Optimizer`], which the trainer calls in each step.
 //!
-//! The matrices of layers are changed by Muon: the gradient with momentum, made nearly orthogonal by five steps of a
-//! Newton-Schulz iteration, so that all directions of a matrix learn equally fast. All other weights are changed by Adam.
+//! The matrices of layers are changed by Muon. Their change is the gradient with momentum, which five steps of a
+//! Newton-Schulz iteration make nearly orthogonal, so that all directions of a matrix learn equally fast. All other
+//! weights are changed by Adam.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use candle_core::{Result, Tensor, Var};
 
 /// The momentum of Muon.
 const MOMENTUM: f64 = 0.95;
-/// The decay of Adam's means of gradients, and of their squares.
+/// The decay of Adam's means of gradients, and of its means of their squares.
 const DECAYS: (f64, f64) = (0.9, 0.95);
 /// Adam's learning rate as a share of Muon's.
 const ADAM_SHARE: f64 = 0.15;
-/// Longer gradients are shortened to this length.
+/// The greatest length (Euclidean norm) of all gradients together. Longer ones are shortened to it.
 const MAX_NORM: f64 = 1.0;
 
 /// The state of an optimiser.
@@ -22,18 +23,19 @@ const MAX_NORM: f64 = 1.0;
 pub(super) struct Optimizer {
     /// The number of steps so far.
     pub(super) steps: usize,
-    /// The means of gradients, by the name of the weights; of their squares, by the name with `SQUARES`.
+    /// The moving means: those of gradients by the name of the weights, and those of squared gradients by this name
+    /// with [`SQUARES`] at its end.
     pub(super) moments: BTreeMap<String, Tensor>,
 }
 
-/// The end of the names of means of squares.
+/// The end of the names of the means of squared gradients.
 const SQUARES: &str = "/squares";
 
 impl Optimizer {
     /// Changes the weights once, by their gradients. If all gradients together are longer than [`MAX_NORM`], they are
     /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers (names
     /// with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at a share of it. A
-    /// weight without a gradient stays.
+    /// weight without a gradient stays unchanged.
     pub(super) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
@@ -87,7 +89,7 @@ impl Optimizer {
     fn adam(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
         let mean = self.mean(name.to_owned(), gradient, DECAYS.0, 1.0 - DECAYS.0)?;
         let squares = self.mean(format!("{name}{SQUARES}"), &gradient.sqr()?, DECAYS.1, 1.0 - DECAYS.1)?;
-        // The means begin at 0, and are corrected for it.
+        // The means begin at 0 and are too small in the first steps; the division corrects this.
         let steps = i32::try_from(self.steps).unwrap_or(i32::MAX);
         let mean = (mean / (1.0 - DECAYS.0.powi(steps)))?;
         let squares = (squares / (1.0 - DECAYS.1.powi(steps)))?;
@@ -103,7 +105,7 @@ fn orthogonal(matrix: &Tensor) -> Result<Tensor> {
     let norm = f64::from(matrix.sqr()?.sum_all()?.to_scalar::<f32>()?).sqrt();
     // The iteration needs singular values of at most 1. The small constant avoids a division by 0.
     let mut x = (matrix / (norm + 1e-7))?;
-    // The smaller of the two possible squares.
+    // A tall matrix is transposed, since the product of the matrix with its transpose is smaller then.
     if is_tall {
         x = x.t()?.contiguous()?;
     }

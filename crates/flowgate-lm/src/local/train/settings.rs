@@ -1,5 +1,4 @@
-//! Defines the shape of a small model and the settings of its training, and draws its first weights. The trainer reads
-//! all of them at its start.
+//! Defines the shape of a small model and the settings of its training, and draws the first weights of the model.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +19,14 @@ pub struct ModelShape {
     pub width: usize,
     /// The number of layers.
     pub layers: usize,
-    /// The number of heads; they divide the width.
+    /// The number of heads; the width must be a multiple of it.
     pub heads: usize,
-    /// The number of heads of keys and values; they divide the heads.
+    /// The number of heads of keys and values; the number of heads must be a multiple of it.
     pub key_heads: usize,
     /// The width between the projections of the feed-forward part.
     pub inner_width: usize,
-    /// How many earlier tokens the convolution before attention adds. With 3 of them a model learns to copy after a tenth of the
-    /// tokens that it needs without.
+    /// How many earlier tokens the convolution before attention reads. With 3, a model learns to copy after a tenth of
+    /// the tokens that it needs without a convolution.
     pub convolution: usize,
     /// The most tokens of a text.
     pub context: usize,
@@ -54,17 +53,18 @@ impl Default for ModelShape {
 pub struct TrainingSettings {
     /// The shape of the model.
     pub shape: ModelShape,
-    /// What the first weights are drawn from.
+    /// The seed from which the first weights are drawn.
     pub seed: u64,
     /// The number of steps.
     pub steps: usize,
-    /// How many examples a step learns from.
+    /// The number of examples of each step.
     pub batch: usize,
-    /// How many steps the learning rate takes to reach its height.
+    /// The number of steps in which the learning rate rises to its full value.
     pub warm_up: usize,
-    /// The share of the steps, at the end, in which the learning rate falls to 0: a model copies reliably only after them.
+    /// The share of the steps, at the end, in which the learning rate falls to 0. A model copies reliably only after
+    /// them.
     pub decay: f64,
-    /// The learning rate of matrices; all other weights have 0.15 times as much.
+    /// The learning rate of the matrices of layers; that of all other weights is 0.15 times as high.
     pub rate: f64,
 }
 
@@ -84,7 +84,8 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns the learning rate of a step: it rises in the first steps, stays, and falls to 0 in the last ones.
+    /// Returns the learning rate of a step, from 0: it rises in the first steps, stays, and falls to 0 in the last
+    /// ones.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]
     pub(super) fn rate(&self, step: usize) -> f64 {
         let rising = (step + 1) as f64 / self.warm_up.max(1) as f64;
@@ -95,8 +96,8 @@ impl TrainingSettings {
 }
 
 impl ModelShape {
-    /// Returns the `config.json` of a model with this shape, whose tokenizer has `rows` tokens. Fields that are not
-    /// written have the defaults of the reader.
+    /// Returns the content of the `config.json` of a model with this shape, whose tokenizer has `rows` tokens. Fields
+    /// that are not written have the defaults of the reader (`config/hugging_face.rs`).
     pub(super) fn config(&self, rows: usize) -> Map<String, Value> {
         let config = json!({
             "model_type": "flowgate",
@@ -119,18 +120,20 @@ impl ModelShape {
     }
 }
 
-/// Draws the first weights, by their names in Hugging Face's form. Normalisations are 1; the convolution and the last
-/// matrix of each part of a layer are 0; all others are drawn with mean 0. The same seed gives the same weights.
+/// Draws the first weights, and returns them by their names in Hugging Face's form. Normalisations are 1. The
+/// convolution and the last matrices of attention and of the feed-forward part are 0, so that a layer changes nothing
+/// at first. All others are drawn with mean 0. The same seed gives the same weights.
 pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeMap<String, Var>> {
     let mut random = SplitMix::new(seed);
     let (width, inner) = (shape.width, shape.inner_width);
     let mut weights = BTreeMap::new();
-    // Without a standard deviation, all entries are 1.
+    // Adds a tensor with normally distributed entries, or with the entry 1 everywhere if there is no standard
+    // deviation.
     let mut add = |role: TensorRole, dims: &[usize], deviation: Option<f64>| -> Result<()> {
         let count: usize = dims.iter().product();
         #[expect(clippy::cast_possible_truncation, reason = "weights are in single precision")]
         let values: Vec<f32> = match deviation {
-            // The sum of twelve uniform numbers is nearly normal.
+            // The sum of twelve uniform numbers is nearly normal, with mean 6 and standard deviation 1.
             Some(deviation) => (0..count)
                 .map(|_| (((0..12).map(|_| random.uniform()).sum::<f64>() - 6.0) * deviation) as f32)
                 .collect(),
@@ -142,6 +145,7 @@ pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeM
     };
     add(TensorRole::Embedding, &[shape.vocabulary, width], Some(1.0 / 25.0))?;
     #[expect(clippy::cast_precision_loss, reason = "widths are small")]
+    // The standard deviation for which the outputs of a matrix vary as much as its inputs.
     let deviation = |columns: usize| Some((1.0 / columns as f64).sqrt());
     for layer in 0..shape.layers {
         let of = |role| TensorRole::OfLayer(layer, role);

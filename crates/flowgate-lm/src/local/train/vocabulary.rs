@@ -1,5 +1,4 @@
-//! Makes the tokenizer of a small model from the texts that the model is trained on. The trainer calls this file when a
-//! training begins.
+//! Makes the tokenizer of a small model from the texts that the model is trained on, when a training begins.
 
 use serde_json::Value;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -12,13 +11,13 @@ use tokenizers::{AddedToken, PreTokenizerWrapper, Tokenizer, models::TrainerWrap
 use super::Corpus;
 use crate::Error;
 
-/// How many examples the tokenizer is made from.
+/// The number of examples from which the tokenizer is made.
 const EXAMPLES: usize = 500;
 /// The token that begins each text.
 const FIRST: &str = "<s>";
 
-/// Returns a byte-level tokenizer with at most `vocabulary` tokens, in the form of `tokenizer.json`. Each digit is a token of its own, so
-/// that numbers are copied as they are read.
+/// Makes a byte-level tokenizer with at most `vocabulary` tokens from examples of the corpus. Returns it in the form of
+/// `tokenizer.json`. Each digit is a separate token, so that numbers are copied digit by digit.
 pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> {
     let failed =
         |error: tokenizers::Error| Error::Failed(format!("the tokenizer cannot be trained: {error}"));
@@ -47,7 +46,7 @@ pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> 
     serde_json::to_value(&tokenizer).map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// Returns the number of tokens.
+/// Returns the number of tokens of a tokenizer in the form of `tokenizer.json`.
 pub(super) fn size(tokenizer: &Value) -> usize {
     let vocabulary = tokenizer.get("model").and_then(|model| model.get("vocab")).and_then(Value::as_object);
     vocabulary.map_or(0, serde_json::Map::len)

@@ -1,7 +1,7 @@
-//! Reads GGUF files: the header with the metadata and the places of tensors, and the contents tensor by tensor.
+//! Reads GGUF files: the header with the metadata and the locations of tensors, and the contents tensor by tensor.
 //!
-//! candle's own reader allocates as much memory as the counts in the header ask for, so a malformed file could exhaust
-//! the memory. This reader allocates only for what it has read.
+//! candle's own reader allocates as much memory as the counts in the header state, so a malformed file could exhaust
+//! the memory. This reader allocates memory only for what it has read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,11 +16,11 @@ use super::super::file;
 use super::super::load_error::LoadError;
 use super::check_shape;
 
-/// The limit on a text of the metadata. The longest are chat templates.
+/// The limit on the length of a text of the header, in bytes. The longest texts are chat templates.
 const TEXT_LIMIT: u64 = 1 << 20;
-/// The limit on values of the metadata, items of lists included.
+/// The limit on the number of values of the metadata, items of lists included.
 const VALUE_LIMIT: u64 = 1 << 22;
-/// The limit on tensors.
+/// The limit on the number of tensors.
 const TENSOR_LIMIT: u64 = 1 << 16;
 
 /// A GGUF file.
@@ -29,16 +29,19 @@ pub(crate) struct GgufFile {
     path: PathBuf,
     /// The metadata, as JSON.
     pub(crate) metadata: Map<String, Value>,
-    tensors: BTreeMap<String, TensorPlace>,
+    tensors: BTreeMap<String, TensorLocation>,
+    /// The size of the file in bytes.
     size: u64,
 }
 
-/// Where a tensor is, and how it is quantised.
+/// The location of a tensor in the file, and its form.
 #[derive(Debug)]
-struct TensorPlace {
+struct TensorLocation {
+    /// How the tensor is quantised.
     data_type: GgmlDType,
-    /// Rows first, as in safetensors; the file has the opposite order.
+    /// The lengths of the dimensions, rows first, as in safetensors; the file has the opposite order.
     shape: Vec<usize>,
+    /// The offset of the content in the file.
     start: u64,
 }
 
@@ -49,7 +52,7 @@ impl GgufFile {
         let (file, size) = file::open(path)?;
         let mut header = HeaderReader { path, input: BufReader::new(file), read: 0, values: 0 };
         if &header.bytes::<4>()? != b"GGUF" {
-            return Err(header.error("the file is not a GGUF file"));
+            return Err(header.error("the file is not a GGUF file; name one, or a folder with safetensors"));
         }
         let version = header.u32()?;
         if !(2..=3).contains(&version) {
@@ -60,7 +63,7 @@ impl GgufFile {
         let (tensor_count, metadata_count) = (header.u64()?, header.u64()?);
         if tensor_count > TENSOR_LIMIT {
             return Err(header.error(format!(
-                "the number of tensors, {tensor_count}, exceeds the limit of {TENSOR_LIMIT}"
+                "the number of tensors, {tensor_count}, exceeds the limit of {TENSOR_LIMIT}, so the file is probably damaged; download it again"
             )));
         }
         let mut metadata = Map::new();
@@ -72,24 +75,25 @@ impl GgufFile {
         }
         let mut tensors = BTreeMap::new();
         for _ in 0..tensor_count {
-            let (name, place) = header.tensor_place()?;
+            let (name, location) = header.tensor_location()?;
             if tensors.contains_key(&name) {
                 return Err(LoadError::of_tensor(path, &name, "is listed twice"));
             }
-            tensors.insert(name, place);
+            tensors.insert(name, location);
         }
         // The contents begin at the next multiple of the alignment after the header.
         let alignment = metadata.get("general.alignment").and_then(Value::as_u64).unwrap_or(32);
         let Some(start) = header.read.checked_next_multiple_of(alignment) else {
             return Err(header.error(format!("`general.alignment` is {alignment}")));
         };
-        for (name, place) in &mut tensors {
-            let end = place.bytes().and_then(|bytes| start.checked_add(place.start)?.checked_add(bytes));
+        for (name, location) in &mut tensors {
+            let end =
+                location.bytes().and_then(|bytes| start.checked_add(location.start)?.checked_add(bytes));
             if end.is_none_or(|end| end > size) {
                 let problem = "reaches beyond the end of the file, which is incomplete; download it again";
                 return Err(LoadError::of_tensor(path, name, problem));
             }
-            place.start += start;
+            location.start += start;
         }
         Ok(Self { path: path.to_owned(), metadata, tensors, size })
     }
@@ -98,33 +102,34 @@ impl GgufFile {
         &self.path
     }
 
+    /// Returns the shape of a tensor; `None` if the file has no such tensor.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.tensors.get(name).map(|place| place.shape.as_slice())
+        self.tensors.get(name).map(|location| location.shape.as_slice())
     }
 
-    /// Reads the content of a tensor, quantised as it is. Fails if the tensor is missing or has another shape.
+    /// Reads the content of a tensor, which stays quantised. Fails if the tensor is missing or has another shape.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<QTensor, LoadError> {
         let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(&self.path, name, problem);
-        let Some(place) = self.tensors.get(name) else {
+        let Some(location) = self.tensors.get(name) else {
             return Err(wrong(&"is missing; the file is incomplete, or of another kind of model"));
         };
-        check_shape(&self.path, name, &place.shape, shape)?;
-        // The size was checked against that of the file.
-        let bytes = place.bytes().filter(|&bytes| bytes <= self.size).unwrap_or(0);
+        check_shape(&self.path, name, &location.shape, shape)?;
+        // The size of the content was compared with that of the file in `open`.
+        let bytes = location.bytes().filter(|&bytes| bytes <= self.size).unwrap_or(0);
         let (mut file, _) = file::open(&self.path)?;
         let mut content = Vec::new();
-        file.seek(SeekFrom::Start(place.start))
+        file.seek(SeekFrom::Start(location.start))
             .and_then(|_| file.take(bytes).read_to_end(&mut content))
             .map_err(|error| wrong(&format_args!("cannot be read: {error}")))?;
         if u64::try_from(content.len()) != Ok(bytes) {
             return Err(wrong(&"is cut off"));
         }
-        ggml_file::qtensor_from_ggml(place.data_type, &content, shape.to_vec(), device)
+        ggml_file::qtensor_from_ggml(location.data_type, &content, shape.to_vec(), device)
             .map_err(|error| wrong(&format_args!("cannot be read: {error}")))
     }
 }
 
-impl TensorPlace {
+impl TensorLocation {
     /// Returns the size of the tensor's content in bytes. Quantised types encode a fixed number of entries (a block) in a
     /// fixed number of bytes. `None` if a row is no whole number of blocks, or if the size overflows.
     fn bytes(&self) -> Option<u64> {
@@ -149,6 +154,7 @@ struct HeaderReader<'a> {
 }
 
 impl HeaderReader<'_> {
+    /// Returns the error that the file has this problem.
     fn error(&self, problem: impl Into<String>) -> LoadError {
         LoadError::new(self.path, problem)
     }
@@ -171,12 +177,12 @@ impl HeaderReader<'_> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// Reads a text, of bounded length.
+    /// Reads a text of at most [`TEXT_LIMIT`] bytes.
     fn text(&mut self) -> Result<String, LoadError> {
         let length = self.u64()?;
         if length > TEXT_LIMIT {
             return Err(self.error(format!(
-                "a text of the header has {length} bytes, more than the limit of {TEXT_LIMIT}"
+                "a text of the header has {length} bytes, more than the limit of {TEXT_LIMIT}, so the file is probably damaged; download it again"
             )));
         }
         let mut text = Vec::new();
@@ -194,7 +200,7 @@ impl HeaderReader<'_> {
     fn value(&mut self, kind: u32, may_be_list: bool) -> Result<Value, LoadError> {
         self.values += 1;
         if self.values > VALUE_LIMIT {
-            return Err(self.error(format!("the metadata has more than {VALUE_LIMIT} values")));
+            return Err(self.error(format!("the metadata has more than {VALUE_LIMIT} values, so the file is probably damaged; download it again")));
         }
         Ok(match kind {
             0 => u8::from_le_bytes(self.bytes()?).into(),
@@ -222,8 +228,8 @@ impl HeaderReader<'_> {
         })
     }
 
-    /// Reads the name and the place of a tensor. The start of the place is relative to the end of the header.
-    fn tensor_place(&mut self) -> Result<(String, TensorPlace), LoadError> {
+    /// Reads the name and the location of a tensor. The start of the location is relative to the end of the header.
+    fn tensor_location(&mut self) -> Result<(String, TensorLocation), LoadError> {
         let name = self.text()?;
         let dimensions = self.u32()?;
         if !(1..=4).contains(&dimensions) {
@@ -243,11 +249,11 @@ impl HeaderReader<'_> {
             );
             LoadError::of_tensor(self.path, &name, problem)
         })?;
-        Ok((name, TensorPlace { data_type, shape, start: self.u64()? }))
+        Ok((name, TensorLocation { data_type, shape, start: self.u64()? }))
     }
 }
 
-/// Returns a number as JSON. One that JSON cannot express becomes null, which counts as missing.
+/// Returns a number as JSON. A number that JSON cannot express becomes null, which counts as missing.
 fn number(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }

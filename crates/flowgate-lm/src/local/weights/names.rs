@@ -7,16 +7,24 @@ use super::super::config::Architecture;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TensorRole {
     Embedding,
+    /// The learned vectors of positions.
     Positions,
+    /// The matrix from the width of the embedding to that of the layers.
     ProjectIn,
+    /// The matrix from the width of the layers to that of the embedding.
     ProjectOut,
+    /// The normalisation after the last layer.
     FinalNorm,
     FinalNormBias,
+    /// The matrix from hidden states to logits.
     Output,
-    /// Divisors of the frequencies of rotary positions, which only GGUF files have.
+    /// Divisors of the frequencies of rotary positions, for all texts. Only GGUF files have such tensors.
     RotaryDivisors,
+    /// The same for short contexts only.
     RotaryDivisorsShort,
+    /// The same for long contexts only.
     RotaryDivisorsLong,
+    /// A tensor of the layer with this index.
     OfLayer(usize, LayerRole),
 }
 
@@ -31,6 +39,7 @@ pub(crate) enum LayerRole {
     KeyBias,
     Value,
     ValueBias,
+    /// The matrices of queries, keys and values as one.
     QueryKeyValue,
     AttentionOutput,
     AttentionOutputBias,
@@ -43,6 +52,7 @@ pub(crate) enum LayerRole {
     GateBias,
     Up,
     UpBias,
+    /// The matrices of gate and input as one.
     GateUp,
     Down,
     DownBias,
@@ -76,7 +86,7 @@ impl TensorRole {
         Some(name)
     }
 
-    /// Returns the name in a GGUF file; `None` if GGUF files have no such tensor.
+    /// Returns the name in a GGUF file; `None` if the supported GGUF files have no such tensor.
     pub(crate) fn gguf_name(self) -> Option<String> {
         let name = match self {
             Self::Embedding => "token_embd.weight",
@@ -92,7 +102,8 @@ impl TensorRole {
     }
 }
 
-/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for all architectures but OPT.
+/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for all architectures except OPT.
+/// `None` if layers have no such tensor.
 fn llama_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "input_layernorm.weight",
@@ -120,7 +131,8 @@ fn llama_part(role: LayerRole) -> Option<&'static str> {
     })
 }
 
-/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for OPT.
+/// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for OPT. `None` if layers have no
+/// such tensor.
 fn opt_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "self_attn_layer_norm.weight",
@@ -143,7 +155,7 @@ fn opt_part(role: LayerRole) -> Option<&'static str> {
     })
 }
 
-/// Returns the name of a layer's tensor within the layer, in a GGUF file.
+/// Returns the name of a layer's tensor within the layer, in a GGUF file. `None` if layers have no such tensor.
 fn gguf_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "attn_norm.weight",

@@ -1,8 +1,8 @@
 //! Reads safetensors files, one or several shards, tensor by tensor.
 //!
-//! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its place
-//! in the file when it is requested: the file is neither mapped (which would be unsafe) nor read whole, so that hardly
-//! more memory is needed than for the tensors.
+//! A file has a length (8 bytes), a header in JSON of that length, and the contents. Each tensor is read from its
+//! location in the file when it is requested. The file is neither mapped (which would be unsafe) nor read as a whole,
+//! so that hardly more memory is needed than for the tensors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek, SeekFrom};
@@ -15,36 +15,37 @@ use super::super::file;
 use super::super::load_error::LoadError;
 use super::check_shape;
 
-/// The limit on the header of a file.
+/// The limit on the size of the header of a file, in bytes.
 const HEADER_LIMIT: u64 = 64 << 20;
 
 /// The safetensors files of a folder.
 #[derive(Debug)]
 pub(crate) struct SafetensorsFolder {
-    /// The folder, or the only file.
+    /// The folder, or the file if only one was opened; for errors.
     folder: PathBuf,
     /// The files.
     shards: Vec<PathBuf>,
     /// The tensors by name.
-    tensors: HashMap<String, TensorPlace>,
+    tensors: HashMap<String, TensorLocation>,
 }
 
-/// The place and the form of a tensor.
+/// The location of a tensor in the files, and its form.
 #[derive(Debug)]
-struct TensorPlace {
-    /// The index of the file.
+struct TensorLocation {
+    /// The index of the file in `shards`.
     shard: usize,
     data_type: DType,
     shape: Vec<usize>,
     /// The offset of the content in the file.
     start: u64,
-    /// The size of the content.
+    /// The size of the content in bytes.
     bytes: u64,
 }
 
 /// The index of a model in several shards.
 #[derive(Deserialize)]
 struct ShardIndex {
+    /// The name of the file of each tensor.
     weight_map: BTreeMap<String, String>,
 }
 
@@ -53,6 +54,7 @@ struct ShardIndex {
 struct HeaderEntry {
     dtype: String,
     shape: Vec<usize>,
+    /// The beginning and the end of the content, relative to the end of the header.
     data_offsets: (u64, u64),
 }
 
@@ -88,8 +90,8 @@ impl SafetensorsFolder {
             opened.read_header(folder.join(name))?;
         }
         for (tensor, name) in &index.weight_map {
-            let place = opened.tensors.get(tensor);
-            if place.and_then(|place| opened.shards.get(place.shard)) != Some(&folder.join(name)) {
+            let location = opened.tensors.get(tensor);
+            if location.and_then(|location| opened.shards.get(location.shard)) != Some(&folder.join(name)) {
                 let problem = format_args!("is not in `{name}`, where the index expects it");
                 return Err(LoadError::of_tensor(&index_file, tensor, problem));
             }
@@ -97,25 +99,26 @@ impl SafetensorsFolder {
         Ok(opened)
     }
 
-    /// Reads the header of one file, outside of a model's folder.
+    /// Reads the header of a single file, which need not be in the folder of a model.
     pub(crate) fn of_file(path: PathBuf) -> Result<Self, LoadError> {
         let mut opened = Self { folder: path.clone(), shards: Vec::new(), tensors: HashMap::new() };
         opened.read_header(path)?;
         Ok(opened)
     }
 
-    /// Reads all tensors with their names, in the order of the names. No configuration states their shapes here, so those
-    /// of the files are accepted.
+    /// Reads all tensors with their names, in the order of the names. Accepts any shape, since there is no
+    /// configuration to compare it with.
     pub(crate) fn all(&self) -> Result<Vec<(String, Tensor)>, LoadError> {
         let mut names: Vec<&String> = self.tensors.keys().collect();
         names.sort_unstable();
         let read = |name: &String| {
-            let shape = self.tensors.get(name).map(|place| place.shape.clone()).unwrap_or_default();
+            let shape = self.tensors.get(name).map(|location| location.shape.clone()).unwrap_or_default();
             Ok((name.clone(), self.tensor(name, &shape, &Device::Cpu)?))
         };
         names.into_iter().map(read).collect()
     }
 
+    /// Returns the folder, or the file if only one was opened.
     pub(crate) fn path(&self) -> &Path {
         &self.folder
     }
@@ -126,29 +129,31 @@ impl SafetensorsFolder {
 
     /// Reads a tensor, and converts it to single precision. Fails if it is missing or has another shape.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor, LoadError> {
-        let located = self.tensors.get(name).and_then(|place| Some((place, self.shards.get(place.shard)?)));
-        let Some((place, shard)) = located else {
+        let located =
+            self.tensors.get(name).and_then(|location| Some((location, self.shards.get(location.shard)?)));
+        let Some((location, shard)) = located else {
             let problem =
                 "is missing; the folder is incomplete, or the configuration is that of another model";
             return Err(LoadError::of_tensor(&self.folder, name, problem));
         };
-        check_shape(shard, name, &place.shape, shape)?;
+        check_shape(shard, name, &location.shape, shape)?;
         let failed = |error: &dyn std::fmt::Display| {
             LoadError::of_tensor(shard, name, format_args!("cannot be read: {error}"))
         };
         let (mut file, _) = file::open(shard)?;
-        file.seek(SeekFrom::Start(place.start)).map_err(|error| failed(&error))?;
+        file.seek(SeekFrom::Start(location.start)).map_err(|error| failed(&error))?;
         let mut content = Vec::new();
-        file.take(place.bytes).read_to_end(&mut content).map_err(|error| failed(&error))?;
-        if u64::try_from(content.len()) != Ok(place.bytes) {
+        file.take(location.bytes).read_to_end(&mut content).map_err(|error| failed(&error))?;
+        if u64::try_from(content.len()) != Ok(location.bytes) {
             return Err(LoadError::of_tensor(shard, name, "is cut off"));
         }
-        Tensor::from_raw_buffer(&content, place.data_type, shape, &Device::Cpu)
+        Tensor::from_raw_buffer(&content, location.data_type, shape, &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(DType::F32)?.to_device(device))
             .map_err(|error| failed(&error))
     }
 
-    /// Reads the header of a file, and adds the file and its tensors. Fails if a tensor is in another file already.
+    /// Reads the header of a file, and adds the file and its tensors. Fails if the header is malformed, if a tensor
+    /// reaches beyond the end of the file, or if a tensor is already in another file.
     fn read_header(&mut self, path: PathBuf) -> Result<(), LoadError> {
         let (mut file, size) = file::open(&path)?;
         let cut = || {
@@ -183,8 +188,8 @@ impl SafetensorsFolder {
             if name == "__metadata__" {
                 continue;
             }
-            let place = place(shard, &path, &name, entry, start, size)?;
-            if self.tensors.insert(name.clone(), place).is_some() {
+            let location = location(shard, &path, &name, entry, start, size)?;
+            if self.tensors.insert(name.clone(), location).is_some() {
                 return Err(LoadError::of_tensor(&path, &name, "is also in another file of the model"));
             }
         }
@@ -193,16 +198,17 @@ impl SafetensorsFolder {
     }
 }
 
-/// Parses the entry of a tensor in a header, and checks it: a known type, and as many bytes as its shape needs, within
-/// the file. `start` is the offset of the contents, `size` the size of the file.
-fn place(
+/// Parses the entry of a tensor in a header. Fails if its type is unknown, or its content does not have as many bytes
+/// as its shape needs, or is not within the file. `shard` is the index of the file, `start` the offset of the contents
+/// in it, and `size` the size of the file.
+fn location(
     shard: usize,
     path: &Path,
     name: &str,
     entry: serde_json::Value,
     start: u64,
     size: u64,
-) -> Result<TensorPlace, LoadError> {
+) -> Result<TensorLocation, LoadError> {
     let wrong = |problem: &dyn std::fmt::Display| LoadError::of_tensor(path, name, problem);
     let entry: HeaderEntry = serde_json::from_value(entry)
         .map_err(|error| wrong(&format_args!("has a header that is not the expected JSON: {error}")))?;
@@ -211,7 +217,7 @@ fn place(
         "F32" => DType::F32,
         "F16" => DType::F16,
         "BF16" => DType::BF16,
-        // Some files have such tensors, which the decoder never reads.
+        // Some files have tensors of these types, which the decoder never reads.
         "I64" => DType::I64,
         "U8" | "BOOL" => DType::U8,
         other => {
@@ -231,7 +237,7 @@ fn place(
     let end = start.checked_add(to).filter(|&end| end <= size);
     match (start.checked_add(from), end) {
         (Some(start), Some(_)) => {
-            Ok(TensorPlace { shard, data_type, shape: entry.shape, start, bytes: to - from })
+            Ok(TensorLocation { shard, data_type, shape: entry.shape, start, bytes: to - from })
         }
         _ => Err(wrong(&"reaches beyond the end of the file, which is incomplete; download it again")),
     }

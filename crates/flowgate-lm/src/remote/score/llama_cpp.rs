@@ -1,5 +1,5 @@
-//! Scores a continuation with llama.cpp ([`ScoreMethod::LlamaCpp`](super::ScoreMethod::LlamaCpp)), whose server reports
-//! the probabilities of the next token only: each token of the continuation takes at least one request.
+//! Scores a continuation with llama.cpp ([`ScoreMethod::LlamaCpp`](super::ScoreMethod::LlamaCpp)). Its server reports
+//! only the probabilities of the next token, so each token of the continuation takes one or two requests.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,8 @@ const MAX_TOKENS: usize = 4096;
 const LIST_LENGTHS: [u32; 2] = [64, 1 << 18];
 
 /// Returns the tokens of `continuation`, which is the end of `text`, each with its log-probability after the tokens
-/// before it. Each takes a request, so their number is limited; the first token of a text has no log-probability.
+/// before it. Fails if the continuation has more than [`MAX_TOKENS`] tokens, or begins with the first token of the
+/// text, which has no log-probability.
 pub(super) async fn score(
     scorer: &Scorer,
     text: &str,
@@ -45,7 +46,7 @@ pub(super) async fn score(
     let mut scored = Vec::new();
     for (index, (id, piece)) in ids.iter().zip(&pieces).enumerate().skip(first) {
         let before = ids.get(..index).unwrap_or_default();
-        // A token may contain a part of a character.
+        // A token may contain only a part of a character.
         let text = String::from_utf8_lossy(piece).into_owned();
         scored.push(ScoredToken { text, logprob: logprob(scorer, before, *id).await? });
     }
@@ -68,7 +69,7 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
 }
 
 /// Returns the log-probability of the token `id` after the tokens `before`. The server lists only the likeliest next
-/// tokens, so a longer list is requested if the token is not in a shorter one.
+/// tokens, so a longer list is requested if the token is not in the first one. Fails if it is in neither.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
     for list_length in LIST_LENGTHS {
         let body = json!({
@@ -81,9 +82,10 @@ async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error>
             "stream": false,
         });
         let answer = scorer.ask("/completion", &body).await?;
-        let first =
-            answer.get("completion_probabilities").and_then(Value::as_array).and_then(|list| list.first());
-        let listed = first.and_then(|first| first.get("top_logprobs")).and_then(Value::as_array);
+        // One entry for each generated token, of which there is one.
+        let entries = answer.get("completion_probabilities").and_then(Value::as_array);
+        let next_token = entries.and_then(|list| list.first());
+        let listed = next_token.and_then(|entry| entry.get("top_logprobs")).and_then(Value::as_array);
         let listed = listed.ok_or(Error::Unsupported("`completion_probabilities`"))?;
         let entry = listed.iter().find(|token| token.get("id").and_then(Value::as_u64) == Some(id));
         if let Some(logprob) = entry.and_then(|token| token.get("logprob")).and_then(Value::as_f64) {

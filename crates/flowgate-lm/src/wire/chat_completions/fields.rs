@@ -4,6 +4,7 @@
 use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::super::known_fields::{KnownFields, known_fields};
 
+// Reasons that several fields share.
 const CACHING: &str = "affects only caching and cost";
 const END_USER: &str = "identifies the end user to the provider";
 const LOG_PROBABILITIES: &str =

@@ -1,5 +1,5 @@
-//! Encodes requests of OpenAI's chat completions: as a [`Value`], or as bytes ([`SentRequest::body`]), for which the
-//! earlier messages of a chat are not serialised again.
+//! Encodes requests of OpenAI's chat completions: as a [`Value`], or as bytes ([`SentRequest::body`]). The bytes are
+//! appended to those of the chat's previous request, so that earlier messages are not serialised again.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -10,7 +10,7 @@ use crate::chat::{
     Effort, Message, Part, Request, SerializedPrefix, ToolCall, ToolChoice, ToolSpec, Verbosity,
 };
 
-/// Encodes the body of a request.
+/// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     // Serialisation cannot fail: all keys are strings, and all values are representable in JSON.
@@ -27,7 +27,9 @@ pub(crate) const OLD_LIMIT: &str = "max_tokens";
 #[derive(Debug)]
 pub(crate) struct SentRequest<'a> {
     pub(crate) request: &'a Request,
+    /// The name of the model.
     pub(crate) model: &'a str,
+    /// Whether a streamed answer is requested.
     pub(crate) stream: bool,
     /// The name of the field for the token limit: [`LIMIT`] or `max_tokens`.
     pub(crate) limit: &'static str,
@@ -36,18 +38,19 @@ pub(crate) struct SentRequest<'a> {
 impl SentRequest<'_> {
     /// Returns the body in JSON, and the offset at which the messages end.
     ///
-    /// A chat is long and is sent whole with each request. If the chat has stored the beginning of its last body (the
-    /// model and the earlier messages), only the new messages are serialised and appended to it.
+    /// Each request contains the whole chat. If the beginning of the previous body (the model and the earlier messages)
+    /// is stored with the chat, only the new messages are serialised and appended to it.
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
+        // A stored beginning that names another model cannot be used.
         let reusable = messages.take_serialized_prefix();
         let reusable =
             reusable.filter(|reusable| reusable.text.starts_with(head.as_bytes()) && reusable.messages > 0);
         let SerializedPrefix { text: mut body, messages: reused_count } =
             reusable.unwrap_or(SerializedPrefix { text: head.into_bytes(), messages: 0 });
         let new_messages = messages.get(reused_count..).unwrap_or_default();
-        // One allocation for the whole body.
+        // One allocation for the whole body, with an estimate of 512 bytes for each tool and for the other fields.
         body.reserve(
             new_messages.iter().map(estimated_size).sum::<usize>() + 512 * self.request.tools.len() + 512,
         );
@@ -59,8 +62,8 @@ impl SentRequest<'_> {
         }
         let end = body.len();
         body.push(b']');
-        // The other fields are serialised as a separate object `{...}`. Its opening brace becomes a comma; if it has no
-        // fields, the brace is removed.
+        // The other fields are serialised as a separate object `{...}`, whose end is also the end of the body. Its
+        // opening brace becomes a comma; if it has no fields, the brace is removed.
         serde_json::to_writer(&mut body, &RemainingFields(self))?;
         match body.get_mut(end + 1..) {
             Some([bracket, b'"', ..]) => *bracket = b',',
@@ -70,8 +73,9 @@ impl SentRequest<'_> {
     }
 }
 
-/// Estimates the serialised size of a message in bytes, to allocate the body at once: the texts, a sixteenth more for
-/// escapes, and the names of the fields. A wrong estimate costs another allocation.
+/// Estimates the serialised size of a message in bytes, to allocate the body at once: the size of the texts, a
+/// sixteenth more for escapes, and a constant for the names of the fields. A wrong estimate only costs another
+/// allocation.
 fn estimated_size(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
@@ -154,7 +158,7 @@ impl SentRequest<'_> {
     }
 }
 
-/// A list whose items are serialised by a function.
+/// A list that is serialised as the results of a function for its items.
 struct MappedList<'a, T, W>(&'a [T], fn(&'a T) -> W);
 
 impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {
@@ -180,7 +184,7 @@ impl Serialize for SentMessage<'_> {
                 body.serialize_entry("content", &SentContent(parts))?;
             }
             Message::Assistant { text, calls, .. } => {
-                // The format has null as the content of a message that consists of calls only. It has no reasoning.
+                // The content of a message with calls and no text is null. The format has no field for reasoning.
                 let text = Some(text).filter(|text| !text.is_empty() || calls.is_empty());
                 body.serialize_entry("role", "assistant")?;
                 body.serialize_entry("content", &text)?;

@@ -21,14 +21,14 @@ use crate::json::Json;
 pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&REQUEST)?;
-    // Whether a streamed answer is to end with the usage.
+    // Whether a streamed answer is to end with the token usage.
     let mut usage = false;
     if body.get("stream_options").is_some() {
         let options = body.object("stream_options")?;
         options.reject_unsupported(&STREAM_OPTIONS)?;
         usage = options.flag("include_usage")?;
     }
-    // Two names of the same limit.
+    // The two fields are names of the same limit.
     let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
     if old.is_some() && new.is_some() && old != new {
         return body.field_error("max_tokens", "differs from `max_completion_tokens`; send one of the two");
@@ -62,8 +62,9 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
     Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
 }
 
-/// Decodes an object whose only field is the list `messages`. The gateway uses it for the new messages of a chat, if its prefix
-/// cache has the earlier ones. Also returns the declared provenance of the parts of the user's messages.
+/// Decodes an object whose only field is the list `messages`, without the fields and tools in `dropped`. The gateway
+/// uses it for the new messages of a chat, if its prefix cache has the earlier ones. Also returns the declared
+/// provenance of the parts of the user's messages.
 ///
 /// # Errors
 /// If the object violates the format, or a message contains something that a [`Message`] cannot express.
@@ -76,7 +77,7 @@ pub fn decode_messages(
     read_messages(&body)
 }
 
-/// Decodes the messages, and the provenance of the user's messages by their index.
+/// Decodes the list `messages`, and the declared provenance of the parts of the user's messages.
 fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
     let (mut messages, mut sources) = (Vec::new(), Sources::default());
     for message in body.objects("messages")? {
@@ -99,8 +100,8 @@ fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireErr
     }
 }
 
-/// Decodes a message according to its role. A refusal, which this format has as a field of its own, becomes part of the
-/// message's text, since a [`Message`] has no other place for it.
+/// Decodes a message according to its role. A refusal, which is a separate field in this format, becomes part of the
+/// message's text, since a [`Message`] has no field for it.
 fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
@@ -156,7 +157,7 @@ fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
 
 /// The fields that parts may have: texts, refusals and images, in this order.
 const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
-/// As [`PARTS`], for a user's message, whose parts may declare their provenance.
+/// The same as [`PARTS`] for a user's message, whose parts may declare their provenance.
 const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
 
 /// Decodes the content of a message that the user did not write.
@@ -164,8 +165,8 @@ fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
-/// Decodes the content of a message: a text, or a list of parts. The last argument lists the fields that parts of type
-/// `text`, `refusal` and `image_url` may have.
+/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal` and `image` are the fields that the
+/// parts of the types `text`, `refusal` and `image_url` may have. Absent and empty content has no parts.
 fn read_parts(
     message: &ObjectFields<'_>,
     [text, refusal, image]: &[KnownFields; 3],
@@ -199,7 +200,7 @@ fn read_parts(
     message.objects("content")?.map(part).collect()
 }
 
-/// Decodes a tool. `None` if it is one that the provider runs, and the operator lets clients send it: it is dropped.
+/// Decodes a tool. `None` if the provider runs it and the operator permits clients to send such a tool: it is dropped.
 fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     match tool.text("type")? {
         "function" => {}

@@ -9,7 +9,7 @@ use super::request::encode_call;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
-/// Encodes the body of an answer. A refusal is sent in the field `refusal`, its own in this format, instead of `content`.
+/// Encodes the body of an answer. The text of a refusal is sent in the field `refusal` instead of `content`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let refused = completion.stop == Stop::Refused;
@@ -81,8 +81,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes a `finish_reason`. `refused` is whether the answer contains a refusal in words: such an answer ends normally in
-/// this format. An unknown reason is an error, since the answer may then be incomplete.
+/// Decodes a `finish_reason`. `refused` is whether the answer contains a refusal in words: the reason is then that of a
+/// normal end. An unknown reason is an error, since the answer may be incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),
@@ -100,7 +100,8 @@ pub(super) fn read_usage(usage: &Value) -> Usage {
     Usage { input: count("prompt_tokens"), output: count("completion_tokens") }
 }
 
-/// Decodes a tool call, where `index` is its place in the message, of which a call without an id gets one.
+/// Decodes the tool call with the index `index` in the message. A call without an id gets one that is made of the
+/// index.
 fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     if call.get("type").is_some_and(|kind| kind != "function") {
         return Err(Error::Malformed("a tool call has another `type` than `function`"));
@@ -113,7 +114,8 @@ fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     })
 }
 
-/// Returns the arguments of a call as text; some servers send the object itself instead of its text.
+/// Returns the arguments of a call as a text; empty if they are absent. Some servers send the object itself instead of
+/// its text.
 pub(super) fn arguments(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

@@ -12,8 +12,8 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of chunks, its text in the pieces `text_pieces`. If `with_usage`, the last chunk
-/// reports the usage.
+/// Encodes an answer as a stream of chunks, with one chunk for each item of `text_pieces`, which together are its text.
+/// If `with_usage` is true, the last chunk reports the token usage.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -21,25 +21,28 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     with_usage: bool,
 ) -> Vec<SseEvent> {
-    // An answer has many chunks, which share most of their content, so their JSON is put together from formatted
-    // pieces.
+    // An answer has many chunks, which share most of their content, so their JSON is formatted as text and the common
+    // beginning only once.
     let (id, created, model) = (json!(head.id), head.created, json!(head.model));
     let begin = format!(
         r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"choices":["#
     );
+    // A chunk with this choice, or with none if the text is empty. If usage is requested, each chunk has the field.
     let chunk = |choice: &str, cost: &Value| {
         let cost = if with_usage { format!(r#","usage":{cost}"#) } else { String::new() };
         SseEvent::new("", format!("{begin}{choice}]{cost}}}"))
     };
-    // A chunk that adds `delta` to the message, with the finish reason in the last one.
+    // A chunk that adds `delta` to the message. `finish` is the finish reason in the last such chunk, and null before
+    // it.
     let delta = |delta: Value, finish: Value| {
         let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
         chunk(&choice, &Value::Null)
     };
-    // The first chunk has the role, and an empty text unless the message will have no text.
+    // The first chunk has the role. Its content is an empty text, or null if the message will have no content.
     let only_calls = completion.text.is_empty() && !completion.calls.is_empty();
-    let no_content = if only_calls || completion.stop == Stop::Refused { Value::Null } else { json!("") };
-    let role = json!({"role": "assistant", "content": no_content, "refusal": null});
+    let initial_content =
+        if only_calls || completion.stop == Stop::Refused { Value::Null } else { json!("") };
+    let role = json!({"role": "assistant", "content": initial_content, "refusal": null});
     let mut events = vec![delta(role, Value::Null)];
     let key = if completion.stop == Stop::Refused { "refusal" } else { "content" };
     for piece in text_pieces {
@@ -55,7 +58,7 @@ pub fn encode_stream(
         }
     }
     events.push(delta(json!({}), json!(finish_reason(completion))));
-    // As the format has it, the usage follows in a chunk without a choice.
+    // The format requires the usage in a separate chunk without a choice.
     if with_usage {
         events.push(chunk("", &usage(completion.usage)));
     }
@@ -78,8 +81,8 @@ pub struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    /// Takes the next event: adds its chunk to the completion, and passes its pieces to the listener. Events after the end
-    /// are ignored.
+    /// Decodes the next event: adds its chunk to the completion, and passes its pieces to the listener. Events after
+    /// the end are ignored.
     ///
     /// # Errors
     /// If the event is not a valid chunk, the server reports an error, or the listener cancels.
@@ -88,7 +91,7 @@ impl StreamDecoder {
             return Ok(());
         }
         if event.data.trim() == "[DONE]" {
-            // An end without a finish reason is not that of a whole answer.
+            // Without a finish reason, the answer may be incomplete.
             self.done = self.finish.is_some();
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
@@ -104,7 +107,7 @@ impl StreamDecoder {
         let choice = match fields::list(&chunk, "choices")
             .ok_or(Error::Malformed("an event has no list `choices`"))?
         {
-            // A chunk that only has the usage.
+            // The chunk contains only the usage.
             [] => return Ok(()),
             [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
             _ => {
@@ -122,7 +125,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Takes the `delta` of a chunk: a piece of the text, of the refusal or of calls.
+    /// Decodes the `delta` of a chunk: a piece of the text, of the refusal or of calls. Fails if it adds something
+    /// after the finish reason.
     fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         let field = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
@@ -136,8 +140,8 @@ impl StreamDecoder {
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
-    /// Takes the next piece of a call. Never guesses which call a piece belongs to: pieces of two calls, put together,
-    /// would form a call that the model did not make.
+    /// Decodes the next piece of a call. Never guesses which call a piece belongs to: the pieces of two calls could
+    /// otherwise form a call that the model did not make.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("a tool call has another `type` than `function`"));
@@ -151,16 +155,17 @@ impl StreamDecoder {
             None => None,
         };
         let index = index.ok_or(Error::Malformed("a piece of a tool call has no valid `index`"))?;
+        // The first unused index begins a new call.
         if index == self.ids.len() {
             self.assembly.call(id, name, listener)?;
             self.ids.push(id.to_owned());
         } else {
-            let known = self
+            let known_id = self
                 .ids
                 .get(index)
                 .ok_or(Error::Malformed("the indices of the tool calls are not consecutive"))?;
             let call = self.assembly.completion.calls.get(index);
-            let other_id = !id.is_empty() && id != known;
+            let other_id = !id.is_empty() && id != known_id;
             let other_name = !name.is_empty() && call.is_none_or(|call| call.name != name);
             if other_id || other_name {
                 return Err(Error::Malformed(

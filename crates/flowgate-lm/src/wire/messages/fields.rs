@@ -4,6 +4,7 @@
 use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::super::known_fields::{KnownFields, known_fields};
 
+// Reasons that several fields share.
 const CACHING: &str = "affects only caching and cost";
 const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";

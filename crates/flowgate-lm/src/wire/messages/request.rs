@@ -1,4 +1,5 @@
-//! Encodes requests of Anthropic's Messages API, as a client sends them; [`super`] describes the peculiarities.
+//! Encodes requests of Anthropic's Messages API, as a client sends them. The module [`super`] describes how the format
+//! differs from the others.
 
 use serde_json::{Value, json};
 
@@ -10,10 +11,11 @@ use crate::chat::{
 /// The token limit of a request that states none.
 pub const MAX_TOKENS: u32 = 4096;
 
-/// Encodes the body of a request to `model`. System messages of texts at the beginning are sent in the field `system`, all
-/// others among the messages.
+/// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. System
+/// messages at the beginning that contain only texts are sent in the field `system`, all others among the messages.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
+    // The number of system messages at the beginning that contain only texts.
     let is_text = |part: &Part| matches!(part, Part::Text(_));
     let leads = |message: &&Message| matches!(message, Message::System(parts) if parts.iter().all(is_text));
     let leading = request.messages.iter().take_while(leads).count();
@@ -30,6 +32,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     if !request.tools.is_empty() {
         put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
+    // The limit of one call per message is a field of `tool_choice`, which is then sent also for `Auto`.
     let is_single = sampling.single_call && !request.tools.is_empty();
     let mut choice = match &request.choice {
         ToolChoice::Auto if is_single => json!({"type": "auto"}),
@@ -67,7 +70,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     body
 }
 
-/// Encodes the field `thinking`.
+/// Encodes the field `thinking`, without `display`.
 fn encode_thinking(thinking: Thinking) -> Value {
     match thinking {
         Thinking::Disabled => json!({"type": "disabled"}),
@@ -76,8 +79,8 @@ fn encode_thinking(thinking: Thinking) -> Value {
     }
 }
 
-/// Returns the name of an effort in this format. It has no effort below `low`; no reasoning at all is requested by the
-/// field `thinking` instead.
+/// Returns the name of an effort in this format, whose least effort is `low`. `None` for no reasoning, which only the
+/// field `thinking` can request: no effort is sent then.
 fn effort_name(effort: Effort) -> Option<&'static str> {
     match effort {
         Effort::None => None,
@@ -94,11 +97,12 @@ fn parts_of(message: &Message) -> &[Part] {
     }
 }
 
-/// Encodes messages for a model. Consecutive tool outputs become the blocks of one message of the user. A later system
-/// message is sent as the user's, since not every model accepts one there. Reasoning is sent only to the model that wrote it.
+/// Encodes the messages after those in the field `system`, for the model with the name `model`. Consecutive tool
+/// outputs become the blocks of one message of the user. A system message is sent as the user's, since not every model
+/// accepts one here. Reasoning is sent only to the model that wrote it.
 fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
-    // The preceding tool outputs, which will form one message.
+    // The tool outputs since the last other message; they form one message.
     let mut results: Vec<Value> = Vec::new();
     for message in messages {
         if !matches!(message, Message::Tool { .. }) && !results.is_empty() {
@@ -149,8 +153,8 @@ fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     }
 }
 
-/// Returns the block of a part of the reasoning for a client: with an empty signature if the part is not from a server
-/// of this format.
+/// Returns the block of a part of the reasoning for a client. If the part is not from a server of this format, the
+/// signature is empty.
 pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
     let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});
     sealed_block(thought).unwrap_or_else(unsigned)

@@ -22,8 +22,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
     decode(body, dropped, Limit::Required)
 }
 
-/// Decodes the body of a request that asks for the number of its tokens. It may lack the token limit, which is
-/// mandatory otherwise.
+/// Decodes the body of a request that only asks how many tokens it has. It need not state a token limit. Drops the
+/// fields and tools in `dropped`.
 ///
 /// # Errors
 /// As for [`decode_request`].
@@ -34,11 +34,13 @@ pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<R
 /// Whether a request must state a token limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
+    /// It must: the request is for an answer.
     Required,
+    /// It need not: the request is for the number of its tokens.
     Optional,
 }
 
-/// Decodes the body of a request, for an answer or for the number of its tokens; `limit` says which of the two must state a
+/// Decodes the body of a request, for an answer or for the number of its tokens. `limit` is whether it must state a
 /// token limit.
 fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
@@ -108,7 +110,7 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     Ok(reasoning)
 }
 
-/// Returns the blocks of the list under `key`.
+/// Returns the blocks of the list under `key`; none if it is absent.
 fn blocks<'a>(object: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
     object.objects(key)?.collect()
 }
@@ -128,8 +130,8 @@ fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
     blocks(object, key)?.iter().map(text).collect()
 }
 
-/// Decodes the output of a tool under `key`: a text, or a list of texts, images and references to tools. A reference (the
-/// result of a search for tools) becomes a text with the tool's name.
+/// Decodes the output of a tool under `key`: a text, or a list of texts, images and references to tools. A reference,
+/// which is the result of a search for tools, becomes a text with the tool's name.
 fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
     if let Some(Json::Text(text)) = object.get(key) {
         return Ok(vec![Part::Text(text.clone().into_owned())]);
@@ -149,8 +151,8 @@ fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
     read_part_with(block, &TEXT, &IMAGE)
 }
 
-/// Decodes a block with a text or an image; any other is an error. `text` and `image` are the fields that these blocks may
-/// have: those of a user's message may declare their provenance.
+/// Decodes a block with a text or an image; any other block is an error. `text` and `image` are the fields that a block
+/// of this kind may have. They depend on the message: only the blocks of a user's message may declare their provenance.
 fn read_part_with(
     block: &ObjectFields<'_>,
     text: &KnownFields,
@@ -189,8 +191,8 @@ fn read_part_with(
     }
 }
 
-/// Decodes a message and appends it to `messages`; a message of the user may become several. Adds the provenance of the
-/// user's parts to `sources`.
+/// Decodes a message and appends it to `messages`; a message of the user may become several messages. Adds the declared
+/// provenance of the user's parts to `sources`.
 fn read_message(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -210,7 +212,8 @@ fn read_message(
                     if kind == "tool_use" {
                         calls.push(read_call(&block)?);
                     } else if matches!(kind, "thinking" | "redacted_thinking") {
-                        // A client cannot put words into the model's reasoning: the gateway has its own copy of it.
+                        // Dropped, so that a client cannot write text into the model's reasoning: the gateway has its
+                        // own copy.
                         block.reject_unsupported(if kind == "thinking" { &THOUGHT } else { &REDACTED })?;
                     } else if let Part::Text(part) = read_part(&block)? {
                         text.push_str(&part);
@@ -230,14 +233,16 @@ fn read_message(
     }
 }
 
-/// Decodes a message of the user, which contains tool outputs in this format: each of them becomes a separate message, and
-/// so do the parts between two tool outputs together. The sources are set for the messages of the user only.
+/// Decodes a message of the user and appends it to `messages`. In this format, it can also contain tool outputs: each
+/// of them becomes a separate message, and the parts between two of them become one message of the user. Only the
+/// messages of the user get `sources`.
 fn read_user(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
     sources: &mut Sources,
 ) -> Result<(), WireError> {
     let message_source = message.source()?;
+    // Appends a message of the user with these parts and their sources.
     let mut push = |messages: &mut Vec<Message>, parts: Vec<(Part, Option<Source>)>| {
         let (parts, part_sources): (Vec<Part>, Vec<Option<Source>>) = parts.into_iter().unzip();
         sources.set(messages.len(), part_sources);
@@ -266,14 +271,15 @@ fn read_user(
             is_error: Some(block.flag("is_error")?),
         });
     }
-    // An empty message stays one.
+    // A message without blocks becomes a message without parts.
     if !pending.is_empty() || blocks.is_empty() {
         push(messages, pending);
     }
     Ok(())
 }
 
-/// Decodes a block `tool_use` of a message of the model. The arguments, an object in this format, are serialised again.
+/// Decodes a block `tool_use` of a message of the model. Its arguments are an object in this format, and are serialised
+/// as a text.
 fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     block.reject_unsupported(&USE)?;
     let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));

@@ -72,8 +72,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes the part of the reasoning that a block contains. In a stream, it is the beginning of the part. The caller that
-/// knows the model records it as the author.
+/// Decodes the part of the reasoning that a block contains. In a stream, this is only the beginning of the part. The
+/// author is left empty: a caller that knows the model sets it.
 pub(super) fn read_thought(block: &Value) -> ReasoningPart {
     let field = |key: &str| fields::text(block, key).to_owned();
     if fields::text(block, "type") == "redacted_thinking" {
@@ -90,6 +90,7 @@ pub(super) fn read_thought(block: &Value) -> ReasoningPart {
 /// The kind of a block of an answer's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockKind {
+    /// A piece of the answer's text.
     Text,
     /// A tool call.
     Use,
@@ -97,7 +98,8 @@ pub(super) enum BlockKind {
     Thought,
 }
 
-/// Returns the kind of a block. Any other kind is an error: it comes from a tool of the provider, and none was offered.
+/// Returns the kind of a block. An unknown kind is an error: such a block comes from a tool of the provider, and the
+/// request offered none.
 pub(super) fn block_kind(block: &Value) -> Result<BlockKind, Error> {
     match fields::text(block, "type") {
         "text" => Ok(BlockKind::Text),
@@ -120,7 +122,8 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// Decodes the token usage. A count that is absent has its value in `before`. Cached input tokens count as input.
+/// Decodes the token usage. For a count that is absent, returns that of `before`, the usage that was reported earlier.
+/// Cached input tokens count as input.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];

@@ -17,7 +17,8 @@ use crate::sse::SseEvent;
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// Encodes an answer as a stream of events, its text in the pieces `text_pieces`.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are its text.
+/// `order` is the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -25,6 +26,7 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     order: ReasoningOrder,
 ) -> Vec<SseEvent> {
+    // An event with this name, and with the fields of the object `rest`.
     let event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
@@ -44,6 +46,7 @@ pub fn encode_stream(
     });
     let mut events = vec![event("message_start", json!({"message": message})), event("ping", json!({}))];
     let mut index = 0_u64;
+    // Adds the events of a content block: it begins as `begin`, and the deltas complete it.
     let mut block = |begin: Value, deltas: Vec<Value>| {
         events.push(event("content_block_start", json!({"index": index, "content_block": begin})));
         for delta in deltas {
@@ -52,6 +55,7 @@ pub fn encode_stream(
         events.push(event("content_block_stop", json!({"index": index})));
         index += 1;
     };
+    // Adds the block of the text, if there is a text.
     let text = |block: &mut dyn FnMut(Value, Vec<Value>)| {
         if !completion.text.is_empty() {
             let delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
@@ -69,7 +73,7 @@ pub fn encode_stream(
         text(&mut block);
     }
     for call in &completion.calls {
-        // The arguments are sent as the model wrote them if they are an object.
+        // Arguments that are an object are sent exactly as the model wrote them.
         let object = arguments_object(&call.arguments);
         let is_object = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|value| value == object);
         let json = if is_object { call.arguments.clone() } else { object.to_string() };
@@ -102,6 +106,7 @@ struct OpenBlock {
     kind: BlockKind,
     /// The index of the call or of the part of the reasoning in the completion; unused for a text.
     index: usize,
+    /// Whether the block has ended.
     ended: bool,
 }
 
@@ -111,7 +116,7 @@ pub struct StreamDecoder {
     assembly: Assembly,
     /// Whether the event `message_start` has arrived.
     begun: bool,
-    /// The blocks of the answer, by their index.
+    /// The blocks of the answer that have begun, by their index.
     blocks: Vec<OpenBlock>,
     /// The stop reason, after the event that states it.
     stop: Option<Stop>,
@@ -120,8 +125,8 @@ pub struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    /// Takes the next event: adds it to the completion, and passes its pieces to the listener. Events after the end are
-    /// ignored.
+    /// Decodes the next event: adds its content to the completion, and passes the pieces to the listener. Events after
+    /// the end are ignored.
     ///
     /// # Errors
     /// If the event violates the format or is not in order, the server reports an error, or the listener cancels.
@@ -178,7 +183,8 @@ impl StreamDecoder {
         }
     }
 
-    /// Begins a content block: a text, a call, or a part of the model's reasoning.
+    /// Decodes the beginning of a content block: a text, a call, or a part of the model's reasoning. The blocks must
+    /// have consecutive indices.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         if index(body)? != self.blocks.len() {
             return Err(Error::Malformed("the indices of the content blocks are not consecutive"));
@@ -191,7 +197,7 @@ impl StreamDecoder {
             .ok_or(Error::Malformed("a `content_block_start` event has no `content_block`"))?;
         let field = |key: &str| fields::text(block, key);
         let kind = block_kind(block)?;
-        // The index of the call or of the part of the reasoning that the block begins; unused for a text.
+        // The index of the call, or of the part of the reasoning, in the completion; unused for a text.
         let mut index = 0;
         match kind {
             BlockKind::Text => self.assembly.text(field("text"), listener)?,
@@ -210,7 +216,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Adds a piece to an open block: of the text, of the arguments of a call, or of the reasoning or its signature.
+    /// Decodes a piece of an open block: of the text, of the arguments of a call, of the reasoning, or of its
+    /// signature.
     fn delta(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -241,7 +248,7 @@ impl StreamDecoder {
         }
     }
 
-    /// Ends an open block.
+    /// Decodes the end of an open block. A call whose arguments are still empty gets an empty object.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -250,7 +257,7 @@ impl StreamDecoder {
         block.ended = true;
         let (kind, index) = (block.kind, block.index);
         let calls = &self.assembly.completion.calls;
-        // A call without arguments may have no pieces: its input was `{}` from the start.
+        // The input of a call without arguments is `{}` from the start, so no pieces of it need follow.
         if kind == BlockKind::Use && calls.get(index).is_some_and(|call| call.arguments.is_empty()) {
             self.assembly.arguments(index, "{}", listener)?;
         }

@@ -9,11 +9,11 @@ use crate::chat::{ToolChoice, ToolSpec};
 /// The types of tools that the provider runs, without the date at their end.
 const PROVIDER_TOOLS: [&str; 6] =
     ["web_search", "web_fetch", "code_execution", "tool_search_tool", "advisor", "mcp_toolset"];
-/// The types of tools that the client runs and the provider describes, without the date at their end.
+/// The types of tools that the client runs, but whose arguments the provider describes; without the date at their end.
 const PROVIDER_SCHEMAS: [&str; 6] =
     ["bash", "text_editor", "computer", "memory", "browser_toolset", "computer_toolset"];
 
-/// Decodes a tool. `None` if it is one that the provider runs, and the operator lets clients send it: it is dropped.
+/// Decodes a tool. `None` if the provider runs it and the operator permits clients to send such a tool: it is dropped.
 pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
         let is_known = |known: &str| is_tool_type(kind, known);
@@ -35,7 +35,8 @@ pub(super) fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, Wir
     }))
 }
 
-/// Decodes `tool_choice`: which tools may or must be called, and (the flag) whether a message may have at most one call.
+/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call. The second
+/// result is whether a message may have at most one call.
 pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<(ToolChoice, bool), WireError> {
     if body.get("tool_choice").is_none() {
         return Ok((ToolChoice::Auto, false));

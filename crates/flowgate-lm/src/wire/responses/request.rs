@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::super::{image_url, only_text, put};
 use crate::chat::{Message, Part, ReasoningPart, Request, Seal, ToolCall, ToolChoice, ToolSpec};
 
-/// Encodes the body of a request to `model`. Settings that the request leaves open are not sent, so that the server's
-/// defaults apply.
+/// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. Settings that
+/// the request leaves open are not sent, so that the server's defaults apply.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let input: Vec<Value> = request.messages.iter().flat_map(|message| items(message, model)).collect();
@@ -24,16 +24,16 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let reasoning = &sampling.reasoning;
     let effort = reasoning.effort.map(|effort| json!(effort.name()));
     let summary = reasoning.summary.map(|summary| json!(summary.name()));
-    let mut settings = serde_json::Map::new();
-    settings.extend(effort.map(|effort| ("effort".to_owned(), effort)));
-    settings.extend(summary.map(|summary| ("summary".to_owned(), summary)));
-    // The provider stores no copy of the reasoning (`store` is false), so the answer must contain an encrypted one,
-    // which later requests return to the model.
-    let include =
-        (reasoning.is_returned || !settings.is_empty()).then(|| json!(["reasoning.encrypted_content"]));
+    let mut reasoning_fields = serde_json::Map::new();
+    reasoning_fields.extend(effort.map(|effort| ("effort".to_owned(), effort)));
+    reasoning_fields.extend(summary.map(|summary| ("summary".to_owned(), summary)));
+    // The provider stores no copy of the reasoning (`store` is false). The answer must therefore contain an encrypted
+    // copy, which later requests return to the model.
+    let include = (reasoning.is_returned || !reasoning_fields.is_empty())
+        .then(|| json!(["reasoning.encrypted_content"]));
     let is_single = sampling.single_call && !request.tools.is_empty();
     let others = [
-        ("reasoning", Some(Value::Object(settings)).filter(|settings| *settings != json!({}))),
+        ("reasoning", Some(Value::Object(reasoning_fields)).filter(|fields| *fields != json!({}))),
         ("include", include),
         ("text", sampling.verbosity.map(|verbosity| json!({"verbosity": verbosity.name()}))),
         ("parallel_tool_calls", is_single.then_some(Value::Bool(false))),
@@ -50,8 +50,8 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     body
 }
 
-/// Encodes a message as items of the input: each part of its reasoning, its text and each of its calls is a separate
-/// item. Reasoning is sent only to the model that wrote it.
+/// Encodes a message as items of the input for the model with the name `model`: each part of its reasoning, its text
+/// and each of its calls is a separate item. Reasoning is sent only to the model that wrote it.
 fn items(message: &Message, model: &str) -> Vec<Value> {
     match message {
         Message::System(parts) => vec![json!({"role": "system", "content": encode_content(parts)})],
@@ -70,9 +70,9 @@ fn items(message: &Message, model: &str) -> Vec<Value> {
     }
 }
 
-/// Encodes a part of the reasoning for a request, as the item that the server sent. Returns `None` if the part does not
-/// come from a server of this format, or if its reasoning was not encrypted: the server does not store such an item, so
-/// it cannot be sent back.
+/// Encodes a part of the reasoning for a request, as the item that the server sent. `None` if the part does not come
+/// from a server of this format, or has no encrypted content: the server has not stored such an item, and could not
+/// read it.
 fn reasoning_item(thought: &ReasoningPart) -> Option<Value> {
     let Seal::Item { id, encrypted: Some(encrypted) } = &thought.seal else { return None };
     let summary = |text: &String| json!({"type": "summary_text", "text": text});

@@ -58,7 +58,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
     };
-    // Every answer of this format reports the usage.
+    // Every answer of this format reports the token usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: tools.forms })
 }
@@ -94,7 +94,6 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     for included in body.texts("include")? {
         match included.as_str() {
             "reasoning.encrypted_content" => reasoning.is_returned = true,
-            // Values that concern items which answers of the gateway do not contain have no effect.
             idle if IDLE_INCLUDES.contains(&idle) => {}
             _ => {
                 return body.field_error(
@@ -117,8 +116,8 @@ fn read_verbosity(body: &ObjectFields<'_>) -> Result<Option<Verbosity>, WireErro
     text.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")
 }
 
-/// Decodes an item of the input and adds it to `messages`: a call to the preceding message of the model, everything else as
-/// a message. Adds the provenance of the user's parts to `sources`.
+/// Decodes an item of the input. Adds a call to the preceding message of the model, and any other item to `messages` as
+/// a new message; drops reasoning. Adds the declared provenance of the user's parts to `sources`.
 fn read_item(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -153,7 +152,7 @@ fn read_item(
                 _ => return item.field_error("role", NOT_SUPPORTED),
             });
         }
-        // A client cannot put words into the model's reasoning: the gateway has its own copy of it.
+        // Dropped, so that a client cannot write text into the model's reasoning: the gateway has its own copy.
         Some("reasoning") => item.reject_unsupported(&THOUGHT)?,
         Some("function_call") => {
             item.reject_unsupported(&CALL)?;
@@ -181,7 +180,7 @@ fn read_item(
 
 /// The fields that parts may have: texts, refusals and images, in this order.
 const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
-/// As [`PARTS`], for a user's message, whose parts may declare their provenance.
+/// The same as [`PARTS`] for a user's message, whose parts may declare their provenance.
 const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
 
 /// Returns the declared source of each part of a message: that of the part, or else that of the message.
@@ -200,8 +199,8 @@ fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
     read_parts(item, key, &PARTS)
 }
 
-/// Decodes the parts under `key`: a text, or a list of texts, refusals and images. The last argument lists the fields
-/// that these three kinds of parts may have.
+/// Decodes the parts under `key`: a text, or a list of texts, refusals and images. `text`, `refusal` and `image` are
+/// the fields that parts of these kinds may have. An empty text has no parts.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,

@@ -16,8 +16,9 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     response(completion, head, status(completion), &output)
 }
 
-/// Encodes the object `response` with the status `in_progress`, `completed` or `incomplete` and the output items
-/// `output`. The fields that only repeat the request have constant values.
+/// Encodes the object `response`: the body of an answer, or a field of events in a stream. `status` is `in_progress`,
+/// `completed` or `incomplete`; `output` is the list of output items. The fields that only repeat the request have
+/// constant values.
 pub(super) fn response(
     completion: &Completion,
     head: ResponseHead<'_>,
@@ -53,7 +54,8 @@ pub(super) fn response(
     })
 }
 
-/// Returns the status of an answer. A refusal in words is complete; one without words comes from the filter.
+/// Returns the status of an answer. A refusal in words is a complete answer; a refusal without words comes from the
+/// provider's filter.
 pub(super) fn status(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::Length => "incomplete",
@@ -73,8 +75,8 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-/// Encodes the items of an answer: the reasoning and the text in the order that `order` states, then the calls. An answer
-/// whose text was sent early has the text first.
+/// Encodes the items of an answer: the reasoning and the text in the order that `order` states, then the calls. The
+/// text is one message item; an empty text has none.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);
@@ -92,14 +94,15 @@ pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: Rea
         thoughts.map(|(index, thought)| encode_thought(head, index, thought)).collect();
     match order {
         ReasoningOrder::First => items.extend(message),
+        // Inserts the message before the reasoning.
         ReasoningOrder::AfterText => items.splice(0..0, message).for_each(drop),
     }
     items.extend(calls);
     items
 }
 
-/// Encodes the part of the reasoning with the index `index` as an item for a client, without encrypted content if the part
-/// is not from a server of this format.
+/// Encodes the part of the reasoning with the index `index` as an item for a client. The encrypted content is null if
+/// the part is not from a server of this format.
 pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &ReasoningPart) -> Value {
     let summary = |text: &String| json!({"type": "summary_text", "text": text});
     let encrypted = match &thought.seal {
@@ -114,7 +117,7 @@ pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Rea
     })
 }
 
-/// Encodes `text`, the whole text or a beginning of it, as the only part of the message item.
+/// Encodes `text`, which is the whole text of the answer or empty, as the only part of the message item.
 pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
@@ -127,7 +130,7 @@ pub(super) fn message_id(head: ResponseHead<'_>) -> String {
     format!("msg_{}", head.id)
 }
 
-/// Encodes the message item of an answer that has reached `status`.
+/// Encodes the message item of an answer. `status` is that of the item, and `content` are its parts so far.
 pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Value]) -> Value {
     json!({
         "id": message_id(head),
@@ -143,8 +146,9 @@ pub(super) fn call_id(head: ResponseHead<'_>, index: usize) -> String {
     format!("fc_{}_{index}", head.id)
 }
 
-/// Encodes the item of the call with the index `index`, with its `arguments` so far. The call has the form in which the
-/// client declared the tool: a custom tool takes a text, and a tool in a namespace is named by both.
+/// Encodes the item of the call with the index `index`, with its `arguments` so far and its `status`. The call has the
+/// form in which the client declared the tool: a custom tool takes a text, and a tool in a namespace is named by the
+/// namespace and its name in it.
 pub(super) fn encode_call(
     head: ResponseHead<'_>,
     index: usize,
@@ -217,8 +221,8 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes the part of the reasoning that an item contains: its readable summaries, and its encrypted content if the server
-/// returns it. The caller that knows the model records it as the author.
+/// Decodes the part of the reasoning that an item contains: its readable summaries, and its encrypted content if the
+/// server returns it. The author is left empty: a caller that knows the model sets it.
 pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     let summary = fields::list(item, "summary").unwrap_or_default().iter();
     let texts = summary.map(|part| fields::text(part, "text").to_owned()).filter(|text| !text.is_empty());
@@ -230,8 +234,9 @@ pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     }
 }
 
-/// Decodes the reason for which the model stopped. `refused` is whether the answer contains a refusal, `calls` whether
-/// it contains calls: the status is the same for them. An unknown reason is an error, since the answer may be incomplete.
+/// Decodes the reason why the model stopped, from the status of the answer and, since the status does not show them,
+/// from whether the answer contains a refusal (`refused`) or calls (`calls`). An unknown reason is an error, since the
+/// answer may be incomplete.
 fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
     let reason = body.get("incomplete_details").map_or("", |details| fields::text(details, "reason"));
     match (fields::text(body, "status"), reason) {
@@ -249,13 +254,16 @@ fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Er
 /// The kind of an item of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputItemKind {
+    /// The text of the answer.
     Message,
+    /// A tool call.
     Call,
     /// A part of the model's reasoning.
     Thought,
 }
 
-/// Returns the kind of an item. Any other kind is an error: it comes from a tool of the provider, and none was offered.
+/// Returns the kind of an item. An unknown kind is an error: such an item comes from a tool of the provider, and the
+/// request offered none.
 pub(super) fn item_kind(item: &Value) -> Result<OutputItemKind, Error> {
     match fields::text(item, "type") {
         "message" => Ok(OutputItemKind::Message),

@@ -14,7 +14,8 @@ use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, its text in the pieces `text_pieces`.
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are its text.
+/// `order` is the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -23,6 +24,7 @@ pub fn encode_stream(
     order: ReasoningOrder,
 ) -> Vec<SseEvent> {
     let mut events = Vec::new();
+    // Adds an event with this name, the next number, and the fields of the object `rest`.
     let mut event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name, "sequence_number": events.len()});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
@@ -44,11 +46,13 @@ pub fn encode_stream(
     if let (true, Some(whole)) = (has_text, items.get(message_index)) {
         let position =
             json!({"output_index": message_index, "item_id": message_id(head), "content_index": 0});
+        // The fields of an event of the text: its position, and the field `key`.
         let with = |key: &str, value: Value| {
             let mut body = position.clone();
             super::super::put(&mut body, key, value);
             body
         };
+        // The kind of the text in the names of events, and the field with the whole text in the event that ends it.
         let (kind, done) = match completion.stop {
             Stop::Refused => ("refusal", "refusal"),
             _ => ("output_text", "text"),
@@ -71,6 +75,7 @@ pub fn encode_stream(
         event("response.content_part.done", with("part", encode_text(completion, &completion.text)));
         event("response.output_item.done", json!({"output_index": message_index, "item": whole}));
     }
+    // The number of items of the text: it has one or none.
     let after_text = usize::from(has_text);
     for (index, thought) in
         completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::AfterText)
@@ -79,6 +84,7 @@ pub fn encode_stream(
     }
     let first_call = after_text + completion.thoughts.len();
     for (index, call) in completion.calls.iter().enumerate() {
+        // The index of the item in the output.
         let at = first_call + index;
         let id = call_id(head, index);
         let begun = encode_call(head, index, call, "", "in_progress");
@@ -105,8 +111,8 @@ pub fn encode_stream(
     events
 }
 
-/// Passes the events of a part of the reasoning to `event`, with the name and the fields of each. The part is the output
-/// item with the index `at`, and has the number `index` among the parts of the reasoning.
+/// Passes the events of a part of the reasoning to `event`, as the name and the fields of each. The part is the output
+/// item with the index `at`, and has the index `index` among the parts of the reasoning.
 fn thought_events(
     head: ResponseHead<'_>,
     at: usize,
@@ -118,14 +124,15 @@ fn thought_events(
     let id = fields::text(&whole, "id");
     event("response.output_item.added", json!({"output_index": at, "item": begun}));
     for (number, text) in thought.texts.iter().enumerate() {
-        let place = |key: &str, value: Value| json!({"item_id": id, "output_index": at, "summary_index": number, key: value});
+        // The fields of an event of this text: its position, and the field `key`.
+        let with = |key: &str, value: Value| json!({"item_id": id, "output_index": at, "summary_index": number, key: value});
         let part = |text: &str| json!({"type": "summary_text", "text": text});
-        event("response.reasoning_summary_part.added", place("part", part("")));
+        event("response.reasoning_summary_part.added", with("part", part("")));
         for piece in pieces(text) {
-            event("response.reasoning_summary_text.delta", place("delta", json!(piece)));
+            event("response.reasoning_summary_text.delta", with("delta", json!(piece)));
         }
-        event("response.reasoning_summary_text.done", place("text", json!(text)));
-        event("response.reasoning_summary_part.done", place("part", part(text)));
+        event("response.reasoning_summary_text.done", with("text", json!(text)));
+        event("response.reasoning_summary_part.done", with("part", part(text)));
     }
     event("response.output_item.done", json!({"output_index": at, "item": whole}));
 }
@@ -147,19 +154,20 @@ struct StartedCall {
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
+    /// The calls that have begun.
     calls: Vec<StartedCall>,
     /// The whole answer, after the final event.
     done: Option<Completion>,
 }
 
 impl StreamDecoder {
-    /// Takes the next event: adds it to the completion, and passes its pieces to the listener. Events after the end are
-    /// ignored.
+    /// Decodes the next event: adds its content to the completion, and passes the pieces to the listener. Events after
+    /// the end are ignored.
     ///
     /// # Errors
     /// If the event violates the format or is not in order, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
-        // Some servers end the streams of this format with `[DONE]`, too, as those of chat completions.
+        // Some servers also end streams of this format with `[DONE]`, as in chat completions.
         if self.done.is_some() || event.data.trim() == "[DONE]" {
             return Ok(());
         }
@@ -198,9 +206,9 @@ impl StreamDecoder {
         }
     }
 
-    /// Returns the index of the call that an event concerns, in the completion: the call whose item has the same index in
-    /// the output or, if either has none, the same id. Some servers name the call's id instead of the item's. `None` if
-    /// there is no such call.
+    /// Returns the index in the completion of the call that an event concerns: the call whose item has the same index
+    /// in the output or, if the event or the item has none, the same id. Some servers send the id of the call instead
+    /// of that of the item. `None` if there is no such call.
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
         let is_same = |begun: &&StartedCall| match (index, begun.output_index) {
@@ -210,8 +218,8 @@ impl StreamDecoder {
         self.calls.iter().find(is_same).map(|begun| begun.call)
     }
 
-    /// Begins an output item. Only calls need this: text arrives in its own events, and reasoning with the end of its
-    /// item.
+    /// Decodes the beginning of an output item. Only that of a call matters: text arrives in its own events, and
+    /// reasoning with the end of its item.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
@@ -219,8 +227,9 @@ impl StreamDecoder {
         }
         let field = |key: &str| fields::text(item, key);
         let output_index = fields::count(body, "output_index");
-        let known = |begun: &StartedCall| output_index.is_some() && begun.output_index == output_index;
-        if self.calls.iter().any(known) {
+        let has_same_index =
+            |begun: &StartedCall| output_index.is_some() && begun.output_index == output_index;
+        if self.calls.iter().any(has_same_index) {
             return Err(Error::Malformed("two tool calls have the same `output_index`"));
         }
         let call = self.assembly.call(field("call_id"), field("name"), listener)?;
@@ -229,8 +238,8 @@ impl StreamDecoder {
         self.assembly.arguments(call, field("arguments"), listener)
     }
 
-    /// Ends an output item. The event repeats the arguments of a call, and is the only one from which reasoning is
-    /// read.
+    /// Decodes the end of an output item. The event repeats the arguments of a call, which are checked. It is the only
+    /// event from which reasoning is read.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         match item_kind(item)? {
@@ -241,19 +250,20 @@ impl StreamDecoder {
             }
         }
         let field = |key: &str| fields::text(item, key);
-        let by_id = || {
+        let by_call_id = || {
             let has_call_id =
                 |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
             self.calls.iter().find(has_call_id).map(|begun| begun.call)
         };
         let call = self
             .call(body)
-            .or_else(by_id)
+            .or_else(by_call_id)
             .ok_or(Error::Malformed("an event ends a tool call that did not begin"))?;
         self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
-    /// Takes the final event, which repeats the whole answer. Its text and calls must equal what the listener received.
+    /// Decodes the final event, which repeats the whole answer. Its text and calls must equal what the listener
+    /// received.
     fn complete(&mut self, body: &Value) -> Result<(), Error> {
         let response = body
             .get("response")

@@ -10,8 +10,8 @@ use super::fields::{CHOICE, CUSTOM, FORMAT, FUNCTION, NAMESPACE};
 use crate::chat::{ToolChoice, ToolSpec};
 use crate::json::Json;
 
-/// Returns the qualified name of the tool that a call or `tool_choice` names: the namespace, if there is one, and the
-/// name in it.
+/// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the namespace, if
+/// there is one, and the name in it.
 pub(super) fn called_name(item: &ObjectFields<'_>) -> Result<String, WireError> {
     let name = item.text("name")?;
     let namespace = item.optional_text("namespace")?.filter(|namespace| !namespace.is_empty());
@@ -29,22 +29,25 @@ const PROVIDER_TOOLS: [&str; 8] = [
     "computer_use_preview",
     "tool_search",
 ];
-/// The types of tools that the client runs and the provider describes.
+/// The types of tools that the client runs, but whose arguments the provider describes.
 const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_patch"];
 
 /// The tools of a request that were decoded so far, with their forms.
 #[derive(Default)]
 pub(super) struct ReceivedTools {
+    /// The tools as functions, in order.
     pub(super) specs: Vec<ToolSpec>,
+    /// The forms of those that the client declared otherwise.
     pub(super) forms: ToolForms,
     /// The qualified names of the tools.
     names: HashSet<String>,
 }
 
 impl ReceivedTools {
-    /// Decodes a tool and adds it as a function with JSON arguments. If the client declared it otherwise (custom, or in a
-    /// namespace), also records that form, so that calls are sent back in it. A namespace is decoded to the tools in it.
-    /// `namespace` is the name and the description of the namespace that contains the tool.
+    /// Decodes a tool and adds it as a function with JSON arguments. If the client declared it otherwise (custom, or in
+    /// a namespace), also records that form, so that calls are sent back in it. For a namespace, adds the tools in it;
+    /// a namespace in a namespace is an error. `namespace` is the name and the description of the namespace that
+    /// contains the tool, if one does.
     pub(super) fn read(
         &mut self,
         tool: &ObjectFields<'_>,
@@ -86,8 +89,8 @@ impl ReceivedTools {
     }
 }
 
-/// Decodes the description of a custom tool, and appends the grammar of the tool's text, if the tool states one: the model
-/// sees it in words only, since the tool is offered as a function.
+/// Decodes the description of a custom tool. If the tool states a grammar of its text, appends the grammar to the
+/// description: the tool is offered to the model as a function, which has no field for a grammar.
 fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     tool.reject_unsupported(&CUSTOM)?;
     let description = tool.optional_text("description")?.unwrap_or_default().to_owned();
@@ -106,8 +109,8 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Rejects a tool that the client does not describe, unless the provider runs it and the operator lets clients send it;
-/// it is then dropped.
+/// Rejects a tool of the type `kind`, which the client does not describe. If the provider runs it and the operator
+/// permits clients to send such a tool, accepts it instead; it is then dropped.
 fn refuse_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<(), WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(()),

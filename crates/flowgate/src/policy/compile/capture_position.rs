@@ -17,12 +17,12 @@ pub(super) enum CaptureReliance {
 }
 
 /// The advice for a pattern of `capture`.
-const FIXED_LENGTH: &str = "the part before the group must have a fixed length, and the group a maximum length: the author of an \
+const FIXED_LENGTH: &str = "give the part before the group a fixed length, and the group a maximum length, since whoever writes an \
                             open-ended part could choose what the group is; if the tool writes each value on a line of its own, \
-                            `capture_line` counts lines";
+                            use `capture_line`, which counts lines";
 /// The advice for a pattern of `capture_line`.
-const FIXED_LINES: &str = "the lines before the group or those after it must be fixed in number, so write `[^\\n]*` and not `.*` in them; \
-                           on its own line the group needs a fixed beginning, a maximum length, and no line break";
+const FIXED_LINES: &str = "fix the number of lines before the group or after it, so write `[^\\n]*` and not `.*` in them; give the group, \
+                           on its own line, a fixed beginning, a maximum length, and no line break";
 
 /// Checks that the author of a text cannot choose where `group` is when the text matches the pattern. If the capture
 /// relies on nothing, everything before the group must have a fixed length. If it relies on lines, the line breaks before

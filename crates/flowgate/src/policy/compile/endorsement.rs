@@ -76,7 +76,7 @@ impl Compiler<'_> {
             })
             .collect();
         if query.items.iter().any(contains_nested_list) {
-            let help = "write `VALUE in tool:NAME` as a condition of its own: a negation of it would hold while there is no such text";
+            let help = "write `VALUE in tool:NAME` as a condition of its own: the negation of such a test would hold as long as no trusted text has a list";
             return self.fail(
                 "tool",
                 &expr.span,
@@ -128,8 +128,12 @@ impl Compiler<'_> {
         }
         if let Some(role) = roles.into_iter().find(|role| role.needs_listed_values()) {
             let message = match word.filter(|(known, _)| *known == role) {
-                Some((_, word)) => format!("`{name}` names a destination or a command (`{word}`)"),
-                None => format!("`{name}` has the role {role}"),
+                Some((_, word)) => format!(
+                    "`endorse` cannot let untrusted text choose `{name}`, which names a destination or a command (`{word}`)"
+                ),
+                None => {
+                    format!("`endorse` cannot let untrusted text choose `{name}`, which has the role {role}")
+                }
             };
             let form = match role {
                 ArgumentRole::Path => ", or test it with `is_path_in`",

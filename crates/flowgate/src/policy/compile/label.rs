@@ -247,7 +247,12 @@ impl Compiler<'_> {
         let kind = self.plan.space.dimensions().get(index).map(|d| d.kind.clone());
         if let Some(DimensionKind::Order(_)) = kind {
             let help = format!("write `{dimension}.ELEMENT`");
-            return self.fail("label", &part.span, format!("`{dimension}` has fixed elements"), help);
+            return self.fail(
+                "label",
+                &part.span,
+                format!("`{dimension}` has fixed elements, so no names in parentheses can follow it"),
+                help,
+            );
         }
         if let Some(DimensionKind::Set(known)) = &kind {
             let mut names = Vec::new();

@@ -275,7 +275,8 @@ impl Parser<'_> {
                     Ok(number) => ExprKind::Int(number),
                     Err(_) => {
                         let message = "the number does not fit into 64 bits";
-                        return Err(self.report(Diagnostic::error("number", span, message)));
+                        let help = "write a smaller number, or one with a decimal point";
+                        return Err(self.report(Diagnostic::error("number", span, message).help(help)));
                     }
                 }
             }

@@ -1,10 +1,10 @@
 //! Locates the parts of a text that is a YAML document, in block or flow style.
 //!
-//! The library `saphyr-parser` parses the text to events; this module finds the span of each node. The library's marks
-//! are intended for error messages: they may end after the comment that follows a quoted scalar, or start after the
-//! dash of an item. So a mark is only a hint: the indicators between the nodes (`-`, `:`, quotes, brackets, `|`) are
-//! located again in the text, and a text whose indicators and marks cannot be reconciled is rejected. Explicit keys
-//! (`? key`), keys that are lists or maps, tags and directives are rejected.
+//! The library `saphyr-parser` parses the text to events; this module finds the span of each node. Its *marks*, the
+//! positions that it reports, are intended for error messages: they may end after the comment that follows a quoted
+//! scalar, or start after the dash of an item. So a mark is only a hint: the indicators between the nodes (`-`, `:`,
+//! quotes, brackets, `|`) are located again in the text, and a text whose indicators and marks cannot be reconciled is
+//! rejected. Explicit keys (`? key`), keys that are lists or maps, tags and directives are rejected.
 
 mod layout;
 mod schema;
@@ -73,8 +73,8 @@ struct NodeStart {
 
 impl YamlReader<'_> {
     /// Takes the next event of the library, finds its node in the text, and adds the node to the tree. Rejects the text
-    /// if the node is not at its mark (the position that the library reports), since its span would then be uncertain, or
-    /// if there is a second document.
+    /// if the node is not at its mark (the position that the library reports), since its span would then be uncertain,
+    /// or if there is a second document.
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), LocateError> {
         match event {
             Event::DocumentStart(explicit) => {
@@ -122,8 +122,8 @@ impl YamlReader<'_> {
         }
     }
 
-    /// Finds the start of the next node, after the white space and the indicator (`-`) before it. Rejects a node with an
-    /// anchor (`anchor` is its number, 0 if it has none) or with a tag.
+    /// Finds the start of the next node, after the white space and the indicator (`-`) before it. Rejects a node with
+    /// an anchor (`anchor` is its number, 0 if it has none) or with a tag.
     fn advance_to_node(&mut self, anchor: usize, tagged: bool) -> Result<NodeStart, LocateError> {
         let is_in_flow = self.flows.last() == Some(&true);
         let mut start = self.layout.skip(self.at, is_in_flow);
@@ -198,7 +198,8 @@ impl YamlReader<'_> {
         self.tree.add_scalar(span, kind)
     }
 
-    /// Opens a list or map at the offset `start`, in flow style (with a bracket) or in block style. Rejects one as a key.
+    /// Opens a list or map at the offset `start`, in flow style (with a bracket) or in block style. Rejects one as a
+    /// key.
     fn open(&mut self, start: usize, flow: bool) -> Result<(), LocateError> {
         if self.tree.expected_node() == Some(ExpectedNode::Key) {
             return syntax_error(start);

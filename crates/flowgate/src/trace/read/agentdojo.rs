@@ -1,5 +1,5 @@
-//! Reads the log files of AgentDojo (its `TraceLogger`): one JSON object for each run, with the fields of the benchmark
-//! beside the messages.
+//! Reads the log files of the benchmark AgentDojo, which its `TraceLogger` writes: one JSON object for each run, with
+//! the fields of the benchmark beside the messages.
 //!
 //! The messages are OpenAI's with other names: a call has `function` and `args`, a text block has `content`, and an
 //! answer repeats its call. A call may have no id; an answer then belongs to the earliest open call that is equal to
@@ -85,9 +85,9 @@ impl CallIds {
         }
     }
 
-    /// Returns the id of the call that an answer belongs to: the id in the answer, or that of the earliest open (not yet
-    /// answered) call that is equal to the call in the answer; empty if there is none. The call is no longer open. Of the
-    /// open calls, only the first [`MAX_OPEN`] are searched, which bounds the time for a malicious log.
+    /// Returns the id of the call that an answer belongs to: the id in the answer, or that of the earliest open (not
+    /// yet answered) call that is equal to the call in the answer; empty if there is none. The call is no longer open.
+    /// Of the open calls, only the first [`MAX_OPEN`] are searched, which bounds the time for a malicious log.
     fn of_answer(&mut self, answer: &Map<String, Value>) -> String {
         let reported_id = answer.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty());
         let call = answer.get("tool_call");

@@ -8,11 +8,14 @@ use super::{DETECTORS, DetectorResult, JudgedRow, previews};
 /// A number of items out of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Proportion {
+    /// The number of items that have the property.
     pub(super) found: usize,
+    /// The number of all items.
     pub(super) all: usize,
 }
 
 impl Proportion {
+    /// Counts the items, and those for which `is_found` returns true.
     pub(super) fn of<T>(items: impl IntoIterator<Item = T>, is_found: impl Fn(&T) -> bool) -> Self {
         items.into_iter().fold(Self { found: 0, all: 0 }, |share, item| Self {
             found: share.found + usize::from(is_found(&item)),
@@ -20,6 +23,7 @@ impl Proportion {
         })
     }
 
+    /// Returns the two numbers as JSON.
     fn json(self) -> Value {
         json!({"found": self.found, "of": self.all})
     }

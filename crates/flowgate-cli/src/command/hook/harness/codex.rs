@@ -1,7 +1,8 @@
 //! Reads the events of Codex CLI and formats answers to it, for [`super::Harness`].
 //!
 //! Codex accepts only `deny` before a tool runs: with `ask`, with `allow`, and with an answer that it cannot read, it
-//! runs the call. So a question of the policy is a denial that says so. Forms: the schemas in `codex-rs/hooks` of Codex.
+//! runs the call. So a question of the policy is a denial that says so. The events and answers have the forms of the
+//! schemas in `codex-rs/hooks` of Codex.
 
 use serde_json::json;
 
@@ -14,6 +15,7 @@ use super::super::answer::{HookAnswer, reason_text};
 use super::super::transcript::unambiguous_tool;
 use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
 
+/// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse and PostToolUse";
 
 /// Parses an event of Codex.

@@ -1,7 +1,7 @@
 //! Reads the events of Gemini CLI and formats answers to it, for [`super::Harness`].
 //!
-//! Gemini CLI states no ids of calls: an output belongs to the oldest call of the same tool with the same arguments that
-//! has none. Forms: the hooks reference of Gemini CLI.
+//! Gemini CLI states no ids of calls: an output belongs to the oldest call of the same tool with the same arguments
+//! that has no output yet. The events and answers have the forms of the hooks reference of Gemini CLI.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;
@@ -11,6 +11,7 @@ use super::super::HookEvent;
 use super::super::answer::{HookAnswer, reason_text};
 use super::{EventError, EventKind, Fields, HarnessEvent, ToolUse};
 
+/// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, BeforeAgent, BeforeTool and AfterTool";
 /// The line before the content of files that the user names with `@`. Gemini CLI adds it to the prompt.
 const FILES: &str = "--- Content from referenced files ---";

@@ -1,5 +1,5 @@
 //! Finds the white space, comments and indicators between the nodes of a YAML document, and the end of a quoted or
-//! block scalar. The reader for YAML checks the marks of its library with it.
+//! block scalar. The reader for YAML checks with it the positions that its parsing library reports.
 
 use super::super::LocateError;
 
