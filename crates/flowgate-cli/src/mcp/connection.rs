@@ -238,7 +238,7 @@ impl McpConnection {
                 }
                 if tools.len() > MAX_TOOLS || size > MAX_LIST_SIZE {
                     return Err(format!(
-                        "the server lists more than {MAX_TOOLS} tools, or its list is larger than {} MiB",
+                        "the server lists more tools than {MAX_TOOLS}, or its list is larger than {} MiB",
                         MAX_LIST_SIZE >> 20
                     ));
                 }

@@ -119,7 +119,7 @@ fn files_that_others_can_change() {
     check(
         &["doctor", "--policy", name(&policy)],
         1,
-        "doctor-open.flow, and thereby what is trusted: run `chmod go-w ",
+        "doctor-open.flow, and so decide what is trusted: run `chmod go-w ",
     );
     std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o644)).unwrap();
     check(&["doctor", "--policy", name(&policy)], 0, "nothing is wrong");

@@ -7,7 +7,7 @@ pub(super) fn writable_by_others(path: &Path) -> Option<String> {
     let shown = path.display();
     // The group or all users can write.
     has_mode(path, 0o022).then(|| {
-        format!("users other than its owner can change {shown}, and thereby what is trusted: run `chmod go-w {shown}`")
+        format!("users other than its owner can change {shown}, and so decide what is trusted: run `chmod go-w {shown}`")
     })
 }
 

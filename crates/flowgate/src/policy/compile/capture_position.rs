@@ -17,7 +17,7 @@ pub(super) enum CaptureReliance {
 }
 
 /// The advice for a pattern of `capture`.
-const FIXED_LENGTH: &str = "give the part before the group a fixed length, and the group a maximum length, since whoever writes an \
+const FIXED_LENGTH: &str = "give the part before the group a fixed length, and the group a maximum length, since the author of an \
                             open-ended part could choose what the group is; if the tool writes each value on a line of its own, \
                             use `capture_line`, which counts lines";
 /// The advice for a pattern of `capture_line`.
