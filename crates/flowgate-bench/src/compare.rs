@@ -194,8 +194,8 @@ mod tests {
             let error = page(&[("x.jsonl".to_owned(), lines)]).unwrap_err();
             assert!(error.starts_with("x.jsonl: ") && error.contains(expected), "{error}");
         };
-        check(Vec::new(), "line 1 is no manifest");
-        check(vec![json!({"type": "figures"})], "line 1 is no manifest");
+        check(Vec::new(), "line 1 is not the manifest");
+        check(vec![json!({"type": "figures"})], "line 1 is not the manifest");
         check(vec![json!({"type": "manifest"})], "the run has no figures");
     }
 }

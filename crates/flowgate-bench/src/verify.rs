@@ -358,8 +358,8 @@ mod tests {
             let error = verify(&[line]).unwrap_err();
             assert!(error.contains(expected), "{error}");
         };
-        assert!(verify(&[]).unwrap_err().contains("line 1 is no manifest"));
-        check(json!({"type": "task"}), "line 1 is no manifest");
+        assert!(verify(&[]).unwrap_err().contains("line 1 is not the manifest"));
+        check(json!({"type": "task"}), "line 1 is not the manifest");
         check(json!({"type": "manifest", "suite": "chess"}), "the suite `chess`");
         check(json!({"type": "manifest", "suite": "rtbas-privacy"}), "no number `seed`");
         let mut privacy = privacy_run()[0].clone();

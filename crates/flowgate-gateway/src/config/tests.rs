@@ -209,7 +209,7 @@ fn problems_are_named_with_their_place() {
     check(
         with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
         "mcp.web: `tools` is neither \"first\" (the tools of the first list are on offer) nor \"approved\" \
-        (tools that a person approves are on offer)",
+        (tools that a person approves are on offer): write one of them",
     );
     check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
     check(
