@@ -1,8 +1,10 @@
-//! Finds characters by their Unicode categories, and text that is invisible to a reader but not to a model.
+//! Finds characters by their Unicode categories, and text that is invisible or misleading to a reader but not to a
+//! model.
 //!
-//! Many findings have legitimate uses (an emoji with a joiner, a name in two scripts), so the kinds are
-//! distinguished: `TAG` and `BIDI_CONTROL` are hardly ever legitimate; `ZERO_WIDTH` often is between letters of
-//! Persian or in emoji, where it is not reported. Policies call it by the functions `unicode` and `hidden_text`.
+//! Some of this text has legitimate uses, such as a joiner in an emoji or a name in two scripts, so each finding has a
+//! kind by which a policy can distinguish them. `TAG` and `BIDI_CONTROL` are hardly ever legitimate. Zero-width joiners
+//! are common in emoji and in Persian words, where they are not reported as `ZERO_WIDTH`. Policies call this module by
+//! the functions `unicode` and `hidden_text`.
 
 use std::ops::Range;
 
@@ -60,13 +62,12 @@ pub fn category(c: char) -> &'static str {
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';
-    // Whether the next character is inside the flag of a region.
-    let mut is_in_flag = false;
+    // The end of the tags of the last flag of a region.
+    let mut flag_end = 0;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
         let kind = kind_of_finding(c).filter(|kind| match *kind {
-            // The flag of a region is a black flag followed by tags.
-            "TAG" => !is_in_flag,
+            "TAG" => at >= flag_end,
             // Joiners belong to emoji and to joining scripts such as Arabic; after ASCII or a letter of the scripts that
             // `script` lists, which need none, they are hidden text.
             "ZERO_WIDTH" => {
@@ -74,7 +75,9 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
             }
             _ => true,
         });
-        is_in_flag = c == '\u{1f3f4}' || is_in_flag && is_tag(c);
+        if c == '\u{1f3f4}' {
+            flag_end = end + flag_tags(text.get(end..).unwrap_or_default());
+        }
         let joined = findings.last_mut().filter(|last| last.span.end == at && Some(last.kind) == kind);
         match (joined, kind) {
             (Some(last), _) => last.span.end = end,
@@ -90,6 +93,19 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
     findings.sort_by_key(|finding| finding.span.start);
     findings.truncate(MAX_FINDINGS);
     findings
+}
+
+/// Returns the bytes of the tags with which `text`, which follows a black flag, names the region of the flag: three to six small letters or digits and
+/// the tag that ends them. Returns 0 for any other tags, since these can encode text.
+fn flag_tags(text: &str) -> usize {
+    let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
+    let named: Vec<char> = text.chars().take_while(is_named).take(7).collect();
+    let length: usize = named.iter().map(|c| c.len_utf8()).sum();
+    let end = text.get(length..).and_then(|rest| rest.chars().next());
+    match end.filter(|c| *c == '\u{e007f}') {
+        Some(end) if (3..=6).contains(&named.len()) => length + end.len_utf8(),
+        _ => 0,
+    }
 }
 
 /// Returns the plain text that tag characters (U+E0000 to U+E007F) and long runs of variation selectors encode.
@@ -192,7 +208,11 @@ mod tests {
         };
         check("plain text, naïve Ω 5 µm\r\n\t", &[]);
         check("a\u{e0061}\u{e0062}b", &[("TAG", 1..9)]);
-        check("\u{1f3f4}\u{e0067}\u{e0062}\u{e007f}", &[]);
+        check("\u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}", &[]);
+        // A flag does not hide other tags: neither a text without its end, nor one that is longer than the name of a region.
+        check("\u{1f3f4}\u{e0068}\u{e0069}\u{e0068}", &[("TAG", 4..16)]);
+        let long = "\u{e0061}".repeat(9);
+        check(&format!("\u{1f3f4}{long}\u{e007f}"), &[("TAG", 4..44)]);
         check("x\u{202e}y", &[("BIDI_CONTROL", 1..4)]);
         check("pass\u{200b}word", &[("ZERO_WIDTH", 4..7)]);
         check("ig\u{200d}nore", &[("ZERO_WIDTH", 2..5)]);

@@ -367,6 +367,7 @@ impl Agent<'_> {
     /// does not run; if it fails after the call, the answer is withheld. Both return an error as the answer.
     async fn run(&mut self, conversation: &mut Conversation, call: AuthorizedCall) -> ToolAnswer {
         if let Err(problem) = self.observer.before_run(conversation, &call).await {
+            conversation.record_voided_call(&problem);
             return ToolAnswer::error(format!("the call did not run: {problem}"));
         }
         self.observer.on_tool_call(&call);

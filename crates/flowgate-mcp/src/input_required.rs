@@ -332,7 +332,9 @@ impl Proxy {
         let answered_requests =
             round.inputs.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
                 let arguments = Ok(one.params.clone());
-                let call = Call { id: name.clone(), tool: Tool::of(server, one.method), arguments };
+                // Each request has an ID of its own, since calls with equal IDs are not permitted together.
+                let id = format!("{name}/{}", one.key);
+                let call = Call { id, tool: Tool::of(server, one.method), arguments };
                 (TraceEntry::from(call), Attribution::everything())
             });
         is_permitted &= session.monitor().would_permit(answered_requests);

@@ -1,5 +1,5 @@
-//! Identifies a run: the benchmark, the digests of its files, of the drafted policies and of the code. Two runs with equal manifests have the
-//! same results.
+//! Identifies a run of `flowgate bench corpus` by a manifest: the benchmark, the methods, and digests of the benchmark's files, the drafted policies
+//! and the code. Two runs with equal manifests have the same results.
 
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
@@ -8,7 +8,9 @@ use super::case::{Corpus, ToolSet};
 use crate::games::manifest::digest;
 
 /// The sources that read cases and run them; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 15] = [
+    include_str!("../corpora.rs"),
+    include_str!("../screening.rs"),
     include_str!("agentdyn.rs"),
     include_str!("arguments.rs"),
     include_str!("case.rs"),

@@ -16,8 +16,9 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 28] = [
+const SOURCES: [&str; 31] = [
     include_str!("../screening.rs"),
+    include_str!("../statistics.rs"),
     include_str!("adaptive.rs"),
     include_str!("attack.rs"),
     include_str!("bound.rs"),
@@ -26,6 +27,7 @@ const SOURCES: [&str; 28] = [
     include_str!("double.rs"),
     include_str!("execution.rs"),
     include_str!("extended.rs"),
+    include_str!("figures.rs"),
     include_str!("generate.rs"),
     include_str!("generate/ranked.rs"),
     include_str!("guarded.rs"),
@@ -44,6 +46,7 @@ const SOURCES: [&str; 28] = [
     include_str!("retriever.rs"),
     include_str!("runner.rs"),
     include_str!("suite.rs"),
+    include_str!("task.rs"),
     include_str!("variant.rs"),
 ];
 

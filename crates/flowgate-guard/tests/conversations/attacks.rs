@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flowgate::monitor::AuthorizedCall;
 use flowgate::trace::Tool;
 use flowgate_guard::DescriptionAuthor;
 use flowgate_guard::agent::{Agent, NullObserver, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{ApprovalRequest, Decision};
-use flowgate_guard::conversation::{Method, ToolAnswer};
+use flowgate_guard::conversation::{Conversation, Method, ToolAnswer, Turn};
 use flowgate_lm::chat::{Completion, ToolCall};
-use flowgate_lm::{Error, ScriptedModel, block_on};
+use flowgate_lm::{BoxFuture, Error, ScriptedModel, block_on};
 use serde_json::{Value, json};
 
 use crate::script::{POLICY, ScriptedConversation};
@@ -362,7 +363,20 @@ impl Observer for StoppedObserver {
     }
 }
 
-/// An answer that arrives too late is discarded, and a conversation can continue after a turn is cancelled.
+/// Fails before each call, as a store does that cannot be written.
+struct FailingObserver;
+
+impl Observer for FailingObserver {
+    fn before_run<'a>(
+        &'a mut self,
+        _: &'a mut Conversation,
+        _: &'a AuthorizedCall,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(std::future::ready(Err("the disk is full".to_owned())))
+    }
+}
+
+/// An answer that arrives too late is discarded, an approved call that cannot begin is reported as void, and a conversation can continue after a turn is cancelled.
 #[test]
 fn late_answers_and_cancelled_turns() {
     let turn = |late: bool, observer: &mut dyn Observer| {
@@ -395,12 +409,15 @@ fn late_answers_and_cancelled_turns() {
             observer,
         };
         let turn = block_on(agent.run_turn(&mut run.conversation, "Mail Bob.".into()));
-        (turn.map(|turn| turn.spent.ran), sent.load(Ordering::Relaxed), run)
+        let void = |turn: &Turn| turn.void.iter().map(|void| void.cause.clone()).collect::<Vec<_>>();
+        (turn.map(|turn| (turn.spent.ran, void(&turn))), sent.load(Ordering::Relaxed), run)
     };
     let (ended, sent, _) = turn(false, &mut NullObserver);
-    assert_eq!((ended, sent), (Ok(1), 1));
+    assert_eq!((ended, sent), (Ok((1, Vec::new())), 1));
     let (ended, sent, _) = turn(true, &mut NullObserver);
-    assert_eq!((ended, sent), (Ok(0), 0));
+    assert_eq!((ended, sent), (Ok((0, Vec::new())), 0));
+    let (ended, sent, _) = turn(false, &mut FailingObserver);
+    assert_eq!((ended.map(|(_, void)| void), sent), (Ok(vec!["the disk is full".to_owned()]), 0));
     let (ended, sent, mut run) = turn(false, &mut StoppedObserver);
     assert_eq!((ended, sent), (Err(TurnError::Model(Error::Cancelled)), 0));
     run.turn("Again.", &["Hello."]);

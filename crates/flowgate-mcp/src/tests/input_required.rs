@@ -92,6 +92,24 @@ fn a_call_is_repeated_with_the_requested_input() {
 
 /// The client's reference and responses are valid for one call, in one conversation, once.
 #[test]
+fn several_inputs_are_answered_together() {
+    let mut session = asking("", false);
+    session.client(&call(1, "append", "a", &json!({})));
+    let question = |text: &str| json!({"method": "elicitation/create", "params": {"message": text}});
+    let inputs = json!({"which": question("Which?"), "when": question("When?")});
+    let wants = json!({"jsonrpc": "2.0", "id": 1, "result": {"resultType": "input_required", "inputRequests": inputs, "requestState": "SEALED"}});
+    let answer = parsed(&session.server(&wants)).remove(0);
+    let accepted = |text: &str| json!({"action": "accept", "content": {"said": text}});
+    let more = json!({
+        "requestState": answer["result"]["requestState"],
+        "inputResponses": {"which": accepted("this one"), "when": accepted("now")},
+    });
+    let repeated = parsed(&session.client(&call(2, "append", "a", &more))).remove(0);
+    assert_eq!(repeated["params"]["inputResponses"], more["inputResponses"], "{repeated}");
+    assert_eq!(repeated["params"]["requestState"], "SEALED");
+}
+
+#[test]
 fn a_request_state_is_valid_once_for_its_call() {
     let refused = |name: &str, path: &str, change: &dyn Fn(&mut Value)| {
         let mut session = asking("", false);
