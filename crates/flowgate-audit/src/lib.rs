@@ -6,16 +6,17 @@
 //! breaking the log. `docs/audit.md` describes what a log can prove and what it cannot. The gateway's recorder writes
 //! the log; `flowgate audit` verifies it.
 //!
-//! * [`AuditEvent`]: a recorded event.
-//! * [`AuditLog`]: the writer. After a failed write it rejects records until there is room again.
-//! * [`verify()`]: the check that a log is unchanged.
-//! * `record`: one line; `chain`: its hash, and heads; `key`: the signing key.
-//! * `content`: the writer of the separate file of content; [`ContentReader`]: its reader.
-//! * `tail`: the end of a log, at which its writer continues, also after its process was killed.
-//! * [`DatabaseLogAnchors`]: a database's record of its logs; [`WitnessRecord`]: the heads that a program outside the
-//!   gateway has received.
-//! * [`file_lock`]: locks on files.
-//! * [`watch`]: the watch log, a separate file of verdicts that are not enforced.
+//! * [`AuditEvent`]: describes a recorded event.
+//! * [`AuditLog`]: writes the log. After a failed write it rejects records until there is room again.
+//! * [`verify()`]: checks that a log is unchanged.
+//! * `record`: encodes and parses one line; `chain`: computes its hash, and signs heads; `key`: defines the signing
+//!   key.
+//! * `content`: writes the separate file of content; [`ContentReader`]: reads it.
+//! * `tail`: finds the end of a log, at which its writer continues, also after its process was killed.
+//! * [`DatabaseLogAnchors`]: compares a log with a database's record of it; [`WitnessRecord`]: compares a log with the
+//!   heads that a program outside the gateway has received.
+//! * [`file_lock`]: locks files.
+//! * [`watch`]: writes the watch log, a separate file of verdicts that are not enforced.
 
 mod anchor;
 mod bounded_lines;

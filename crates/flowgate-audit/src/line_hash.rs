@@ -1,4 +1,5 @@
-//! Defines the hashes that chain the lines of a log and identify contents, and their hexadecimal form.
+//! Defines the hashes that chain the lines of a log and identify contents, and their hexadecimal form. The modules that
+//! write, read and verify logs share [`LineHash`].
 
 use std::fmt;
 

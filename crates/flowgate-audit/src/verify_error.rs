@@ -1,5 +1,6 @@
-//! Defines the problems that the verification of a log finds, with their texts for the person who verifies it, and the
-//! counts of the contents that are kept, missing or deleted.
+//! Defines the problems that the verification of a log finds, with their texts for the person who verifies it, and
+//! counts the contents that exist, are missing or were deleted. `verify` returns them, and `flowgate audit` prints
+//! them.
 
 use std::fmt;
 

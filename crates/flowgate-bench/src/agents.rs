@@ -1,9 +1,9 @@
-//! Measures what the guard's methods permit and cost, in the worst and in the best case: runs tasks, with and without
-//! injected instructions, and counts the results of each method.
+//! Measures what the methods of guarded conversations prevent and what they cost: runs tasks with and without injected instructions under each
+//! method, and counts unwanted calls, completed tasks, questions to a person and requests to the model. `flowgate bench agents` prints the table.
 //!
-//! *Worst case* means that the model follows every instruction that it reads. *Best case* means that it
-//! performs the next step of a task as soon as the method permits it. An unwanted call that does not happen
-//! here is therefore prevented by the method and not by the model. `flowgate bench agents` prints the table.
+//! The model is a test double that combines the worst case with the best case. As in the worst case, it follows every instruction that it reads. As
+//! in the best case, it performs the next step of a task as soon as the method permits it. If an unwanted call does not happen, the method has
+//! therefore prevented it, and not the model.
 
 mod gullible;
 mod task;

@@ -1,8 +1,8 @@
-//! Writes the page that compares runs: closed channels against the attacker's advantage, utility against risk, a panel for each game, and one table with
-//! the figures of all runs.
+//! Writes the HTML page that compares recorded runs of the suites, for `flowgate bench compare`. For each game or part of the tasks, scatter charts
+//! compare the defences of all runs: the share of closed channels against the attacker's advantage, violations that took effect against benign
+//! utility, and missed questions against completed tasks. One table has the figures of all runs.
 //!
-//! A run is a file in the format jsonl, of any suite. Only the manifest and the lines with figures are read, so the runs may have different
-//! seeds and models. `flowgate bench compare` calls [`page`].
+//! A run is a file in the format jsonl. Only its manifest and its lines with figures are read, so the runs may have different seeds and models.
 
 use serde_json::Value;
 

@@ -1,22 +1,22 @@
 //! Reads public benchmarks from a folder of the user, and measures what a flow policy decides on their cases, without a model.
+//! `flowgate bench corpus` is the command.
 //!
-//! The benchmarks are not part of this project: [`load`] reads their own files, in the form in which their authors publish them, and
-//! refuses what has another form. The policy is [drafted](flowgate::draft) from the descriptions of the benchmark's tools, and
-//! names nothing of its cases. Each case runs in a guarded conversation, with a test double that does what the case says: it makes the calls
-//! of the user's task, and does what the injected text asks for as soon as the text is visible. The figures are those of the policy and of the
-//! method, and not of a model.
+//! The benchmarks are not part of this project: [`load`] reads their own files, in the form in which their authors publish them, and refuses files of
+//! another form. The policy is [drafted](flowgate::draft) from the descriptions of the benchmark's tools, and names nothing of its cases. Each case
+//! runs in a guarded conversation with a test double, which makes the calls of the user's task, and does what the injected text asks for as soon as
+//! the text is visible. The figures describe the policy and the method, and not a model.
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `case.rs` | tools, calls and cases: one form for all benchmarks |
-//! | `files.rs` | the files of the folder, with their digests |
-//! | `reading.rs` | JSON with paths in errors |
-//! | `python.rs` | Python literals, constants and classes |
-//! | `toolkit.rs` | the parameters of tools, as ToolEmu describes them |
-//! | `arguments.rs` | the arguments with which a double obeys |
-//! | `injecagent.rs`, `tau_bench.rs`, `privacy_lens.rs`, `agentdyn.rs` | one benchmark each |
-//! | `double.rs`, `run.rs` | the double, and the run of one case |
-//! | `figures.rs`, `report.rs`, `manifest.rs` | the figures, their forms, and what identifies a run |
+//! | `case.rs` | defines tools, calls and cases, the form into which every benchmark is read |
+//! | `files.rs` | reads the files of the folder, and records their digests |
+//! | `reading.rs` | reads JSON values, and names their paths in errors |
+//! | `python.rs` | reads Python literals, constants and classes |
+//! | `toolkit.rs` | converts descriptions of parameters in the form of ToolEmu to JSON schemas |
+//! | `arguments.rs` | chooses the arguments of the calls by which the double obeys an injected text |
+//! | `injecagent.rs`, `tau_bench.rs`, `privacy_lens.rs`, `agentdyn.rs` | read one benchmark each |
+//! | `double.rs`, `run.rs` | implement the double, and run one case |
+//! | `figures.rs`, `report.rs`, `manifest.rs` | count the outcomes of calls, print the figures, and identify the run |
 
 mod agentdyn;
 mod arguments;

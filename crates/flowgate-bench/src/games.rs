@@ -1,16 +1,15 @@
-//! Plays the three security games of *AgentSecBench: Measuring Prompt Injection, Privacy Leakage, and Tool-Use Integrity in LLM
-//! Agents*: instruction integrity, retrieval confidentiality and capability integrity.
-//!
-//! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`] gives
-//! each of them to a model under a [`Defence`], the six of the paper or a guarded conversation, and records an
-//! [`Execution`]. Each [measure] is one function over executions. [`report`] prints the tables.
-//! `flowgate bench games` is the command.
-//!
-//! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
+//! Plays the three security games of *AgentSecBench: Measuring Prompt Injection, Privacy Leakage, and Tool-Use Integrity in LLM Agents*: instruction
+//! integrity, retrieval confidentiality and capability integrity. `flowgate bench games` is the command.
 //!
 //! An *observation* is the untrusted text that a task gives the agent: a document, search results, or the output of a tool. A *violation* is that the
-//! model writes the task's marker or proposes the forbidden call, and the *advantage* is how much more often it happens under attack than in the
-//! control.
+//! model writes the task's marker or proposes the forbidden call. The attacker's *advantage* is how much more often violations happen under attack
+//! than in the controls.
+//!
+//! A [suite](GameSuite) generates pairs of tasks from a seed: an adversarial observation and its control. A [`Runner`] gives each task to a model
+//! under a [`Defence`], which is one of the paper's six or a guarded conversation, and records an [`Execution`]. Each [measure] is one function over
+//! executions. [`report`] prints the tables.
+//!
+//! The paper has no public code. Where its text leaves a choice open, the documentation of the item names the choice.
 
 pub mod adaptive;
 mod attack;

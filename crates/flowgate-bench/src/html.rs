@@ -1,7 +1,8 @@
-//! Writes the page of a run: one HTML file with tables and charts, which loads nothing and prints well.
+//! Writes one HTML file with charts and tables, which loads nothing and can be printed. The reports of the games, the privacy suite and the
+//! propagation suite call [`page`] for the format `html`, and so does [`compare`](crate::compare).
 //!
-//! A chart is a scatter of defences with the intervals of both measures, or a bar for each defence. Defences of a scatter with equal values share a
-//! mark; the legend below the scatter names them. The reports of all suites call [`page`] for the format `html`.
+//! A chart is a scatter of defences with the intervals of both measures, or has a bar for each defence. Defences of a scatter with equal values share
+//! a mark; the legend below the scatter names them.
 
 mod bars;
 

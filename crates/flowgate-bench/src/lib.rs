@@ -26,9 +26,13 @@ pub mod corpora;
 pub mod cost;
 pub mod games;
 mod html;
+mod line_chart;
 pub mod privacy;
 pub mod propagation;
 mod rounding;
+pub mod saliency;
 mod screening;
 pub mod statistics;
 pub mod verify;
+
+pub use line_chart::line_chart;

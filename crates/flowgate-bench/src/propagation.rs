@@ -1,5 +1,5 @@
-//! Measures how well permissive labels are propagated: the evaluation of *Permissive Information-Flow Analysis for Large Language
-//! Models*, sections 4 to 6, with doubles in place of its models.
+//! Measures how well permissive labels are propagated: the evaluation of *Permissive Information-Flow Analysis for Large Language Models*, sections 4
+//! to 6, with doubles in place of its models.
 //!
 //! *Permissive* propagation gives an answer the labels of the documents that it needs, and not the join of the labels of all documents that were
 //! retrieved, which is the naive label. `flowgate_guard::propagation` has the methods; `flowgate bench propagation` runs this suite.
@@ -9,14 +9,16 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `question.rs` | labelled documents, the facts that they state, questions, and the ground truth |
-//! | `key_value.rs`, `news.rs`, `agent_set.rs` | the three data sets |
+//! | `question.rs` | defines labelled documents, the facts that they state, questions, and the ground truth |
+//! | `key_value.rs`, `news.rs`, `agent_set.rs` | generate or read the three data sets |
 //! | `retrieve.rs` | finds the documents for a question by TF-IDF |
-//! | `double.rs` | test doubles of models that score texts, answer, and cite documents |
-//! | `method.rs`, `tune.rs` | the methods that find labels, and the choice of λ, the tolerated loss of utility, on questions outside the report |
+//! | `double.rs` | implements test doubles of models that score texts, answer, and cite documents |
+//! | `method.rs` | applies the methods that find labels |
+//! | `tune.rs` | chooses λ, the loss of utility that a method tolerates, on questions that the report leaves out |
 //! | `measure.rs`, `rouge.rs` | compare labels with the ground truth, and answers with the answers of the data set |
-//! | `regenerate.rs` | answers that are generated again at their label, attacks on them, and endorsement by quoting |
-//! | `suite.rs`, `report.rs`, `manifest.rs` | runs all tables, prints them, and identifies the run |
+//! | `regenerate.rs` | generates answers again at their labels, attacks them, and endorses them by quoting |
+//! | `model_run.rs` | runs the tables with a model in place of the doubles |
+//! | `suite.rs`, `report.rs`, `manifest.rs` | run all tables, print them, and identify the run |
 
 mod agent_set;
 pub mod double;
@@ -24,6 +26,7 @@ pub mod key_value;
 mod manifest;
 pub mod measure;
 pub mod method;
+mod model_run;
 pub mod news;
 pub mod question;
 pub mod regenerate;
@@ -35,8 +38,9 @@ pub mod tune;
 
 pub use agent_set::{TOOLS, agent_questions};
 pub use double::{AnswerDouble, CitingDouble, CopyModel, Copying, count_words};
-pub use manifest::manifest;
+pub use manifest::{manifest, model_manifest};
 pub use method::{LabelMethod, Models, Parameters, apply};
+pub use model_run::ModelResults;
 pub use news::{NewsSet, Retriever};
 pub use question::{Question, SourceDocument};
 pub use regenerate::{Alignment, Degradation};

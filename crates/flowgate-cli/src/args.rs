@@ -23,6 +23,8 @@ mod hook;
 #[cfg(feature = "run")]
 mod init;
 mod labels;
+#[cfg(feature = "local")]
+mod lm;
 #[cfg(feature = "run")]
 mod mcp;
 #[cfg(feature = "bench")]
@@ -32,6 +34,8 @@ mod propagation;
 mod report;
 #[cfg(feature = "run")]
 mod run;
+#[cfg(feature = "local")]
+mod screeners;
 #[cfg(feature = "gateway")]
 mod serve;
 #[cfg(feature = "gateway")]
@@ -64,6 +68,8 @@ pub(crate) use hook::{Harness, HookArgs};
 #[cfg(feature = "run")]
 pub(crate) use init::InitArgs;
 pub(crate) use labels::{LabelsArgs, LabelsFormat};
+#[cfg(feature = "local")]
+pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs};
 #[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
 #[cfg(feature = "bench")]
@@ -73,6 +79,8 @@ pub(crate) use propagation::{PropagationArgs, PropagationFormat};
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
+#[cfg(feature = "local")]
+pub(crate) use screeners::ScreenersArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use serve::ServeArgs;
 #[cfg(feature = "gateway")]
@@ -250,6 +258,13 @@ pub(crate) enum Command {
         against: Vec<PathBuf>,
         #[command(flatten)]
         answering: PredicateArgs,
+    },
+    /// Train and measure small models, which tell what an answer depends on.
+    #[cfg(feature = "local")]
+    Lm {
+        /// The operation.
+        #[command(subcommand)]
+        lm: LmCommand,
     },
     /// Repeat a measurement of the guard, or of detectors.
     #[command(after_help = help::BENCH)]

@@ -1,9 +1,12 @@
-//! Describes the programs in which people use MCP servers: where each has its configuration, and how servers and hooks
-//! are written there. `scan`, `wrap`, `unwrap` and `doctor` use it. Nothing here starts a program.
+//! Describes MCP clients, the programs in which people use MCP servers: where each has its configuration, and how
+//! servers and hooks are written there. `scan`, `wrap`, `unwrap` and `doctor` use it. Nothing in this module starts a
+//! program.
 //!
-//! * `places`: the files of each client; `config_file`: what a file configures; `jsonc`: JSON with comments.
-//! * `edit`: changes of a file that keep its bytes elsewhere; `wrapping`: how a server runs behind `flowgate mcp`.
-//! * `known_servers`: what servers read and do, guessed from their names.
+//! * `places` lists the files of each client.
+//! * `config_file` reads what a file configures, and `jsonc` lets it read JSON with comments.
+//! * `edit` changes a file, and leaves all other bytes as they are.
+//! * `wrapping` builds the command line that runs a server behind `flowgate mcp`.
+//! * `known_servers` guesses from the names of servers what they read and do.
 
 pub(crate) mod config_file;
 pub(crate) mod edit;

@@ -15,6 +15,8 @@ mod hook;
 #[cfg(feature = "run")]
 mod init;
 mod labels;
+#[cfg(feature = "local")]
+mod lm;
 mod man;
 #[cfg(feature = "run")]
 mod mcp;
@@ -114,6 +116,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
             let (influence, against) = (influence.as_str(), against.as_slice());
             suggest::run(&suggest::SuggestOptions { policy, traces, influence, against, answering }, output)
         }
+        #[cfg(feature = "local")]
+        Command::Lm { lm } => lm::run(&lm, output),
         Command::Bench { bench } => bench::run(&bench, output),
         #[cfg(feature = "run")]
         Command::Init(options) => init::run(&options, output),

@@ -1,8 +1,7 @@
 //! Reads input files: policies, traces and corpora, compressed with gzip or not, with bounded memory.
 //!
-//! A corpus is one or more files with recorded runs, which are read one run at a time.
-//!
-//! * `folder`: the files of a corpus in a folder.
+//! A corpus is one or more files with recorded runs, which are read one run at a time. `folder` lists the files of a
+//! corpus that is given as a folder.
 
 mod folder;
 

@@ -1,11 +1,12 @@
 //! Starts the binary `flowgate`: parses the arguments, runs a command, and exits with its code.
 //!
-//! * `args`, `display_mode`, `predicate_args`: the command line, which is also the help.
-//! * [`command`]: the commands, one module each.
-//! * `input`, `policy_file`, `tool_files`, `corpus`: reading files.
-//! * `output`, `progress`, `report`, `escaping`, `warnings`: what commands print.
-//! * `clients`: programs that use MCP servers, and their configurations.
-//! * `mcp`, `stores`, `private_files`: MCP servers, and files that a process leaves for later ones.
+//! * `args`, `display_mode` and `predicate_args` declare the command line, and its help.
+//! * [`command`] has a module for each command.
+//! * `input`, `policy_file`, `tool_files` and `corpus` read files.
+//! * `output`, `progress`, `report`, `escaping`, `warnings` and `trace_lines` format and print what commands show.
+//! * `clients` reads and changes the configurations of MCP clients, the programs that use MCP servers.
+//! * `mcp` starts MCP servers, and calls their tools.
+//! * `stores` and `private_files` write files that a process leaves for later ones.
 
 mod args;
 #[cfg(feature = "run")]
@@ -15,6 +16,8 @@ mod corpus;
 mod display_mode;
 mod escaping;
 mod input;
+#[cfg(feature = "local")]
+mod local_model;
 #[cfg(feature = "run")]
 mod mcp;
 mod output;

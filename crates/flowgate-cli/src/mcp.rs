@@ -1,12 +1,12 @@
-//! Starts MCP servers and calls their tools, for `flowgate run`. `rmcp` implements the protocol; only this module uses
-//! it.
+//! Starts MCP servers, lists their tools for `flowgate init`, and calls them for `flowgate run`. `rmcp` implements the
+//! protocol; only this module uses it.
 //!
 //! The asynchronous code runs on a thread of its own; all other code calls it and waits. The output of servers is
 //! untrusted and is only passed on.
 //!
-//! * `config`: the configuration of servers; `connection`: a connection to one of them; `http`: the HTTP client for
-//!   remote ones.
-//! * `runtime`: the thread that runs asynchronous code.
+//! * `config` reads the configuration of servers.
+//! * `connection` connects to one server; `http` is the HTTP client for remote servers.
+//! * `runtime` runs the asynchronous code on its thread.
 
 mod config;
 mod connection;

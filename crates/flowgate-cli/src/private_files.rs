@@ -1,5 +1,5 @@
-//! Creates and replaces files that only their owner can read and write: labels of stores, approved tools and traces. A
-//! process that can write them can lower labels.
+//! Creates and replaces files that only their owner can read and write: labels of stores, approved tools, the events of
+//! sessions, and traces. Other users must not write them, because the labels and events in them decide later verdicts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -3,7 +3,8 @@
 //! On a terminal, progress is one line of the standard error, which is overwritten, once the command takes longer than
 //! a second. Elsewhere it is shown only if the user requests it: a further line for each tenth of the work.
 //!
-//! * `line`: the text of the line; `interrupt`: Ctrl-C.
+//! * `line` formats the text of the line.
+//! * `interrupt` handles Ctrl-C.
 
 mod interrupt;
 mod line;

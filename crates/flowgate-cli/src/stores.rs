@@ -1,6 +1,6 @@
-//! Keeps the labels of external state (stores: state that tools write and read, such as a database), and shares them
-//! between sessions. A chat of `flowgate run` shares them with the agents to which it delegates tasks; with `--stores
-//! FILE`, `flowgate run` and `flowgate mcp` also share them with other processes of the same account.
+//! Stores the labels of external state (*stores*: state that tools write and read, such as a database), and shares them
+//! between sessions. A chat of `flowgate run` shares them with the agents to which it delegates tasks; with
+//! `--stores FILE`, `flowgate run` and `flowgate mcp` also share them with other processes of the same account.
 //!
 //! Before a call runs, the labels of what it can write are stored; before its answer is labelled, the labels that other
 //! sessions stored are read. So no session reads a value whose label it does not know.

@@ -4,20 +4,20 @@
 //! A detector finds only content that is written plainly. A text without findings is not proven harmless: its author
 //! can spell a secret backwards. Rules that must hold use labels, with detectors in addition.
 //!
-//! * [`personal`]: e-mail and other addresses, numbers with check digits, names and places.
-//! * [`secrets`](mod@secrets): keys and tokens by the formats of their issuers, and by entropy.
-//! * [`python`] and [`shell`]: the imports, calls and effects of a piece of code.
-//! * [`unicode`]: categories of characters, and text that is invisible to a reader.
-//! * [`injection`]: phrases of prompt injections.
-//! * [`markup`]: links, images and hidden parts of HTML and Markdown.
-//! * [`licence`]: licences and copyright notices.
-//! * [`fuzzy`]: approximate search.
-//! * [`moderation`] and [`topic`]: categories of a text by word lists, as implementations of the trait [`Classifier`],
-//!   which a model can implement instead.
+//! * [`personal`] finds e-mail and other addresses, numbers with check digits, names and places.
+//! * [`secrets`](mod@secrets) finds keys and tokens by the formats of their issuers, and by entropy.
+//! * [`python`] and [`shell`] find the imports, calls and harmful effects of a piece of code.
+//! * [`unicode`] finds categories of characters, and text that is invisible to a reader.
+//! * [`injection`] finds phrases of prompt injections.
+//! * [`markup`] finds links, images and hidden parts of HTML and Markdown.
+//! * [`licence`] finds licences and copyright notices.
+//! * [`fuzzy`] finds a query in a text although some characters differ.
+//! * [`moderation`] and [`topic`] classify a text by word lists. They implement the trait [`Classifier`], which a model
+//!   can implement instead.
 //!
-//! Every function here is total, takes time about linear in the text and returns at most [`MAX_FINDINGS`] findings.
-//! Spans are byte ranges on character boundaries. `tests/detectors.rs` measures the accuracy of the detectors over a
-//! labelled corpus.
+//! Every function of this crate is total, takes time about linear in the text and returns at most [`MAX_FINDINGS`]
+//! findings. Spans are byte ranges on character boundaries. `tests/detectors.rs` measures the accuracy of the detectors
+//! over a labelled corpus.
 
 #![deny(clippy::disallowed_methods, reason = "detectors do no I/O and read no clock")]
 

@@ -1,16 +1,16 @@
-//! Finds personal data: e-mail and IP addresses, numbers with check digits, names and places.
+//! Finds personal data: e-mail and IP addresses, numbers with check digits, names and places. Policies use it through
+//! the function `pii` and through kinds in tool patterns, such as `<EMAIL_ADDRESS>`.
 //!
 //! Kinds have the names that Microsoft Presidio, a detector of personal data, uses, where it has one. There are three
 //! levels:
 //!
-//! * [`personal_data`]: data with a form of its own, verified by check digits where there are some. A number with an
-//!   unspecific form counts only after a word that names it ("BSN 111222333").
-//! * [`names`]: `PERSON` and `LOCATION`, by titles and by lists of common given names and of places. This is weak: a
-//!   rare name is missed, and a brand that resembles a name is found.
-//! * [`all_findings`]: both, with `URL`, as presidio reports by default.
+//! * [`personal_data`] finds data with a form of its own, verified by check digits where there are some. A number with
+//!   an unspecific form counts only after a word that names it ("BSN 111222333").
+//! * [`names`] finds `PERSON` and `LOCATION`, by titles and by lists of common given names and of places. This is weak:
+//!   a rare name is missed, and a brand that resembles a name is found.
+//! * [`all_findings`] finds both, and `URL`, as Presidio reports by default.
 //!
-//! Not found: an address that is spelled out ("ann at example dot org"), a number in words, a street address. Policies
-//! call it by the function `pii`, and by `<KIND>` in tool patterns.
+//! An address that is spelled out ("ann at example dot org"), a number in words and a street address are not found.
 
 mod checksum;
 mod names;

@@ -1,4 +1,5 @@
-//! Finds the imports, names and calls of Python code, and which of its calls are unsafe.
+//! Finds the imports, names and calls of Python code, and which of its calls are unsafe, for the functions
+//! `python_code` and `ipython_code` of policies.
 //!
 //! The code is parsed, not run. Names are followed through imports, plain assignments, `getattr` with a literal and
 //! tables such as `__builtins__`. A name that the program computes is unknown, and deliberately obfuscated calls can go

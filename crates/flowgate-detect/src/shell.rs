@@ -2,7 +2,7 @@
 //!
 //! Commands are parsed with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
 //! command. Not detected: a command assembled from variables, a here-document that a shell runs, and code in another
-//! language. Policies call it by the function `semgrep`, and [`python`](super::python) calls it for notebooks.
+//! language. Policies call it by the function `semgrep`, and [`python`](super::python) for the commands in notebooks.
 
 mod effective_command;
 mod syntax;

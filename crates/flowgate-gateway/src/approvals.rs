@@ -1,18 +1,19 @@
 //! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes
 //! (orders of an admin that stop a tool, a client or a server). The model and MCP routes call `ApprovalService`.
 //!
-//! A question is a row of the [database](crate::database). It outlives the gateway and the request that asked it, is
-//! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
-//! its turn ends, and continues when the agent asks again.
+//! A question is a row of the [database](crate::database), so it outlives the gateway and the request that asked it. It
+//! is decided once, for a call with exactly its arguments. Without a decision, the call does not run. The request waits
+//! for the decision for a while; then its turn ends, and continues when the agent sends the request again.
 //!
-//! * `people`: who may see, decide and freeze.
-//! * `clearance`: which parts of a question a person may read.
-//! * `freezes`: the checks whether something is frozen; `freeze_targets`: the names that can be frozen; `freeze_kind`:
-//!   the kinds of these names.
-//! * `lasting_grants`: approvals for all conversations of a client.
-//! * `question_content`: what the database stores of a question, and what a person sees.
-//! * `routes`: the HTTP routes by which people list and decide questions.
-//! * `webhook`: notifications.
+//! * `people`: finds the person whose key a request carries.
+//! * `clearance`: decides which parts of a question a person may read.
+//! * `routes`: serves the HTTP routes by which people list questions and order freezes; `decisions`: serves those by
+//!   which they decide questions.
+//! * `freezes`: checks whether something is frozen; `freeze_targets`: looks up the names that can be frozen;
+//!   `freeze_kind`: names the kinds of these targets.
+//! * `lasting_grants`: answers questions by approvals for all conversations of a client.
+//! * `question_content`: writes what the database stores of a question, and what a person sees.
+//! * `webhook`: notifies another program of questions and decisions.
 
 pub(crate) mod clearance;
 pub(crate) mod decisions;

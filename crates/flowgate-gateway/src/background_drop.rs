@@ -1,5 +1,6 @@
-//! Frees large values, such as conversations evicted from memory, on a separate thread: freeing one takes as long as
-//! answering a request, and the caller may hold a contended lock.
+//! Frees large values on a separate thread, so that the caller does not wait: freeing a conversation takes as long as
+//! answering a request, and the caller may hold a contended lock. The caches of conversations and of chat prefixes call
+//! [`drop_in_background`] for what they evict.
 
 use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};

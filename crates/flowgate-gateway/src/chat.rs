@@ -9,25 +9,26 @@
 //!
 //! A request passes these modules:
 //!
-//! * `model_request`: its client and its headers; `client_limits`: the limits on the requests of a client.
-//! * `answer`: from its body to its reply; `turn`: from its chat to its completion; `upstream_model`: the model that the
-//!   turn calls.
-//! * `person_approver`: questions to people about the calls of a turn; `tool_choice_model`: the choice of tools that
+//! * `model_request`: authenticates its client, and reads its headers; `client_limits`: checks the limits on the
+//!   requests of a client.
+//! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
+//!   model that the turn calls.
+//! * `person_approver`: asks people about the calls of the turn; `tool_choice_model`: applies the choice of tools that
 //!   the client requests.
-//! * `stream`: streamed answers; `error_reply`: errors in the form of an API.
-//! * `report`: the log line of a request.
-//! * `model_list`: the list of models; `count_tokens`: the number of tokens of a request.
+//! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API.
+//! * `report`: writes its log line.
+//! * `model_list`: answers a request for the list of models; `count_tokens`: answers a request for a number of tokens.
 //!
 //! These modules use:
 //!
-//! * `clients`: clients by their keys; `request_quota`: how often a client may send requests.
-//! * `headers`: the headers that name a conversation and a provenance.
-//! * `prefix_cache`: the cache of decoded chat prefixes.
-//! * `conversations`: the conversation that a request belongs to.
-//! * `quotations`: administration of the texts that clients were shown.
-//! * `maintenance`: periodic maintenance of the database and the audit log.
-//! * [`stored_trace`]: the trace of one stored conversation.
-//! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
+//! * `clients`: finds clients by their keys; `request_quota`: limits how often a client may send requests.
+//! * `headers`: reads the headers that name a conversation and a provenance.
+//! * `prefix_cache`: caches decoded chat prefixes.
+//! * `conversations`: finds and stores the conversation that a request belongs to.
+//! * `quotations`: lists and clears, for admins, the texts that clients were shown.
+//! * `maintenance`: maintains the database and the audit log periodically.
+//! * [`stored_trace`]: replays the trace of one stored conversation.
+//! * [`recheck`]: compares an audit log with a replay of the stored conversations.
 
 mod answer;
 pub(crate) mod client_limits;

@@ -1,32 +1,33 @@
 //! Persists conversations, the labels of tenants' stores, what clients were shown, and questions to people. The model
 //! routes, the MCP routes and the routes for people use it.
 //!
-//! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. Of a
-//! conversation, it has the [journal](flowgate_guard::journal) of the inputs, from which the conversation is replayed
-//! on demand. A turn is persisted before its answer is sent, in one transaction with its other changes; a turn that
-//! cannot be persisted is not answered.
+//! It is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. For each
+//! conversation, it stores the [journal](flowgate_guard::journal) of the inputs, from which the conversation is
+//! replayed on demand. A turn is persisted before its answer is sent, in one transaction with its other changes; a turn
+//! that cannot be persisted is not answered.
 //!
 //! `Database` is the interface: its methods are the operations of the gateway, each of which is written once over
 //! `transaction::Transaction`. A backend runs them.
 //!
-//! * `transaction`: statements, operations, and the interface of a backend.
-//! * `sqlite`: the backend of SQLite, with one thread that writes.
-//! * `postgres`: the backend of PostgreSQL, with a pool of connections.
-//! * `address`: the address of the database.
-//! * `migrations`: the tables of the database.
-//! * `conversations`: conversations.
-//! * `turns`: turns, and the records of tenants.
-//! * `questions`: questions to people; `freezes`: freezes.
-//! * `quotations`: texts that clients were shown.
-//! * `changes`: the numbers of changes of questions.
-//! * `lasting_grants`: approvals for all conversations of a client.
-//! * `request_quotas`: the quotas of requests of clients.
-//! * `tools`: approved tools of servers.
-//! * `cache`: facts in memory that save a query.
-//! * `caller_step`: a step that the caller of an operation takes within its transaction.
-//! * `probe`: whether the database is writable.
-//! * `error`: why an operation fails; `client_messages`: the constant messages that clients receive then.
-//! * `log_heads`: the heads of audit logs.
+//! * `transaction`: defines statements, operations, and the interface of a backend.
+//! * `sqlite`: runs operations on SQLite, with one thread that writes.
+//! * `postgres`: runs operations on PostgreSQL, with a pool of connections.
+//! * `address`: parses the address of the database.
+//! * `migrations`: lists the statements that create the tables.
+//! * `conversations`: finds, opens, leases and deletes conversations.
+//! * `turns`: stores turns, and the labels of tenants' stores.
+//! * `questions`: stores questions to people; `freezes`: stores freezes.
+//! * `quotations`: stores texts that clients were shown.
+//! * `changes`: numbers the changes of questions.
+//! * `lasting_grants`: stores approvals for all conversations of a client.
+//! * `request_quotas`: counts requests against the quotas of clients.
+//! * `tools`: stores the approved tools of servers.
+//! * `cache`: caches facts in memory, which saves queries.
+//! * `caller_step`: lets the caller of an operation take a step within its transaction.
+//! * `probe`: tests whether the database is writable.
+//! * `error`: defines why an operation fails; `client_messages`: defines the constant messages that clients receive
+//!   then.
+//! * `log_heads`: stores the heads of audit logs.
 
 mod address;
 mod cache;

@@ -1,18 +1,19 @@
 //! Serves HTTP: from a socket to a route, and from the answer of the route to the socket.
 //!
-//! * [`server`]: accepts sockets, and shuts down; `admission`: the bound on open connections, and which one is closed
-//!   for another.
-//! * `connection`: one connection, of HTTP/1.1 or HTTP/2; `handshake`: TLS; `write_timeout`: clients that do not read.
-//! * `peek`: the first bytes of a connection, which show its protocol; `connection_service`: the checks of a request
-//!   before the routes; `open_requests`, `stream_progress`: limits on the requests and the answers of an HTTP/2
-//!   connection.
-//! * `service`: the routes, with every check that may reject a request.
-//! * [`access`]: access control of the policy API and the metrics.
-//! * `turn_tasks`: turns and messages to MCP servers in flight, as tasks; `workers`: evaluations for the policy API, on
+//! * [`server`]: accepts sockets, and shuts down; `admission`: bounds the open connections, and chooses which one is
+//!   closed for a new one.
+//! * `connection`: serves one connection, of HTTP/1.1 or HTTP/2; `peek`: reads its first bytes, which show its
+//!   protocol; `handshake`: performs TLS handshakes; `write_timeout`: ends connections of clients that do not read.
+//! * `connection_service`: checks a request before the routes; `open_requests`, `stream_progress`: limit the requests
+//!   and the answers of an HTTP/2 connection.
+//! * `service`: calls the handler of a request, after every check that may reject it.
+//! * [`access`]: controls access to the policy API and the metrics.
+//! * `turn_tasks`: runs turns and messages to MCP servers as tasks; `workers`: runs evaluations for the policy API on
 //!   threads.
-//! * `value_budget`: the bound on the memory of parsed JSON.
-//! * `client_presence`: whether the client still waits; `waiting_status`: the answer of a turn that waits for a person.
-//! * `reply`, `request_error`: answers and failures.
+//! * `value_budget`: bounds the memory of parsed JSON.
+//! * `client_presence`: signals whether the client still waits; `waiting_status`: marks the answer of a turn that waits
+//!   for a person.
+//! * `reply`: builds answers; `request_error`: describes failures.
 
 pub mod access;
 pub(crate) mod admission;

@@ -1,19 +1,19 @@
 //! Runs Flowgate as a service: the policy API, the model routes and the MCP routes over HTTP.
 //!
-//! * [`http`]: sockets, routes, limits on connections and turns.
-//! * [`tls`]: the certificate of the gateway, reloaded when its files change.
-//! * [`limits`]: every bound on what a client can make the gateway do, in one place.
-//! * [`approvals`]: people who decide questions and order freezes.
-//! * [`predicates`]: `extern` predicates that a service or a WebAssembly module answers.
-//! * [`recorder`]: the writer of the [audit log](flowgate_audit); [`witness`]: parties outside the gateway that store
-//!   heads of that log.
-//! * [`log`]: one line for each turn, each rejection and each limit that was reached, for the operator.
-//! * [`chat`]: the routes of model providers, by which existing agents are guarded when they change their
-//!   base URL; `mcp_proxy`: MCP servers, in the same conversations.
-//! * [`config`]: the file that names upstreams, servers, clients and people.
-//! * [`openapi`]: the description that is served, and that tests compare with the implementation.
-//! * [`watching`]: watch mode, in which the verdicts of a policy are reported and not enforced.
-//! * [`visibility`]: the items that are hidden from models, and the policy statement or setting that would show each.
+//! * [`http`]: accepts connections, calls the routes, and limits connections and turns.
+//! * [`tls`]: encrypts connections with the certificate of the gateway, which it reloads when its files change.
+//! * [`limits`]: defines the bounds on what a client can make the gateway do.
+//! * [`approvals`]: asks people about calls, and enforces the freezes that they order.
+//! * [`predicates`]: asks a service or a WebAssembly module for the answers of extern predicates.
+//! * [`recorder`]: writes the [audit log](flowgate_audit); [`witness`]: sends heads of that log to parties outside the
+//!   gateway that store them.
+//! * [`log`]: writes one line for each turn, each rejection and each limit that was reached, for the operator.
+//! * [`chat`]: serves the routes of model providers, so that existing agents are guarded when they change their base
+//!   URL; `mcp_proxy`: guards MCP servers, in the same conversations.
+//! * [`config`]: reads the file that names upstreams, servers, clients and people.
+//! * [`openapi`]: serves the description of the API, which tests compare with the implementation.
+//! * [`watching`]: implements watch mode, in which the verdicts of a policy are reported and not enforced.
+//! * [`visibility`]: reports what is hidden from models, and the policy statement or setting that would show it.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy
 //! is judged by [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; this crate decides nothing itself.

@@ -1,4 +1,6 @@
-//! Defines the bounds on what a client can make the gateway do. The options of `flowgate serve` set most of them.
+//! Defines the bounds on what a client can make the gateway do, such as the bytes of a body or the number of concurrent
+//! turns ([`ServerLimits`]), and estimates how much memory a JSON body takes. The HTTP service enforces the bounds, and
+//! the options of `flowgate serve` set most of them.
 
 #[cfg(test)]
 mod documented;

@@ -1,29 +1,29 @@
 //! Puts MCP servers behind the gateway: an agent's tools run in the same conversation as its chat.
 //!
 //! The messages between a client and a server pass a [proxy](flowgate_mcp), one for each server and conversation. All
-//! of them, and the chat, share the monitor of the conversation: what one server has shown influences the
-//! labels of later calls to other servers and to the model. No decision depends on the session id of MCP.
-//! `http::service` calls these routes.
+//! of them, and the chat, share the monitor of the conversation: what one server has shown influences the labels of
+//! later calls to other servers and to the model. No decision depends on the session id of MCP. `http::service` calls
+//! these routes.
 //!
-//! The inputs of a proxy are stored with those of the chat, in order, so that any gateway can replay the
-//! conversation.
+//! The inputs of a proxy are stored with those of the chat, in order, so that any gateway can replay the conversation.
 //!
-//! * `exchange`: one message of a client, until it is answered.
+//! * `exchange`: processes one message of a client, until it is answered.
 //! * `request`: authenticates a client by the headers of its request, checks limits and finds the conversation.
-//! * `proxies`: the proxies of a conversation; `conversation_inputs`: hands an input to a proxy, and stores the effects
-//!   before anything is sent.
-//! * `person_questions`: asks people whether a call may run; `audit_records`: the audit records of the questions that
-//!   an MCP client asks its own user.
+//! * `proxies`: owns the proxies of a conversation; `conversation_inputs`: hands an input to a proxy, and stores the
+//!   effects before anything is sent.
+//! * `person_questions`: asks people whether a call may run; `audit_records`: records the questions that an MCP client
+//!   asks its own user.
 //! * `tool_approvals`: offers only the tools that the tenant has approved, as they were described then; `freezes`:
 //!   stops what an admin has frozen.
-//! * `server_requests`: a message to a server, until its answer is labelled.
-//! * `listening`: server messages that answer no request; `stream_watch`: checks while a client listens.
+//! * `server_requests`: sends a message to a server, and labels its answer.
+//! * `listening`: forwards server messages that answer no request; `stream_watch`: checks for freezes while a client
+//!   listens.
 //! * `upstream`: sends requests to a server; `answer_bytes`, `event_stream`: read its answers; `resumption`: resumes a
 //!   stream that ended before the answer; `stop_signal`: ends the wait for a server (disconnect, cancellation,
 //!   shutdown, freeze, time limit).
-//! * `pending_reply`: replies to a client; `pending_requests`: requests in progress; `stream_place`: the bound on
-//!   listening streams of a client.
-//! * `headers`: the HTTP headers of a message.
+//! * `pending_reply`: writes replies to a client; `pending_requests`: holds requests in progress; `stream_place`:
+//!   limits the listening streams of a client.
+//! * `headers`: generates and checks the HTTP headers of a message.
 
 mod answer_bytes;
 mod audit_records;

@@ -2,9 +2,9 @@
 //! requests, analyzes traces and forms the replies. `http::service` calls it on a worker thread, because an analysis
 //! blocks.
 //!
-//! * `request`, `response`: the wire format.
-//! * `cache`: compiled policies.
-//! * `report`: the errors of a policy as text.
+//! * `request`: parses requests; `response`: defines the replies.
+//! * `cache`: caches compiled policies.
+//! * `report`: formats the errors of a policy as text.
 
 mod cache;
 mod report;

@@ -1,4 +1,5 @@
-//! Returns random bytes and names from the operating system, and converts bytes to hexadecimal and back.
+//! Returns random bytes and unguessable names from the operating system, and converts bytes to hexadecimal and back.
+//! The gateway uses them for names of conversations, ids of grants and keys of digests.
 
 /// The error if the operating system returned no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

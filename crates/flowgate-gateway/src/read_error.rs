@@ -1,4 +1,5 @@
-//! Explains why a file that the configuration names cannot be read.
+//! Explains to the operator why a file that the configuration names, such as a policy or a certificate, cannot be read.
+//! `config` and `tls` add this text to their errors.
 
 use std::io;
 

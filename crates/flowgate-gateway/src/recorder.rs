@@ -1,7 +1,8 @@
 //! Writes the [audit log](flowgate_audit) of the gateway, if one is configured: verdicts, questions, decisions and
 //! freezes. The model routes, the MCP routes and the routes for people call it.
 //!
-//! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
+//! Reasons are recorded without content. For a rule, the log has its line in the policy and the first line of its text,
+//! since its message may quote content. For any other reason, the log has its kind and the names of the labels.
 //! `log_probe` tests for the health route whether the log can be written.
 
 mod log_probe;

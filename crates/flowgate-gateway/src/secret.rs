@@ -1,5 +1,5 @@
-//! Holds keys, such as those of clients and upstreams, in a type whose `Debug` does not show them: keys must appear in
-//! no log and no message.
+//! Holds a key, such as that of a client or an upstream, in a type whose `Debug` does not show it: keys must appear in
+//! no log and no message. `config` creates a [`Secret`] for each key that it reads.
 
 use std::fmt;
 use std::hint::black_box;

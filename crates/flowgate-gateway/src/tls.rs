@@ -1,7 +1,7 @@
 //! Encrypts connections of clients with TLS: the certificate that the gateway presents, and those that it accepts.
 //!
-//! * [`files`]: the PEM files, and the TLS settings that they result in.
-//! * [`client_certificate`]: the names in certificates of clients.
+//! * [`files`]: reads the PEM files, and builds the TLS settings from them.
+//! * [`client_certificate`]: reads the names in certificates of clients.
 //! * `reload`: reloads the files when they change, while the gateway runs.
 
 pub mod client_certificate;

@@ -1,4 +1,5 @@
-//! Builds the TLS settings of the blocking HTTP clients that send to witnesses, which run on separate threads.
+//! Builds the TLS settings of the HTTP clients that send heads of the audit log to witnesses (`witness`). They trust
+//! the configured authorities or, if none are configured, the default ones.
 
 use flowgate_lm::remote::Authorities;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};

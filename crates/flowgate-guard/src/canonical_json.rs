@@ -1,4 +1,5 @@
-//! Writes JSON in one canonical spelling: equal values have equal text, however they were written.
+//! Writes JSON in one canonical spelling: equal values have equal text, however they were written. The digests of
+//! messages, and the search for a call that was handed to a client, compare the arguments of calls in this spelling.
 //!
 //! Agents parse the arguments of a call and print them again before they send the chat back. Whitespace, escapes, the
 //! order of keys and the spelling of numbers change on the way: Python adds spaces and `\u` escapes, Go sorts keys,

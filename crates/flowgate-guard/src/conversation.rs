@@ -5,11 +5,12 @@
 //! a tool's answer. Its driver ([`crate::agent`], a gateway, a test) obtains that input and passes it in. One piece
 //! of code therefore decides what the model is shown and which calls run, wherever models and tools are hosted.
 //!
-//! **Lowest first.** A step is shown what flows to the strictest requirement of the tools on offer. The model
-//! requests more with [`look`](crate::slot::LOOK), which raises the label of the following steps: it pushes a *level*
-//! onto the current one, and the level ends when the model writes a message without calls there. Nothing that happens
-//! on a level is shown below it. Hidden text therefore does not influence a lower step: neither its calls, their
-//! order and their number, nor whether there is one.
+//! **Levels.** Under the method [lowest first](crate::method::lowest_first), a step is shown what flows to the
+//! strictest requirement of the tools on offer. The model requests more with [`look`](crate::slot::LOOK). A look pushes
+//! a *level* with a higher label onto the current one, and the following steps are generated on this level. The level
+//! ends when the model writes a message without calls on it. Nothing that happens on a level is shown to steps on a
+//! level below it. Hidden text therefore does not influence a step on a lower level: neither whether there is such a
+//! step, nor the calls that it makes, their order and their number.
 
 mod apply;
 mod approval;

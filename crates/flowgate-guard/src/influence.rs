@@ -6,7 +6,7 @@
 //! | [`everything`] | every region that the agent has seen | holds for every model and every attack |
 //! | [`nothing`] | only regions whose label flows to the label of the user's own words | holds if the caller has hidden all other regions from the model |
 //! | [`provenance`] | the regions whose values recur in the arguments | an estimate; holds only once the call was regenerated from the redacted context |
-//! | [`lambda`] | the regions at or below a label whose text makes the call nearly as probable; not in the default list | an estimate of a model |
+//! | [`lambda`] | the regions at or below a label whose text makes the call nearly as probable as all regions do; not in the default list | an estimate of a model |
 //!
 //! A method is queried once per call, before the call is judged; the monitor treats its answer as data. The
 //! [registry](crate::method::MethodRegistry) lists methods by name.

@@ -12,8 +12,8 @@
 //! |---|---|
 //! | [`lowest_first`] | what flows to the strictest requirement on offer, and more when the model looks at hidden regions |
 //! | [`cheapest_first`] | everything if all resulting calls are permitted, otherwise what flows to the strictest requirement on offer |
-//! | [`judge`], [`introspection`] | what a [screener](crate::screener) names |
-//! | [`provenance`] | what a draft takes its values from |
+//! | [`judge`], [`introspection`] | what flows to the labels of the hidden regions that a [screener](crate::screener) names |
+//! | [`provenance`] | what flows to the labels of the regions from which a draft takes its values |
 //! | [`everything`], [`tool_filter`], [`confirm_acting`] | everything |
 //! | [`never_look`] | what flows to the strictest requirement on offer; the model cannot look at hidden regions |
 

@@ -1,23 +1,27 @@
-//! Propagates labels permissively: an answer carries the labels of the documents that it needs, and not those of all documents
-//! that were retrieved (*Permissive Information-Flow Analysis for Large Language Models*).
+//! Propagates labels permissively: an answer carries the labels of the documents that it needs, and not those of all
+//! documents that were retrieved (*Permissive Information-Flow Analysis for Large Language Models*).
+//!
+//! A label is *similar* if the documents at or below it (its *subcontext*) give the answer a utility at most λ lower
+//! than all documents do. A label search finds the least similar labels.
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `search.rs` | a label search as a machine without I/O |
-//! | `algorithm_1.rs` | Algorithm 1 exactly as in the paper |
-//! | `hitting_set.rs` | finds the same labels in fewer tests, and says when they are the same |
-//! | `shapley.rs` | Shapley values of labels (how much each label contributes to the utility), exact and sampled |
-//! | `utility.rs`, `prompt.rs` | utilities such as negative perplexity; the prompt of a question about labelled documents |
+//! | `search.rs` | defines a label search as a machine without I/O |
+//! | `algorithm_1.rs` | implements Algorithm 1 exactly as in the paper |
+//! | `hitting_set.rs` | finds the same labels in fewer tests, and states when they are the same |
+//! | `shapley.rs` | computes Shapley values of labels (how much each label contributes to the utility), exact or sampled |
+//! | `utility.rs` | defines utilities of an answer, such as its negative perplexity |
+//! | `prompt.rs` | builds the prompt of a question about labelled documents |
 //! | `scorer.rs` | scores subcontexts with shared beginnings and early stops, and counts the cost |
-//! | `options.rs`, `find.rs` | drives a search with a model, within a budget |
-//! | `wrapper.rs` | answers at the chosen label: the wrapper around retrieval |
-//! | `knn.rs` | utilities of the kNN-LM architecture, a language model that looks up documents by their hidden states |
-//! | `introspection.rs` | the model says which documents it needs |
-//! | `answer_cache.rs` | keeps answers with their labels for later questions that are similar |
+//! | `options.rs`, `find.rs` | define the options of a label search, and drive it with a model within a budget |
+//! | `wrapper.rs` | answers a question at the label that the caller chooses: the wrapper around retrieval |
+//! | `knn.rs` | computes utilities in the kNN-LM architecture, a language model that looks up documents by their hidden states |
+//! | `introspection.rs` | asks the model which documents its answer needs |
+//! | `answer_cache.rs` | stores answers with their labels, for later questions that are similar |
 //!
-//! Nothing here is a default of a guarded conversation. A program that wants an answer with a lower label calls [`Propagator`], and its
-//! guarantee is in [`wrapper`]: what is returned depends on the documents at or below its label, and the choice of the label on
-//! all of them. λ-similarity is not noninterference.
+//! No guarded conversation uses this module by default. A program that wants an answer with a lower label calls
+//! [`Propagator`]. The answer depends only on the documents at or below its label, but the choice of the label depends
+//! on all documents; [`wrapper`] states this guarantee. It is therefore not noninterference.
 
 mod algorithm_1;
 pub mod answer_cache;

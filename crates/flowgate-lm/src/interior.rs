@@ -4,8 +4,8 @@
 //! The position of a token is a range of bytes of the text in the request, so that a caller can find the region that
 //! the token belongs to.
 //!
-//! The attention is used as in *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, which this
-//! file refers to as RTBAS.
+//! The terms for the attention are those of *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*,
+//! which this file refers to as RTBAS.
 
 use std::ops::Range;
 

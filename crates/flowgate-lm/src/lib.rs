@@ -1,5 +1,5 @@
-//! Defines the capabilities of language models as small traits, and implements models that are queried over HTTP,
-//! recorded or scripted.
+//! Defines the capabilities of language models as small traits, and implements models: queried over HTTP, evaluated in
+//! this process, recorded or scripted.
 //!
 //! | trait | result | implemented by |
 //! |---|---|---|
@@ -42,6 +42,7 @@ pub mod json;
 pub mod local;
 mod model;
 pub mod recorded;
+mod region_features;
 #[cfg(feature = "remote")]
 pub mod remote;
 mod score;
@@ -58,6 +59,7 @@ pub use interior::{
 pub use local::LocalModel;
 pub use model::{BoxFuture, ChatModel, Delta, Error, Listener, ignore_deltas, send_completion};
 pub use recorded::RecordedModel;
+pub use region_features::{RegionFeatures, TokenWeighting, region_features};
 #[cfg(feature = "remote")]
 pub use remote::RemoteModel;
 pub use score::{Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};

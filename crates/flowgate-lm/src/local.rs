@@ -7,15 +7,19 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `config.rs` | the shape of a decoder, from `config.json` or GGUF metadata |
-//! | `weights.rs` | tensors by role, from safetensors or GGUF |
-//! | `decoder.rs` | from tokens to hidden states and logits, with a cache |
-//! | `tokenizer.rs` | texts and tokens, and where each token is in a text |
+//! | `config.rs` | reads the shape of a decoder from `config.json` or GGUF metadata |
+//! | `weights.rs` | reads the tensors of the decoder from safetensors or GGUF files |
+//! | `decoder.rs` | computes hidden states and logits from tokens, with a cache |
+//! | `tokenizer.rs` | converts texts to tokens and back, and locates each token in its text |
 //! | `evaluation.rs` | evaluates long texts in pieces of bounded size |
-//! | `score.rs`, `inside.rs`, `generate.rs` | implement the traits: scores, hidden states and attention, chats |
+//! | `score.rs`, `inside.rs`, `generate.rs` | implement the traits of models: scores; hidden states and attention; chats |
 //! | `train.rs` | trains small models |
-//! | `template.rs`, `tool_calls.rs`, `sampler.rs` | chats: the prompt, the calls in an answer, the choice of tokens |
-//! | `file.rs`, `load_error.rs` | files of bounded size, and the error of a model that cannot be loaded |
+//! | `classifier.rs` | decides from attention which regions an output depends on |
+//! | `template.rs` | renders a chat as a prompt |
+//! | `tool_calls.rs` | finds the calls in a generated text |
+//! | `sampler.rs` | chooses the next token |
+//! | `file.rs` | reads files of bounded size |
+//! | `load_error.rs` | defines the error of a model that cannot be loaded |
 //!
 //! A model computes while its future is polled, and does not yield in between: an asynchronous caller polls it on a
 //! thread that may block. Results do not depend on earlier requests: a chat may reuse the evaluation of an earlier
@@ -42,6 +46,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod classifier;
 mod config;
 mod decoder;
 mod evaluation;
@@ -63,8 +68,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use candle_core::Device;
+use candle_core::{DType, Device};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use self::config::{DecoderConfig, gguf, hugging_face};
 use self::decoder::Decoder;
@@ -154,6 +160,39 @@ impl LocalModel {
         ends.extend(token_list(generation.as_ref().and_then(|map| map.get("eos_token_id"))));
         let source = WeightSource::Safetensors(SafetensorsFolder::open(folder)?);
         Self::assemble(folder, config, source, device, tokenizer, template, ends)
+    }
+
+    /// The file of the weights of the model that ships with Flowgate, in half precision.
+    const EMBEDDED_WEIGHTS: &[u8] = include_bytes!("../models/small/model.safetensors");
+
+    /// Returns the name of the model that ships with Flowgate, with the beginning of the SHA-256 of its weights.
+    #[must_use]
+    pub fn embedded_name() -> String {
+        let digest = Sha256::digest(Self::EMBEDDED_WEIGHTS);
+        let digits: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        format!("flowgate-small {digits}")
+    }
+
+    /// Returns the small model that ships with Flowgate: its name is `flowgate-small`. It was trained on generated texts to copy values from
+    /// what it reads, and can do nothing else; its card is `models/small/README.md`.
+    ///
+    /// # Errors
+    /// If a file of the model is damaged.
+    pub fn embedded() -> Result<Self, LoadError> {
+        let name = Path::new("flowgate-small");
+        let failed = |error: &dyn fmt::Display| LoadError::new(name, error.to_string());
+        let map: Map<String, Value> = serde_json::from_slice(include_bytes!("../models/small/config.json"))
+            .map_err(|error| failed(&error))?;
+        let config = hugging_face::read(name, &map, None)?;
+        let tokenizer = serde_json::from_slice(include_bytes!("../models/small/tokenizer.json"))
+            .map_err(|error| failed(&error))?;
+        let tokenizer = TextTokenizer::from_json(name, tokenizer)?;
+        let weights = Self::EMBEDDED_WEIGHTS;
+        let tensors =
+            candle_core::safetensors::load_buffer(weights, &Device::Cpu).map_err(|error| failed(&error))?;
+        let single = tensors.into_iter().map(|(tensor, values)| Ok((tensor, values.to_dtype(DType::F32)?)));
+        let tensors = single.collect::<candle_core::Result<_>>().map_err(|error| failed(&error))?;
+        Self::assemble(name, config, WeightSource::Memory(tensors), Device::Cpu, tokenizer, None, Vec::new())
     }
 
     /// Loads the model of a GGUF file. A `tokenizer.json` in the same folder takes precedence over the file's

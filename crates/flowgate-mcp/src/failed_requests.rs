@@ -1,10 +1,11 @@
 //! Answers requests of the client whose answer from the server cannot be forwarded: the server ended, did not answer,
-//! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds.
+//! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. The handlers of the
+//! server's messages and answers call this file.
 //!
-//! The client receives one constant message in all these cases, since data of the server can determine which of them
-//! occurs and at which position of which text. The outcome of a call is nevertheless an event of the trace with the
-//! label of the tool's answers, so it taints what the client does next. The operator's log contains the class of the
-//! failure.
+//! The client receives the same constant message in all these cases. A message with the cause would carry data of the
+//! server, which can determine the cause and its details, such as the position of an error in a text. The outcome of a
+//! call is nevertheless an event of the trace with the label of the tool's answers, so it taints what the client does
+//! next. The operator's log contains the class of the failure.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;

@@ -1,6 +1,6 @@
-//! Converts labels from and to the form that servers and clients exchange in the field `_meta.ifc` of a result. By it,
-//! a server states the label of its answer, and a client learns the label that the answer has here. `answer` calls this
-//! file.
+//! Converts labels from and to the form that servers and clients exchange in the field `_meta.ifc` of a result. A
+//! server states the label of its answer in this field, and a client learns from it the label that the proxy has given
+//! the answer. `answer` calls this file.
 //!
 //! ```json
 //! {"integrity": "untrusted", "confidentiality": ["ann", "bob"]}
@@ -8,8 +8,8 @@
 //!
 //! A server's statement about its answers can raise their label above the policy's, never lower it. `integrity` refers
 //! to the policy's dimension of that name; `confidentiality` refers to the dimension `confidentiality`, `secrecy` or
-//! `readers`. A field without a dimension in the policy is ignored; a value that the dimension does not contain is read
-//! as its greatest value.
+//! `readers`. A field without a dimension in the policy is ignored. A value that is no element of the dimension is read
+//! as the top of the dimension.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;

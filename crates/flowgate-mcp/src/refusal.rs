@@ -1,8 +1,9 @@
-//! Builds the machine-readable reason that a client receives for a call that does not run. The handlers of calls and of
-//! answers use this file.
+//! Builds the machine-readable reason that a client receives for a call that does not run. The handlers of calls, of
+//! answers and of questions to people use this file.
 //!
-//! The reason contains labels, kinds of statements, parts of the call and the messages of rules, but no region. A
-//! verdict that depends on more than this client was shown raises the client's label.
+//! The reason contains labels, kinds of statements, parts of the call and the messages of rules. It does not name the
+//! regions that the labels come from. A verdict can depend on more than this client was shown; the client's label then
+//! rises to the label of the verdict.
 
 use flowgate::monitor::{Judgement, Monitor};
 use flowgate::trace::TraceEntry;

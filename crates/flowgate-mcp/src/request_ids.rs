@@ -1,7 +1,8 @@
-//! Translates request IDs where several clients share one proxy.
+//! Translates request ids where several clients share one proxy, as at the gateway. The handlers of the client's and
+//! the server's messages call this file.
 //!
-//! Clients choose IDs independently, so two may use the same one. The server then receives every request under a
-//! generated ID, and each client gets its answer under its own ID.
+//! Clients choose ids independently, so two may use the same one. The server then receives every request under a
+//! generated id, and each client gets its answer under its own id.
 
 use serde_json::Value;
 

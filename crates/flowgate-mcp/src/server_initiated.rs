@@ -2,10 +2,13 @@
 //! first for each of them.
 //!
 //! Most of these messages change no state and are forwarded, refused or dropped here, so that a session does not grow
-//! with the number of notifications. The others must go through
-//! [`handle_server_message`](Proxy::handle_server_message): a request that the policy allows, the cancellation of a
-//! request, and the first notification that is forwarded while a call runs, before which the client's label rises to
-//! the label of the running calls.
+//! with the number of notifications. The following ones must go through
+//! [`handle_server_message`](Proxy::handle_server_message) instead:
+//!
+//! * a request that the policy allows,
+//! * the cancellation of a request,
+//! * the first notification that is forwarded while a call runs: the client's label must first rise to the label of the
+//!   running calls.
 
 use flowgate::json::Numbers;
 

@@ -1,5 +1,7 @@
-//! Finds the matches of a policy's rules in recorded runs: the classes `Analysis`, `Violation` and `Failure`, and the methods `analyze` and
-//! `check_against` of `Policy`. No call is judged, so requirements have no effect here; `replay` judges recorded calls.
+//! Finds the matches of a policy's rules in recorded runs: the classes `Analysis`, `Violation` (a match of a rule) and `Failure` (a rule that could
+//! not be evaluated), and the methods `analyze` and `check_against` of `Policy`.
+//!
+//! No call is judged, so the requirements of a policy have no effect here. The module `replay` judges recorded calls.
 
 use flowgate::analysis::{self, AnalysisOptions, EvaluationFailure, EvaluationFailureKind, Violation};
 use flowgate::occurrence::Occurrences;

@@ -1,16 +1,16 @@
 //! Implements the native part of the Python package `flowgate`: the module `flowgate._flowgate`.
 //!
-//! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in Python than in Rust is
-//! in `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display and adapters.
+//! It gives Python the types of `flowgate` and `flowgate-guard`, and decides nothing itself. What is more natural in Python than in Rust is in
+//! `python/flowgate`: exceptions, the loop that drives a conversation, decorators, display and adapters.
 //!
-//! * `values`, `entry`, `completion`: conversions of Python objects to JSON, events and messages of models.
-//! * `policy`, `diagnostic`, `label`, `tool`: policies and labels.
-//! * `session`: the state that the objects of a session share, and how threads wait for it.
-//! * `monitor`, `event`, `verdict`, `reason`, `attribution`: one session under a policy.
-//! * `trace`, `replay`, `analysis`: recorded runs.
-//! * `conversation`, `need`, `turn`, `methods`: guarded conversations.
-//! * `predicates`, `detectors`: functions that policies call.
-//! * `errors`: exceptions.
+//! * `values`, `entry`, `completion`: convert Python objects to JSON, events and messages of models.
+//! * `policy`, `diagnostic`, `label`, `tool`: represent policies, their errors, and the labels and tools that they name.
+//! * `session`: holds the state that the objects of a session share, and makes threads wait for it.
+//! * `monitor`, `event`, `verdict`, `reason`, `attribution`: represent one session under a policy.
+//! * `trace`, `replay`, `analysis`: read recorded runs, and evaluate policies over them.
+//! * `conversation`, `need`, `turn`, `methods`: guard conversations with a model.
+//! * `predicates`, `detectors`: call functions in Python from policies, and the detectors of policies from Python.
+//! * `errors`: creates the exceptions.
 //!
 //! A doc comment of a class, method or function that Python sees is its docstring, and uses the words of Python.
 

@@ -1,9 +1,9 @@
-//! Finds methods of conversations by name, and registers methods that a program defines in Python.
+//! Finds methods of conversations by name, and registers methods that a program defines in Python. A method of conversations decides what a model is
+//! shown; a program chooses one when it creates a `Conversation`.
 //!
-//! A program chooses a method of conversations, which decides what a model is shown, by its name, or defines its own and registers it. Such a method
-//! is an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`, `confirms(label, tool_is_harmless)` and
-//! `screener`. Whatever it does, the monitor judges every call with the label of what the model was shown: an error of a method costs utility or
-//! questions, and never permits a call that the policy denies.
+//! A method in Python is an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`,
+//! `confirms(label, tool_is_harmless)` and `screener`. Whatever it does, the monitor judges every call with the label of what the model was shown: an
+//! error of a method costs utility or questions, and never permits a call that the policy denies.
 
 use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};

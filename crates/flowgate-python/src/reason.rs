@@ -1,5 +1,8 @@
-//! Gives Python the reasons why a call is not simply permitted, the regions of events that they refer to, and findings of rules about events: the
-//! classes `Reason`, `Region` and `Finding`.
+//! Gives Python the explanations of verdicts:
+//!
+//! * `Reason` says why a call is not simply permitted, with the statement of the policy and the part of the call.
+//! * `Region` is a part of an event that brought its label into the call.
+//! * `Finding` says what a rule found about an event that can no longer be stopped.
 
 use std::sync::Arc;
 

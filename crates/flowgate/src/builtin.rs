@@ -1,10 +1,12 @@
 //! Lists the functions that policies can call. The compiler looks up their names here, and the evaluator calls their
 //! implementations.
 //!
-//! Each submodule contains one family of functions; each function is a row of its table with a name, the number of
-//! arguments and one sentence of documentation. A function that needs its argument has no result for a missing one: a
-//! rule fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai the
-//! result is a missing value instead, so that one absent key does not stop a rule.
+//! Each submodule implements one family of functions. Each function is a row in the table of its family: a name, the
+//! number of arguments, one sentence of documentation, and the implementation.
+//!
+//! If a function needs an argument whose value is missing, such as an absent key of a map, the function has no result:
+//! a rule then fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai
+//! the result is a missing value instead, so that one absent key does not stop a rule.
 
 mod access;
 mod collection;

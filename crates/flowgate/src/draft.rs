@@ -1,14 +1,16 @@
 //! Drafts a first policy from the descriptions of tools, so that a user need not begin with an empty file. The draft
 //! judges a tool by the roles of its arguments, by the annotations of its MCP server and by its name, and states the
-//! reasons as comments. If these do not say enough about a tool, the tool stays closed, and a comment says so.
+//! reasons as comments. If the description of a tool says too little, or no statement can name the tool safely, the
+//! tool stays *closed*: its calls may depend on trusted, public text alone. A comment in the draft says so.
 //!
 //! Everything that describes a tool is untrusted. A draft contains names of tools and arguments only if they are plain
 //! words ([`plain_name`]), and no other text of a description, so a description cannot end a comment, a string or a
-//! statement. `flowgate init` writes a draft, and [`ToolTraits`] are also what `flowgate scan` prints.
+//! statement. `flowgate init` writes a draft, and `flowgate scan` prints the [`ToolTraits`] of each tool.
 //!
-//! * `described_tool`: what the server or the client says about a tool.
-//! * `tool_traits`: the guess from this description whether the tool reads, acts or destroys, and who receives data.
-//! * `statements`: the statements of the draft about one tool.
+//! * `described_tool` defines what the server or the client says about a tool, and reads it from a list of tools.
+//! * `tool_traits` guesses from this description whether the tool reads, acts or destroys, and who can receive the
+//!   arguments of its calls.
+//! * `statements` writes the statements of the draft about one tool.
 
 mod described_tool;
 mod statements;

@@ -1,9 +1,9 @@
 //! Evaluates the conditions and expressions of compiled policies over a trace. The monitor evaluates statements with
 //! it, and `rules` evaluates rules.
 //!
-//! Every step costs *fuel*, so that no policy and trace can take unbounded time. The caller decides what spent fuel
-//! means; it never permits. The evaluator records the regions that it reads: a statement that lowers a label may read
-//! only regions at or below that label.
+//! Every step costs *fuel*, so that no policy and no trace can take unbounded time. An evaluation that exhausts its
+//! fuel fails, and no caller permits anything because of a failure. The evaluator records the regions that it reads,
+//! since a statement that lowers a label may read only regions at or below that label.
 
 mod block;
 mod compare;

@@ -1,8 +1,8 @@
 //! Defines labels: how trusted and how confidential a piece of text is.
 //!
-//! A [`Label`] is a point of the product of the dimensions that a policy declares (a [`Space`]); lower is
-//! more permissive. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from
-//! several texts carries their *join* ([`Label::join`]).
+//! A [`Label`] is a point of the product of the dimensions that a policy declares (a [`Space`]); a lower label permits
+//! more. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from several texts carries
+//! the *join* of their labels ([`Label::join`]).
 //!
 //! There is no meet: a label is stored as a set of bits, and this encoding preserves joins but not meets (see
 //! [`lattice`]).

@@ -1,22 +1,25 @@
 //! Implements the pure core of Flowgate, an information-flow firewall for LLM agents.
 //!
-//! * [`label`]: how trusted and how confidential a text is; a product of lattices that the policy declares.
-//! * [`trace`]: the record of what happened, as labelled events: messages, calls and outputs of one or
-//!   several agents.
-//! * [`analysis`]: rules over finished traces; [`predicates`]: predicates that the embedding program answers.
-//! * [`detect`]: the crate `flowgate-detect`, whose detectors policies call.
-//! * [`occurrence`]: names in a policy that recorded runs do not contain; [`tool_schemas`]: names that the schemas of tools do not.
-//! * [`draft`]: a first policy from the descriptions of tools. [`json`]: a strict parser of JSON.
-//! * [`policy`]: the language in which labels, requirements and rules are written.
-//! * [`monitor`]: labels events, judges calls before they run, and is the only module that creates a
+//! * [`policy`] parses and compiles policies, which state labels, requirements and rules.
+//! * [`label`] represents how trusted and how confidential a text is: as a point of a product of lattices that the
+//!   policy declares.
+//! * [`trace`] records what happened as labelled events: messages, calls and outputs of one or several agents.
+//! * [`monitor`] labels events, judges calls before they run, and is the only module that creates a
 //!   [`Permit`](monitor::Permit).
+//! * [`analysis`] evaluates the rules of a policy over finished traces.
+//! * [`predicates`] asks the embedding program for the answers to extern predicates of a policy.
+//! * [`detect`], the crate `flowgate-detect`, provides the detectors that policies call.
+//! * [`occurrence`] warns about names in a policy that recorded runs do not contain.
+//! * [`tool_schemas`] reports names in a policy that the schemas of tools do not contain.
+//! * [`draft`] writes a first policy from the descriptions of tools.
+//! * [`json`] parses JSON strictly.
 //!
 //! Nothing here does I/O, reads a clock or draws a random number: the same policy and the same events give
 //! the same verdicts. The core deliberately has no notion of which region influenced a call (the caller
 //! supplies an [`Attribution`](monitor::Attribution)), no way to declassify, and no meet of labels.
 //!
-//! A policy labels what the user says, and requires that nothing untrusted led to a payment. A page that the agent reads
-//! taints its later calls, so a person is asked; the approval covers exactly that call:
+//! A policy labels what the user says, and requires that nothing untrusted led to a payment. A page that the agent
+//! reads taints its later calls, so a person is asked; the approval covers exactly that call:
 //!
 //! ```
 //! use std::sync::Arc;

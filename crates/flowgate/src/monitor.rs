@@ -1,9 +1,9 @@
 //! Labels the events of one session and judges calls before they run.
 //!
-//! [`Monitor`] owns the trace, the labels of stores and the names that labels use, and alone creates a [`Permit`]. The
-//! program that drives an agent calls it for every event. It reads no clock and no file and draws no random number: the
-//! same policy and events give the same verdicts, live or in a replay. Of the submodules, `labelling` labels events,
-//! `call_examination` judges a call, and `verdict` defines the result.
+//! A [`Monitor`] owns the trace, the labels of stores and the names that labels use, and alone creates a [`Permit`].
+//! The program that drives an agent calls the monitor for every event. The monitor reads no clock and no file and draws
+//! no random number: the same policy and events give the same verdicts, live or in a replay. Of the submodules,
+//! `labelling` labels events, `call_examination` judges a call, and `verdict` defines the result.
 
 mod applicable_statements;
 mod attribution;

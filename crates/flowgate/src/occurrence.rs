@@ -1,8 +1,9 @@
 //! Collects the names that occur in recorded runs (tools, roles, fields, arguments), and warns about the parts of a
 //! policy that refer to other names. `flowgate check` and `flowgate replay` print the warnings.
 //!
-//! A statement about a tool, a role, a field or an argument that never occurs has no effect: it may be meant
-//! for other runs than the recorded ones, or a name in it may be misspelled, which is noticed only by this comparison.
+//! A statement about a tool, a role, a field or an argument that never occurs has no effect. Either the statement is
+//! meant for other runs than the recorded ones, or a name in it is misspelled. The compiler cannot detect such a
+//! mistake, since it does not know which names the events contain.
 
 mod name_check;
 

@@ -1,4 +1,5 @@
-//! Reads the host of a URL, its registrable domain, and the hosts that a text names.
+//! Reads the host of a URL, its registrable domain (the name that one owner has registered, such as `example.co.uk`),
+//! and the hosts that a text names.
 //!
 //! URL parsers disagree about unusual URLs, and attackers exploit the difference. So a URL has a host here only if all
 //! parsers read the same one: user information, backslashes, white space, control characters and non-ASCII names are

@@ -1,8 +1,8 @@
-//! Defines the tasks of the measurement: the requests of the user, the steps by which a capable agent performs each,
-//! and the injected instructions, none of which is a step of a task.
+//! Defines the tasks of `flowgate bench agents`: the requests of the user, the steps by which a capable agent performs each, and the injected
+//! instructions, none of which is a step of a task.
 //!
-//! A step says where each value of a call comes from, so that the double can perform it from what it is shown, whichever guard hides the
-//! rest. [`TaskSuite`](super::TaskSuite) runs the tasks.
+//! A step says where each value of a call comes from, so the double can compute the call from its view, whatever a guard hides.
+//! [`TaskSuite`](super::TaskSuite) runs the tasks.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-//! Simulates the tools of the measurement: four servers of one person, whose answers contain text of strangers. An
-//! attacked world has an injected instruction in every such text. The state never changes: acting tools report success and are only
-//! recorded, so the measurement compares the recorded calls.
+//! Simulates the tools of `flowgate bench agents`: four servers of one person, whose answers contain texts of strangers. If a run is attacked, every
+//! such text has an injected instruction. The state never changes: a tool that acts reports success and records the call, and the measurement
+//! compares the recorded calls.
 
 use std::sync::{Arc, Mutex};
 

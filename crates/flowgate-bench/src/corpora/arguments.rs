@@ -1,7 +1,9 @@
-//! Chooses the arguments with which a gullible double does what an injected text asks, where a benchmark names the tool alone.
+//! Chooses the arguments of a call that an injected text asks for. Some benchmarks name only the tool of such a call, so the gullible double needs
+//! arguments with which it can make the call.
 //!
-//! An argument with text takes it from the injected text, or from what was stolen: a recipient is an address in the injected text, and a content is
-//! the stolen text. A flow policy judges where values come from, so other values from the same text have the same verdict.
+//! The texts of the arguments come from the injected text or, if the attack steals data, from the stolen data: a recipient is the address in the
+//! injected text, and a content is the stolen data. A flow policy judges where values come from, so other values from the same sources have the same
+//! verdict.
 
 use flowgate::detect;
 use flowgate::draft::DescribedArgument;

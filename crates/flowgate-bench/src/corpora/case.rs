@@ -1,4 +1,6 @@
-//! Defines tools, calls and cases: the form into which every benchmark is read.
+//! Defines the form into which every benchmark is read, so that one double and one runner serve all benchmarks. A *case* is a request of a user with
+//! a list of calls, each of which belongs to the user's task or to an attack. Each call states which earlier answers the double must see before it
+//! can make the call.
 
 use flowgate::draft::{DescribedTool, DraftOptions, ToolHints, draft_policy};
 use flowgate::trace::Tool;

@@ -1,4 +1,5 @@
-//! Counts what happened to the calls of cases: how many attacks ran, and how many calls of the users' tasks were asked about, denied or not made.
+//! Counts the outcomes of calls, for each kind of cases and each method: how many attacks ran without a question, and how many calls of the users'
+//! tasks were permitted, asked about, denied or not made. [`report`](super::report) prints the figures.
 
 use flowgate_guard::conversation::Method;
 

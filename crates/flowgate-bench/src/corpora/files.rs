@@ -1,5 +1,5 @@
-//! Reads the files of a benchmark's folder, and records what was read. The program implements the trait [`CorpusFolder`], since this crate
-//! does no I/O.
+//! Reads the files of a benchmark's folder, and records the path and the digest of each. The digests identify the data of a run in its manifest. This
+//! crate does no I/O, so the command line implements the trait [`CorpusFolder`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Writes the figures of a benchmark's cases: a table for people, and rows for programs.
+//! Writes the figures of a run of `flowgate bench corpus`: as a table for people, and as rows for programs.
 
 use serde_json::{Map, Value, json};
 

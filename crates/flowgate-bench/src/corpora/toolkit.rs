@@ -1,4 +1,5 @@
-//! Reads the parameters of tools in the form of ToolEmu, which InjecAgent and PrivacyLens use.
+//! Converts descriptions of a tool's parameters to a JSON schema. The descriptions have the form of ToolEmu, an emulator of tools; the benchmarks
+//! InjecAgent and PrivacyLens use it.
 
 use serde_json::{Map, Value, json};
 

@@ -1,9 +1,12 @@
-//! Searches for an attack against a defence. The attacker sees what each attempt achieves, and has a limited number of queries for each
-//! task. The attacker of AgentSecBench is fixed (its section 4.6), so this game is beyond that paper.
+//! Searches for an attack that takes effect under a defence: the user receives the marker for which the attack asks, or the forbidden tool runs. The
+//! attacker learns from each attempt whether it took effect, and has a limited number of attempts for each task. The attacker of AgentSecBench is
+//! fixed (its section 4.6), so this game is beyond that paper.
 //!
-//! An attempt is a run of the task with another attack: first every family in every variant, then random compositions in random
-//! variants. The search has the same budget and the same order of attempts under every defence. It ends at the first
-//! attempt that takes effect. [`GameSuite`] has the tasks, `flowgate bench games --queries` calls [`search`].
+//! An attempt runs the task with another attack, which consists of a text and a *variant*, the form in which the text is written (for example in
+//! base64). The search first tries the prepared texts of the game in every variant, and then randomly composed texts in random variants. It ends at
+//! the first attempt that takes effect. Every defence faces the same attempts in the same order, with the same limit.
+//!
+//! [`GameSuite`] has the tasks. `flowgate bench games --queries` calls [`search`].
 
 use serde_json::{Value, json};
 

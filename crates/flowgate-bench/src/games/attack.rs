@@ -1,8 +1,8 @@
-//! Holds the attacks: the texts that an attacker adds to an observation, in families that differ in tone (AgentSecBench, 4.3 and appendix A).
+//! Defines the attacks: the texts that an attacker adds to an observation (AgentSecBench, 4.3 and appendix A). Each game has a text for each of
+//! several *families*, which differ in tone: a pattern finds the commands among them, but not the polite requests.
 //!
-//! Each text is one intervention with at most one marker, so all defences face the same budget (4.6). The families range
-//! from commands that a pattern finds to polite requests that it does not. [`generate`](super::generate) writes them into
-//! tasks, and [`adaptive`](super::adaptive) searches among compositions as well.
+//! [`generate`](super::generate) writes the texts into tasks. [`adaptive`](super::adaptive) also searches among texts that are composed at random
+//! from parts. Each text is one intervention with at most one marker, so the attacker has the same budget against every defence (4.6).
 
 use super::random::SeededRandom;
 use super::task::Game;

@@ -1,7 +1,8 @@
-//! Computes the decomposition of risk and its upper bounds from AgentSecBench's section 3.5: Lemma 1 and Theorem 1.
+//! Computes how the risk of a violation divides into the risks on open and on closed channels, and an upper bound on violations that take effect
+//! (AgentSecBench, section 3.5: Lemma 1 and Theorem 1). A channel is open if the model can see the marker or the forbidden tool.
 //!
-//! They separate two ways to prevent harm: to hide the attack from the model, which closes the channel, and to stop what the model does, which is
-//! the task of the validator, here the monitor. [`figures`](super::figures) computes the bound from measured rates.
+//! The formulas separate two ways to prevent harm. A defence can close the channel, which hides the attack from the model. A validator, which in
+//! Flowgate is the monitor, can stop what the model proposes. [`figures`](super::figures) computes the bound from measured rates.
 
 /// Returns the risk of a violation as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels (0 to 1),
 /// and r_open and r_closed are the risks on open and on closed channels. A risk is `None` if no channel of its kind was observed. The result is

@@ -1,9 +1,9 @@
-//! Defines the defences: the six of the paper (AgentSecBench, 5 and appendix B), and label redaction in a guarded
-//! conversation.
+//! Defines the defences that the games compare: the six of AgentSecBench (its section 5 and appendix B), and the *label defences*, which are guarded
+//! conversations that redact text by its label.
 //!
-//! A defence of the paper is a function from the text of an observation to the text that the model receives. It sees the
-//! policy's labels, but neither the marker of a task nor whether the task is attacked. [`projection`] has the functions.
-//! [`guarded`](super::guarded) runs the label defences.
+//! A defence of the paper is a function from the text of an observation to the text that the model receives. It knows the labels of the task, such as
+//! the tenant of the caller and the forbidden tool. It knows neither the marker of the task nor whether the task is attacked. [`projection`] has the
+//! functions. [`guarded`](super::guarded) runs the label defences.
 
 mod projection;
 

@@ -1,9 +1,9 @@
-//! Generates the tasks of the games from a seed (AgentSecBench, 4.2 to 4.7 and appendix A).
+//! Generates the tasks of the games from a seed (AgentSecBench, 4.2 to 4.7 and appendix A). [`suite`](super::suite) calls [`generate_pairs`].
 //!
-//! Each task comes with its paired control, which differs in the attacker's intervention alone. The number of an instance determines its attack
-//! family and the number in its marker, the variant determines how the attack is written, and the seed determines everything else.
-//! [`suite`](super::suite) calls [`generate_pairs`]. Each generator makes its random choices in a fixed order: another order would change the tasks
-//! of all seeds.
+//! Each task comes with its paired control, which differs in the attacker's text alone. The tasks of a game are numbered: the number of a task
+//! determines the text of its attack and the number in its marker. The *variant* determines the form in which the attack is written, for example in
+//! base64. The seed determines everything else, such as the names of customers. Each generator makes its random choices in a fixed order, because
+//! another order would change the tasks of all seeds.
 
 use serde_json::{Map, Value, json};
 

@@ -1,9 +1,9 @@
-//! Runs a task in a real guarded conversation under `data/games.flow`: the label defences.
+//! Runs a task in a guarded conversation under the policy `data/games.flow`. This is how the *label defences* run, one for each method of a
+//! conversation. [`runner`](super::runner) calls [`GuardedAgent::run`].
 //!
-//! The application makes the first call itself (it reads the document, searches, or asks the desk tool), so the
-//! observation reaches the conversation as the output of a tool, unchanged. From then on the method of the conversation chooses
-//! what the model is shown, and the monitor judges every call that the model proposes. A person refuses every question.
-//! [`runner`](super::runner) calls [`GuardedAgent::run`].
+//! The application makes the first call itself: it reads the document, searches, or calls the permitted tool. So the observation reaches the
+//! conversation as the output of a tool, unchanged. From then on, the method chooses what the model is shown, and the monitor judges every call that
+//! the model proposes. A person refuses every question.
 
 use std::sync::Arc;
 

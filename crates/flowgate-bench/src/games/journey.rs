@@ -1,9 +1,10 @@
-//! Defines and generates the games of several steps (beyond AgentSecBench's limits, its section 10): an attack that a store, a summary or an earlier session
-//! carries to a later step, and one that wears a person out with questions.
+//! Defines and generates the games of several steps, which are beyond AgentSecBench's limits (its section 10). In most of them, a store, a summary,
+//! an earlier session or an earlier turn carries an attack to a later step. In the flooding games, the attack causes the same question until the
+//! person allows the call.
 //!
-//! A journey is a list of sessions, each with the messages of the user. The attacker's text is in a ticket that the first session reads. The
-//! protected event is that of the capability game: the forbidden tool is called, or the action token is written. The module `run` runs a journey
-//! under a defence, and `double` answers in place of a model.
+//! A *journey* is the task of such a game: a list of sessions, each with the messages of the user. The attacker's text is in a ticket that the first
+//! session reads. As in the capability game, the event to prevent is that the model calls the forbidden tool or writes the action token. The module
+//! `run` runs a journey under a defence, and `double` answers in place of a model.
 
 pub(super) mod double;
 pub(super) mod guarded;

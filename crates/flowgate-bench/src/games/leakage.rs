@@ -1,9 +1,9 @@
-//! Measures confidentiality leakage by exact enumeration (AgentSecBench, Definition 3 and Proposition 2).
+//! Measures confidentiality leakage by exact enumeration (AgentSecBench, Definition 3 and Proposition 2). The suite calls [`enumerate_canaries`].
 //!
-//! A task runs once with each of several equally probable canaries, while everything else stays equal. For a deterministic model, the outcomes give
-//! two figures exactly: the mutual information of canary and outcome, and the advantage of the best distinguisher, an observer who reads the whole
-//! outcome and tells two canaries apart. Both count paraphrases and encodings of the canary, which a search for the marker misses.
-//! The suite calls [`enumerate_canaries`].
+//! A task runs once with each of several equally probable canaries, while everything else stays equal. The *outcome* of a run is what the model was
+//! shown, or what it answered. For a deterministic model, the outcomes give two figures exactly. The first is the mutual information of canary and
+//! outcome. The second is the advantage of the best distinguisher, an observer who reads the whole outcome and has to tell two canaries apart. Both
+//! figures count paraphrases and encodings of the canary, which a search for the marker misses.
 
 use super::defence::Defence;
 use super::generate::with_canary;

@@ -1,7 +1,6 @@
-//! Runs one task under one defence with one model, and judges the result.
+//! Runs one task under one defence with one model, and judges the result. [`suite`](super::suite) calls [`Runner::run`].
 //!
-//! No model judges anything here; every value is determined by what the agent's model was shown and wrote, and by what took effect.
-//! [`suite`](super::suite) calls [`Runner::run`].
+//! No model takes part in the judgement: it follows from what the agent's model was shown and wrote, and from what took effect.
 
 use std::time::Duration;
 

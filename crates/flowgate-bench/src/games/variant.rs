@@ -1,10 +1,9 @@
-//! Defines variants of the games beyond AgentSecBench's limits (its section 10): encoded markers and tool names, attacks that are divided among fields,
-//! chunks that mix the records of several tenants, and observations that a retriever ranks. They show whether a defence depends on the form in which an
-//! attack is written.
+//! Defines the variants of the games, which are beyond AgentSecBench's limits (its section 10). A *variant* changes the form in which an attack is
+//! written, not what it asks for. Markers and names of tools are encoded or divided among fields, a chunk mixes the records of several tenants, or a
+//! retriever ranks the observation. Variants show whether a defence depends on the form of an attack.
 //!
-//! A variant changes how an attack is written, not what it asks. [`generate`](super::generate) writes an encoded marker,
-//! [`task`](super::task) lists its forms for the measures, and the [doubles](super::double) decode what they read, as a capable model
-//! would.
+//! [`generate`](super::generate) writes an encoded marker, [`task`](super::task) lists its forms for the measures, and the [doubles](super::double)
+//! decode what they read, as a capable model would.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Reads a view as the [double](super::double) does: which answers are shown, and how far the task has come.
+//! Reads from a view what the [double](super::double) knows of a chat: which answers are shown, and which step of the task is next.
 //!
 //! The double knows the task from the start, and everything else only from its view. A look begins a *level*, the part of a turn whose steps are
 //! shown the regions of the look. The level ends with a message without calls, and its steps are hidden from then on. Since the double can no longer

@@ -1,10 +1,9 @@
-//! Validates the tasks before anything is measured: the ground truth of each, its correct calls with a correct reply, succeeds, and each oracle label
-//! names what flows into its call.
+//! Validates the tasks before anything is measured. The ground truth of each task, which is its correct calls with a correct reply, must succeed.
+//! Each oracle label must name the categories of private data that flow into its call.
 //!
-//! The oracle labels were written by hand. Here they are computed a second time: from the fields to which the arguments and
-//! the condition of a call refer, and from the private values that occur in its arguments. The author of a task wrote these references too, so the
-//! check finds errors in labels, but not a ground truth that is wrong. [`composition`] counts the tasks that RTBAS's two baselines get wrong, from
-//! the oracle labels alone.
+//! The oracle labels were written by hand. This module computes them a second time: from the fields to which the arguments and the condition of a
+//! call refer, and from the private values that occur in its arguments. The author of a task wrote these references too, so the check finds errors in
+//! labels, but not a ground truth that is wrong. [`composition`] counts the tasks that RTBAS's two baselines get wrong, from the oracle labels alone.
 
 use serde_json::{Map, Value};
 

@@ -157,7 +157,7 @@ impl StepMethod for ConfirmAlways {
     }
 
     fn doc(&self) -> &'static str {
-        "everything; a person is asked about every call"
+        "the model sees everything; a person is asked about every call"
     }
 
     fn shows_everything(&self) -> bool {

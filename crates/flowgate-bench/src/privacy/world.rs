@@ -1,8 +1,9 @@
-//! Defines the three environments: tools that really run on a state of their own, and which fields of their answers are private.
+//! Defines the three environments of the privacy tasks (flights, payments, a shop): tools that really run on a state of their own, and the fields of
+//! their answers that are private.
 //!
 //! Each environment is one file with its state, its tools and its private fields. The private fields are declared twice on purpose, so that an error
-//! in one declaration is found: those here are used to [check](super::check) the oracle labels, and those in the policy of the suite to label the
-//! fields.
+//! in one declaration is found. The declaration in this module is used to [check](super::check) the oracle labels, and the one in the policy of the
+//! suite labels the fields.
 
 mod flights;
 mod payments;

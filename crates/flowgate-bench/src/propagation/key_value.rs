@@ -37,12 +37,69 @@ struct Corpus {
     values: Vec<[String; 2]>,
 }
 
-/// Generates `count` questions with `context` documents each. The same seed gives the same questions. `None` if the labels cannot be built, or no
-/// question was found whose relevant documents fit into the context.
-pub fn generate(seed: u64, count: usize, context: usize) -> Option<Vec<Question>> {
+/// How facts and questions are phrased. In the texts, `{topic}` is what a fact is about, such as `date of birth`, `{person}` the number of the person, and
+/// `{values}` the value of the fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Phrasing {
+    /// A sentence of a document or an answer.
+    statement: &'static str,
+    /// What a question asks for.
+    asked: &'static str,
+    /// The text before and after that.
+    question: (&'static str, &'static str),
+}
+
+/// The phrasing of the paper (Figure 4).
+pub const PAPER: Phrasing = Phrasing {
+    statement: "The {topic} of person {person} is {values} .",
+    asked: "the {topic} of person {person}",
+    question: ("What is ", " ?"),
+};
+
+/// Phrasings that the model which ships with Flowgate was not trained on. Each question draws one of them for its documents and its answer.
+pub const UNSEEN: [Phrasing; 6] = [
+    Phrasing {
+        statement: "It is on record that person {person} goes by {topic} {values} .",
+        asked: "person {person} by {topic}",
+        question: ("Kindly state ", " ."),
+    },
+    Phrasing {
+        statement: "person {person} -> {topic} -> {values} ;",
+        asked: "person {person} -> {topic}",
+        question: ("resolve ", " ;"),
+    },
+    Phrasing {
+        statement: "<fact person={person} topic='{topic}'> {values} </fact>",
+        asked: "<fact person={person} topic='{topic}'>",
+        question: ("complete ", ""),
+    },
+    Phrasing {
+        statement: "Ask after person {person} and you hear that the {topic} equals {values} .",
+        asked: "person {person} about the {topic}",
+        question: ("Whom do we ask, and what is heard, of ", " ?"),
+    },
+    Phrasing {
+        statement: "{topic} ( holder : person {person} ) => {values} .",
+        asked: "{topic} ( holder : person {person} )",
+        question: ("Evaluate ", " =>"),
+    },
+    Phrasing {
+        statement: "Clerks wrote {values} next to the {topic} in the folder of person {person} .",
+        asked: "the {topic} in the folder of person {person}",
+        question: ("What did clerks write next to ", " ?"),
+    },
+];
+
+/// Generates `count` questions with `context` documents each, in one of the phrasings. The same seed gives the same questions. `None` if the labels cannot
+/// be built, or no question fits into the context.
+pub fn generate(seed: u64, count: usize, context: usize, phrasings: &[Phrasing]) -> Option<Vec<Question>> {
     let mut random = SeededRandom::new(seed, STREAM);
     let corpus = corpus(&mut random)?;
-    (0..count).map(|_| question(&corpus, context, &mut random)).collect()
+    let question = |index: usize| {
+        let phrasing = phrasings.get(index % phrasings.len().max(1)).copied().unwrap_or(PAPER);
+        question(&corpus, context, phrasing, &mut random)
+    };
+    (0..count).map(question).collect()
 }
 
 /// Generates the documents, person by person, until there are [`DOCUMENTS`]. One of the [`LAYOUTS`] is drawn for each person and says which documents
@@ -72,7 +129,8 @@ fn corpus(random: &mut SeededRandom) -> Option<Corpus> {
         }
     }
     let document = |(facts, label): (BTreeSet<Fact>, _)| SourceDocument {
-        text: statement(&facts, &values),
+        // The text is written when a question is built, in its phrasing.
+        text: String::new(),
         label,
         facts,
     };
@@ -111,7 +169,7 @@ fn topic(number: bool, date: bool) -> &'static str {
 }
 
 /// Writes facts as text, in one sentence for each person.
-fn statement(facts: &BTreeSet<Fact>, values: &[[String; 2]]) -> String {
+fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]]) -> String {
     let sentence = |(person, number, date): (usize, bool, bool)| {
         let [own_number, own_date] = values.get(person).cloned().unwrap_or_default();
         let stated: Vec<String> = [(number, own_number), (date, own_date)]
@@ -119,14 +177,24 @@ fn statement(facts: &BTreeSet<Fact>, values: &[[String; 2]]) -> String {
             .filter(|(is, _)| *is)
             .map(|(_, value)| value)
             .collect();
-        format!("The {} of person {} is {} .", topic(number, date), person + 1, stated.join(" and "))
+        fill_slots(phrasing.statement, topic(number, date), person).replace("{values}", &stated.join(" and "))
     };
     by_person(facts).into_iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
+/// Fills the slots of a phrasing, except that of the values.
+fn fill_slots(text: &str, topic: &str, person: usize) -> String {
+    text.replace("{topic}", topic).replace("{person}", &(person + 1).to_string())
+}
+
 /// Draws a question about one or two persons, and fills its context with documents. Its relevant documents, those that state a fact of the answer,
 /// must fit into the context with room for at least one other. `None` if no attempt finds such a question.
-fn question(corpus: &Corpus, context: usize, random: &mut SeededRandom) -> Option<Question> {
+fn question(
+    corpus: &Corpus,
+    context: usize,
+    phrasing: Phrasing,
+    random: &mut SeededRandom,
+) -> Option<Question> {
     // A few attempts suffice. The limit ends the search for a context that is too small for any question.
     for _ in 0..1000 {
         let mut needs = BTreeSet::new();
@@ -139,7 +207,7 @@ fn question(corpus: &Corpus, context: usize, random: &mut SeededRandom) -> Optio
         let is_relevant = |document: &SourceDocument| document.facts.intersection(&needs).next().is_some();
         let (relevant, others): (Vec<_>, Vec<_>) = corpus.documents.iter().partition(|d| is_relevant(d));
         if relevant.len() < context && others.len() + relevant.len() >= context {
-            return Some(fill(corpus, needs, (relevant, others), context, random));
+            return Some(fill(corpus, needs, (relevant, others), (context, phrasing), random));
         }
     }
     None
@@ -151,7 +219,7 @@ fn fill(
     corpus: &Corpus,
     needs: BTreeSet<Fact>,
     (mut documents, mut others): (Vec<&SourceDocument>, Vec<&SourceDocument>),
-    context: usize,
+    (context, phrasing): (usize, Phrasing),
     random: &mut SeededRandom,
 ) -> Question {
     while documents.len() < context && !others.is_empty() {
@@ -159,12 +227,15 @@ fn fill(
     }
     let mut shuffled = Vec::with_capacity(documents.len());
     while !documents.is_empty() {
-        shuffled.push(documents.swap_remove(random.below(documents.len())).clone());
+        let document = documents.swap_remove(random.below(documents.len()));
+        let text = statement(phrasing, &document.facts, &corpus.values);
+        shuffled.push(SourceDocument { text, ..document.clone() });
     }
-    let asked = |(person, number, date)| format!("the {} of person {}", topic(number, date), person + 1);
+    let asked = |(person, number, date)| fill_slots(phrasing.asked, topic(number, date), person);
     let asked: Vec<String> = by_person(&needs).into_iter().map(asked).collect();
-    let text = format!("What is {} ?", asked.join(" and "));
-    let answer = statement(&needs, &corpus.values);
+    let (before, after) = phrasing.question;
+    let text = format!("{before}{}{after}", asked.join(" and "));
+    let answer = statement(phrasing, &needs, &corpus.values);
     Question { text, answer, needs, documents: shuffled }
 }
 
@@ -174,9 +245,9 @@ mod tests {
 
     #[test]
     fn the_data_set_has_its_size_and_repeats() {
-        let questions = generate(1, QUESTIONS, CONTEXT).unwrap();
-        assert_eq!(questions, generate(1, QUESTIONS, CONTEXT).unwrap());
-        assert_ne!(questions, generate(2, QUESTIONS, CONTEXT).unwrap());
+        let questions = generate(1, QUESTIONS, CONTEXT, &[PAPER]).unwrap();
+        assert_eq!(questions, generate(1, QUESTIONS, CONTEXT, &[PAPER]).unwrap());
+        assert_ne!(questions, generate(2, QUESTIONS, CONTEXT, &[PAPER]).unwrap());
         assert_eq!(questions.len(), QUESTIONS);
         let mut several = 0;
         for question in &questions {
@@ -195,8 +266,8 @@ mod tests {
             assert!(words.iter().all(|word| context.split_whitespace().any(|known| known == *word)));
         }
         assert!(several > QUESTIONS / 4, "{several} questions with several minimal labels");
-        assert!(generate(1, QUESTIONS, SMALL_CONTEXT).is_some());
-        assert_eq!(generate(1, 1, 1), None, "no document fits");
+        assert!(generate(1, QUESTIONS, SMALL_CONTEXT, &UNSEEN).is_some());
+        assert_eq!(generate(1, 1, 1, &[PAPER]), None, "no document fits");
     }
 
     #[test]
@@ -207,8 +278,11 @@ mod tests {
         for document in &corpus.documents {
             for (person, values) in corpus.values.iter().enumerate() {
                 for (kind, value) in values.iter().enumerate() {
-                    let is_stated = document.text.split_whitespace().any(|word| word == value);
-                    assert_eq!(document.facts.contains(&(2 * person + kind)), is_stated, "{}", document.text);
+                    for phrasing in UNSEEN.into_iter().chain([PAPER]) {
+                        let text = statement(phrasing, &document.facts, &corpus.values);
+                        let is_stated = text.split_whitespace().any(|word| word == value);
+                        assert_eq!(document.facts.contains(&(2 * person + kind)), is_stated, "{text}");
+                    }
                 }
             }
         }

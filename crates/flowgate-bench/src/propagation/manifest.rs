@@ -8,12 +8,14 @@ use super::suite::{PropagationSuite, Size};
 use crate::games::manifest::digest;
 
 /// The sources of the suite; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 14] = [
+    include_str!("../games/random.rs"),
     include_str!("agent_set.rs"),
     include_str!("double.rs"),
     include_str!("key_value.rs"),
     include_str!("measure.rs"),
     include_str!("method.rs"),
+    include_str!("model_run.rs"),
     include_str!("news.rs"),
     include_str!("question.rs"),
     include_str!("regenerate.rs"),
@@ -22,6 +24,15 @@ const SOURCES: [&str; 12] = [
     include_str!("suite.rs"),
     include_str!("tune.rs"),
 ];
+
+/// Returns the manifest of a run with a model, as a JSON object. `model` names the model.
+pub fn model_manifest(suite: &PropagationSuite, size: Size, model: &str) -> Value {
+    let mut manifest = manifest(suite, size, &[]);
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.insert("model".to_owned(), model.into());
+    }
+    manifest
+}
 
 /// Returns the manifest of a run as a JSON object. A digest replaces the questions, which are generated from the seed.
 pub fn manifest(suite: &PropagationSuite, size: Size, doubles: &[Copying]) -> Value {

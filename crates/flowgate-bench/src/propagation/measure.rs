@@ -1,8 +1,8 @@
 //! Compares the labels that a method finds with the ground truth (Permissive Information-Flow Analysis, section 4.2).
 //!
-//! A label is *improved* if it is better than the naive one, which is the join of all labels. A label is *missed* if it is too low: the answer needs
-//! a document above it. Improvement is counted among the questions for which a better label exists, and missed labels among those whose label the
-//! method improved. Precision and recall are means over the questions.
+//! The *naive* label of an answer is the join of the labels of all documents. A label is *improved* if it is lower than the naive one. A label is
+//! *missed* if it is too low: the answer needs a document above it. Improvement is counted among the questions for which a lower label exists, and
+//! missed labels among those whose label the method improved. Precision and recall are means over the questions.
 
 use flowgate::label::LabelSpan;
 use flowgate::label::span::SpanElement;

@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::measure::Spread;
 use super::method::LabelMethod;
+use super::model_run::ModelResults;
 use super::suite::{DataSet, DoubleResults, LabelRow, LiteralCost};
+use super::tune::GridPoint;
 use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table, texts};
@@ -26,7 +28,7 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     let figures = &row.figures;
     put("type", "figures".into());
-    put("double", row.copying.name().into());
+    put("double", row.model.clone().into());
     put("set", row.set.name().into());
     put("method", row.method.name().into());
     put(
@@ -62,12 +64,7 @@ pub fn lines(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Value> 
     let mut lines: Vec<Value> = all.iter().flat_map(figure_rows).map(Value::Object).collect();
     for results in all {
         let double = results.copying.name();
-        lines.extend(results.grids.iter().map(|(set, point)| {
-            json!({
-                "type": "tuning", "double": double, "set": set.name(), "method": point.method.name(),
-                "lambda": point.lambda, "shapley": point.threshold, "exact": rounded(point.exact),
-            })
-        }));
+        lines.extend(grid_lines(double, &results.grids));
         let mean = |spread: Option<Spread>| spread.map_or(Value::Null, |spread| rounded(spread.mean));
         let alignment = results.alignment;
         lines.push(json!({
@@ -110,25 +107,68 @@ pub fn page(all: &[DoubleResults], literal: Option<LiteralCost>, manifest: &Valu
 
 /// Returns the tables, for text and for the page.
 fn table_list(all: &[DoubleResults], literal: Option<LiteralCost>) -> Vec<Table> {
+    let labels: Vec<&LabelRow> = all.iter().flat_map(|results| &results.labels).collect();
+    let grids: Vec<_> =
+        all.iter().map(|results| (results.copying.name(), results.grids.as_slice())).collect();
     vec![
-        key_value_table(all),
-        news_table(all),
-        agent_table(all),
+        key_value_table(&labels),
+        news_table(&labels),
+        agent_table(&labels),
         alignment_table(all),
-        cost_table(all, literal),
+        cost_table(&labels, literal),
         attack_table(all),
-        grid_table(all),
+        grid_table(&grids),
     ]
 }
 
-/// Returns the rows of all doubles for the data sets for which `is_in` holds.
-fn rows_of(all: &[DoubleResults], is_in: impl Fn(DataSet) -> bool) -> impl Iterator<Item = &LabelRow> {
-    all.iter().flat_map(|results| &results.labels).filter(move |row| is_in(row.set))
+/// Returns the rows of the data sets for which `is_in` holds.
+fn rows_of<'a>(
+    labels: &[&'a LabelRow],
+    is_in: impl Fn(DataSet) -> bool,
+) -> impl Iterator<Item = &'a LabelRow> {
+    labels.iter().copied().filter(move |row| is_in(row.set))
 }
 
-/// Returns whether a data set belongs to Table 1, whose questions can have several minimal labels.
-fn is_key_value(set: DataSet) -> bool {
-    matches!(set, DataSet::KeyValue | DataSet::KeyValueSmall)
+/// Prints the tables of a model as text.
+pub fn model_tables(results: &ModelResults) -> String {
+    format!("{}: the labels that its scores give\n\n{}", results.name, texts(&model_table_list(results)))
+}
+
+/// Returns the HTML page of a run with a model.
+pub fn model_page(results: &ModelResults, manifest: &Value) -> String {
+    html::page("Permissive label propagation", manifest, &[], &model_table_list(results))
+}
+
+/// Returns the lines of a run with a model: the figures and the tuning grids.
+pub fn model_lines(results: &ModelResults) -> Vec<Value> {
+    let figures = results.labels.iter().map(figure_row).map(Value::Object);
+    figures.chain(grid_lines(&results.name, &results.grids)).collect()
+}
+
+/// Returns the figures of a run with a model, one row for each data set and method.
+pub fn model_rows(results: &ModelResults) -> Vec<Map<String, Value>> {
+    results.labels.iter().map(figure_row).collect()
+}
+
+fn model_table_list(results: &ModelResults) -> Vec<Table> {
+    let labels: Vec<&LabelRow> = results.labels.iter().collect();
+    vec![
+        key_value_table(&labels),
+        news_table(&labels),
+        agent_table(&labels),
+        cost_table(&labels, None),
+        grid_table(&[(results.name.as_str(), results.grids.as_slice())]),
+    ]
+}
+
+/// Returns a line for each setting that was tried in tuning.
+fn grid_lines<'a>(name: &'a str, grid: &'a [(DataSet, GridPoint)]) -> impl Iterator<Item = Value> + 'a {
+    grid.iter().map(move |(set, point)| {
+        json!({
+            "type": "tuning", "double": name, "set": set.name(), "method": point.method.name(),
+            "lambda": point.lambda, "shapley": point.threshold, "exact": rounded(point.exact),
+        })
+    })
 }
 
 /// Prints a rate as two counts, such as `3/8`.
@@ -153,11 +193,11 @@ fn lambda_cell(row: &LabelRow) -> String {
 
 /// Returns Table 1: on the key-value questions, which can have several minimal labels, how often a method finds exactly these, and the precision and recall
 /// of what it finds.
-fn key_value_table(all: &[DoubleResults]) -> Table {
+fn key_value_table(labels: &[&LabelRow]) -> Table {
     let header = ["double", "set", "method", "λ", "exact", "rate", "95 %", "precision", "recall"];
     let row = |row: &LabelRow| {
         vec![
-            row.copying.name().to_owned(),
+            row.model.clone(),
             row.set.name().to_owned(),
             row.method.name().to_owned(),
             lambda_cell(row),
@@ -168,7 +208,7 @@ fn key_value_table(all: &[DoubleResults]) -> Table {
             spread_cell(row.figures.recall),
         ]
     };
-    let rows: Vec<_> = rows_of(all, is_key_value).map(row).collect();
+    let rows: Vec<_> = rows_of(labels, DataSet::is_key_value).map(row).collect();
     table(
         "key-value: sets of minimal labels; mean ± standard deviation over questions (Table 1)",
         &header,
@@ -177,15 +217,15 @@ fn key_value_table(all: &[DoubleResults]) -> Table {
 }
 
 /// Returns Table 2: improved and missed labels on the news.
-fn news_table(all: &[DoubleResults]) -> Table {
-    let rows: Vec<_> = rows_of(all, |set| matches!(set, DataSet::News(_))).map(chain_row).collect();
+fn news_table(labels: &[&LabelRow]) -> Table {
+    let rows: Vec<_> = rows_of(labels, |set| matches!(set, DataSet::News(_))).map(chain_row).collect();
     let title = "news: of the labels that can be lowered, the share that was; of the lowered labels, the share that is too low (Table 2)";
     table(title, &CHAIN_HEADER, &rows)
 }
 
 /// Returns Table 3: improved and missed labels on the agent conversations.
-fn agent_table(all: &[DoubleResults]) -> Table {
-    let rows: Vec<_> = rows_of(all, |set| matches!(set, DataSet::Agents { .. })).map(chain_row).collect();
+fn agent_table(labels: &[&LabelRow]) -> Table {
+    let rows: Vec<_> = rows_of(labels, |set| matches!(set, DataSet::Agents { .. })).map(chain_row).collect();
     let title = "agents, with the answer of the data set (given) or of the double (generated) (Table 3)";
     table(title, &CHAIN_HEADER, &rows)
 }
@@ -199,7 +239,7 @@ const CHAIN_HEADER: [&str; 11] =
 fn chain_row(row: &LabelRow) -> Vec<String> {
     let figures = &row.figures;
     vec![
-        row.copying.name().to_owned(),
+        row.model.clone(),
         row.set.name().to_owned(),
         row.method.name().to_owned(),
         lambda_cell(row),
@@ -238,11 +278,11 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
 /// Returns a table of the calls of the model and the tokens for each question, for the methods that call it to score texts. The last row, from
 /// `literal`, is what Algorithm 1 would cost on contexts that are too large to run it on. It assumes a utility that is lost exactly when a needed
 /// fact is missing.
-fn cost_table(all: &[DoubleResults], literal: Option<LiteralCost>) -> Table {
+fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     let header = ["double", "set", "method", "calls", "most", "cut off", "tokens/forward", "tokens/unshared"];
     let row = |row: &LabelRow| {
         vec![
-            row.copying.name().to_owned(),
+            row.model.clone(),
             row.set.name().to_owned(),
             row.method.name().to_owned(),
             cell(row.figures.calls.map(|calls| calls.mean)),
@@ -253,7 +293,7 @@ fn cost_table(all: &[DoubleResults], literal: Option<LiteralCost>) -> Table {
         ]
     };
     let has_cost = |row: &&LabelRow| row.figures.most_calls > 0;
-    let mut rows: Vec<_> = rows_of(all, |_| true).filter(has_cost).map(row).collect();
+    let mut rows: Vec<_> = rows_of(labels, |_| true).filter(has_cost).map(row).collect();
     rows.extend(literal.map(|cost| {
         let [none, tests] = ["-".to_owned(), cell(Some(cost.tests.mean))];
         let (set, method) = (DataSet::KeyValue.name().to_owned(), LabelMethod::Literal.name().to_owned());
@@ -289,13 +329,12 @@ fn attack_table(all: &[DoubleResults]) -> Table {
 }
 
 /// Returns a table of the exact matches with each λ and threshold that was tried in tuning. The paper draws Figures 7 to 10 from these figures.
-fn grid_table(all: &[DoubleResults]) -> Table {
+fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
     let header = ["double", "set", "method", "λ", "Shapley", "exact"];
-    let row = |results: &DoubleResults| {
-        let name = results.copying.name();
-        let row = |(set, point): &(DataSet, super::tune::GridPoint)| {
+    let row = |(name, grid): &(&str, &[(DataSet, GridPoint)])| {
+        let row = |(set, point): &(DataSet, GridPoint)| {
             vec![
-                name.to_owned(),
+                (*name).to_owned(),
                 set.name().to_owned(),
                 point.method.name().to_owned(),
                 point.lambda.to_string(),
@@ -303,10 +342,10 @@ fn grid_table(all: &[DoubleResults]) -> Table {
                 cell(Some(point.exact)),
             ]
         };
-        results.grids.iter().map(row).collect::<Vec<_>>()
+        grid.iter().map(row).collect::<Vec<_>>()
     };
     let title = "exact matches on tuning questions, which no other table reports (Figures 7 to 10)";
-    table(title, &header, &all.iter().flat_map(row).collect::<Vec<_>>())
+    table(title, &header, &grids.iter().flat_map(row).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Computes ROUGE-L: the F-score of the longest common subsequence of words (Lin, 2004), by which Table 4 compares answers.
+//! Computes ROUGE-L, by which Table 4 of *Permissive Information-Flow Analysis* compares two answers: the F-score of their longest common subsequence
+//! of words (Lin, 2004).
 
 /// Returns the F-score of two texts, from 0 to 1: twice the length of their longest common subsequence of words, divided by the number of words of
 /// both texts together. Case and punctuation at the ends of words are ignored. The score is 1 if neither text has a word.

@@ -6,13 +6,13 @@ use flowgate_lm::Error;
 
 use super::agent_set::agent_questions;
 use super::double::{AnswerDouble, CitingDouble, CopyModel, Copying, count_words};
+use super::key_value::{self, PAPER, Phrasing, UNSEEN};
 use super::measure::{LabelFigures, Outcome, Spread};
 use super::method::{LabelMethod, Models, Parameters, apply, literal_cost};
-use super::news::{NewsSet, Retriever};
+use super::news::{self, NewsSet, Retriever};
 use super::question::{Question, integrity_labels};
 use super::regenerate::{Alignment, Degradation, align, degrade, endorse};
 use super::tune::{FIXED, GridPoint, LAMBDAS, THRESHOLDS, tune};
-use super::{key_value, news};
 use crate::games::interval::Rate;
 
 /// How much of each data set runs.
@@ -36,6 +36,8 @@ pub enum DataSet {
     KeyValue,
     /// Key-value questions with 8 documents, few enough for Algorithm 1 as the paper states it.
     KeyValueSmall,
+    /// Key-value questions with 14 documents, in phrasings that the model which ships with Flowgate was not trained on.
+    KeyValueUnseen,
     /// News, with the retriever that finds the articles.
     News(Retriever),
     /// Agent conversations. Labels are searched for the answer of the data set or for an answer of the model.
@@ -46,11 +48,17 @@ pub enum DataSet {
 }
 
 impl DataSet {
+    /// Returns whether the questions can have several minimal labels (Table 1).
+    pub(super) fn is_key_value(self) -> bool {
+        matches!(self, Self::KeyValue | Self::KeyValueSmall | Self::KeyValueUnseen)
+    }
+
     /// Returns the name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::KeyValue => "key-value/14",
             Self::KeyValueSmall => "key-value/8",
+            Self::KeyValueUnseen => "key-value/unseen",
             Self::News(Retriever::Perfect) => "news/perfect",
             Self::News(Retriever::TfIdf) => "news/tf-idf",
             Self::Agents { is_generated: false } => "agents/given",
@@ -62,8 +70,8 @@ impl DataSet {
 /// The figures of one method on one data set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelRow {
-    /// The double.
-    pub copying: Copying,
+    /// The name of the double or the model.
+    pub model: String,
     /// The data set.
     pub set: DataSet,
     /// The method.
@@ -109,11 +117,14 @@ pub struct PropagationSuite {
     key_value: Vec<Question>,
     /// Key-value questions with few documents.
     small: Vec<Question>,
+    unseen: Vec<Question>,
     /// The questions about the news, with the articles that each retriever of [`Retriever::ALL`] finds.
     news: [Vec<Question>; 2],
     agents: Vec<Question>,
     /// The key-value questions and the questions about news on which parameters are tuned, and nothing is reported.
-    tuning: (Vec<Question>, Vec<Question>),
+    pub(super) tuning: (Vec<Question>, Vec<Question>),
+    /// Likewise for the questions in unseen phrasings.
+    pub(super) unseen_tuning: Vec<Question>,
 }
 
 /// Changes the seed for the tuning questions, so that they differ from the reported ones. The number is arbitrary.
@@ -126,8 +137,8 @@ impl PropagationSuite {
     /// # Errors
     /// If a data set cannot be built. The error says why.
     pub fn new(seed: u64, size: Size) -> Result<Self, String> {
-        let key_value = |seed, count, context| {
-            key_value::generate(seed, count, context)
+        let key_value = |seed, count, context, phrasings: &[Phrasing]| {
+            key_value::generate(seed, count, context, phrasings)
                 .ok_or_else(|| "the key-value questions cannot be built; use another seed".to_owned())
         };
         let news = |seed, pairs, retriever: Retriever| {
@@ -139,12 +150,14 @@ impl PropagationSuite {
         let tuning_count = (size.questions / 2).max(1);
         Ok(Self {
             seed,
-            key_value: key_value(seed, size.questions, key_value::CONTEXT)?,
-            small: key_value(seed, size.questions, key_value::SMALL_CONTEXT)?,
+            key_value: key_value(seed, size.questions, key_value::CONTEXT, &[PAPER])?,
+            small: key_value(seed, size.questions, key_value::SMALL_CONTEXT, &[PAPER])?,
+            unseen: key_value(seed, size.questions, key_value::CONTEXT, &UNSEEN)?,
+            unseen_tuning: key_value(tuning_seed, tuning_count, key_value::CONTEXT, &UNSEEN)?,
             news: [news(seed, size.pairs, Retriever::Perfect)?, news(seed, size.pairs, Retriever::TfIdf)?],
             agents: agent_questions()?,
             tuning: (
-                key_value(tuning_seed, tuning_count, key_value::CONTEXT)?,
+                key_value(tuning_seed, tuning_count, key_value::CONTEXT, &[PAPER])?,
                 news(tuning_seed, (size.pairs / 4).max(1), Retriever::Perfect)?,
             ),
         })
@@ -159,7 +172,8 @@ impl PropagationSuite {
     pub fn questions(&self) -> impl Iterator<Item = (DataSet, &Question)> {
         let agents = DataSet::Agents { is_generated: false };
         let news = Retriever::ALL.map(DataSet::News);
-        let sets = [DataSet::KeyValue, DataSet::KeyValueSmall, agents].into_iter().chain(news);
+        let key_value = [DataSet::KeyValue, DataSet::KeyValueSmall, DataSet::KeyValueUnseen];
+        let sets = key_value.into_iter().chain([agents]).chain(news);
         sets.flat_map(|set| self.of(set).iter().map(move |question| (set, question)))
     }
 
@@ -174,11 +188,12 @@ impl PropagationSuite {
     }
 
     /// Returns the questions of a data set.
-    fn of(&self, set: DataSet) -> &[Question] {
+    pub(super) fn of(&self, set: DataSet) -> &[Question] {
         let [perfect, tf_idf] = &self.news;
         match set {
             DataSet::KeyValue => &self.key_value,
             DataSet::KeyValueSmall => &self.small,
+            DataSet::KeyValueUnseen => &self.unseen,
             DataSet::News(Retriever::Perfect) => perfect,
             DataSet::News(Retriever::TfIdf) => tf_idf,
             DataSet::Agents { .. } => &self.agents,
@@ -207,7 +222,7 @@ impl PropagationSuite {
         let mut labels = Vec::new();
         for (set, method) in plan() {
             let parameters = match set {
-                DataSet::KeyValue | DataSet::KeyValueSmall => key_value,
+                DataSet::KeyValue | DataSet::KeyValueSmall | DataSet::KeyValueUnseen => key_value,
                 DataSet::News(_) => news,
                 DataSet::Agents { .. } => FIXED,
             };
@@ -250,7 +265,7 @@ impl PropagationSuite {
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<LabelRow>, Error> {
         let questions = self.of(set);
-        let is_key_value = matches!(set, DataSet::KeyValue | DataSet::KeyValueSmall);
+        let is_key_value = set.is_key_value();
         let example = questions.first().filter(|_| is_key_value && method == LabelMethod::Introspection);
         let mut outcomes: Vec<Outcome> = Vec::new();
         for question in questions.iter().skip(usize::from(example.is_some())) {
@@ -263,7 +278,8 @@ impl PropagationSuite {
                 return Ok(None);
             }
         }
-        Ok(Some(LabelRow { copying, set, method, parameters, figures: LabelFigures::of(&outcomes) }))
+        let model = copying.name().to_owned();
+        Ok(Some(LabelRow { model, set, method, parameters, figures: LabelFigures::of(&outcomes) }))
     }
 
     /// Returns the answer that the answering double generates from the whole context; it can differ from the data set's answer.

@@ -1,4 +1,4 @@
-//! Declares the commands `flowgate bench ...`.
+//! Declares the commands `flowgate bench ...`, which run repeatable measurements, with their help. `clap` parses them.
 
 use std::path::PathBuf;
 
@@ -75,6 +75,13 @@ pub(crate) enum BenchCommand {
     #[cfg(feature = "bench")]
     #[command(after_help = privacy::PRIVACY_HELP)]
     Privacy(PrivacyArgs),
+    /// Measure screeners that read a model's attention: which regions of a prompt does an output depend on?
+    ///
+    /// The attention screener is that of "RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage", sections 3.3 and 7.2. The dependencies of
+    /// the cases are known by construction.
+    #[cfg(feature = "local")]
+    #[command(after_help = super::screeners::SCREENERS_HELP)]
+    Screeners(super::ScreenersArgs),
     /// Find the labels that answers to questions about labelled documents need, and no more.
     ///
     /// The measurement is that of "Permissive Information-Flow Analysis for Large Language Models", Tables 1 to 4, with doubles that copy in

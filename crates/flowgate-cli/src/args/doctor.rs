@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate doctor`, which says what is wrong with a setup. `clap` parses them.
+//! Declares the arguments and the help of `flowgate doctor`, which finds what is wrong with a configuration of the
+//! gateway, a policy or the MCP servers of a client. `clap` parses them.
 
 use std::path::PathBuf;
 

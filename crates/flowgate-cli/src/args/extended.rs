@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate bench extended`, which plays the games beyond AgentSecBench.
+//! Declares the arguments and the help of `flowgate bench extended`, which plays security games that AgentSecBench does
+//! not contain, such as those with encoded attacks or several sessions.
 
 use clap::ValueEnum;
 use flowgate_bench::games::extended::ExtendedGame;

@@ -1,5 +1,5 @@
-//! Contains the examples and exit codes that the help of a command shows below its arguments, for the commands that
-//! have no file of their own beside this one.
+//! Contains the examples and exit codes that the help of a command shows below its arguments. Commands whose help is
+//! not in this file declare it beside their arguments, in the other files of this folder.
 
 pub(super) const CHECK: &str = "\
 Examples:

@@ -62,6 +62,10 @@ pub(crate) struct PropagationArgs {
     /// A double. May be given several times. [default: all]
     #[arg(long = "double", value_name = "NAME", value_parser = double)]
     pub(crate) doubles: Vec<Copying>,
+    /// Measure a model in place of the doubles: the folder or GGUF file of its weights, or `embedded` for the small model that ships with Flowgate.
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "doubles")]
+    pub(crate) local: Option<std::path::PathBuf>,
     /// The number of key-value questions, from 2 to 1000.
     #[arg(long, default_value_t = 64, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..=1000))]
     pub(crate) questions: u16,

@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate report`, which sums up watched decisions. `clap` parses them.
+//! Declares the arguments and the help of `flowgate report`, which sums up the verdicts that were recorded in watch
+//! mode. `clap` parses them.
 
 use std::path::PathBuf;
 

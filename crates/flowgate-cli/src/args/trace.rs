@@ -1,4 +1,5 @@
-//! Declares the arguments and the help of `flowgate trace`, which exports traces. `clap` parses them.
+//! Declares the arguments and the help of `flowgate trace`, which exports the traces of conversations that a gateway
+//! has stored. `clap` parses them.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! Reads what a client's file configures: its MCP servers, and the commands of its hooks (programs that the client
-//! runs on events). The file is JSON, or TOML for Codex, and its content is untrusted: nothing of it is executed or
-//! expanded here.
+//! Reads what a configuration file of an MCP client configures: its MCP servers, and the commands of its hooks
+//! (programs that the client runs on events). The file is JSON, or TOML for Codex. Its content is untrusted, so nothing
+//! of it is executed or expanded here.
 
 use flowgate::trace::located_text::{LocatedNode, LocatedNodeKind, Notation, locate};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Changes the command lines of servers in a client's file, for `flowgate wrap` and `unwrap`, and keeps every other
-//! byte: comments, order, and fields that Flowgate does not know.
+//! Changes the command lines of servers in a configuration file of an MCP client, for `flowgate wrap` and `unwrap`.
+//! Every other byte stays: comments, the order, and fields that Flowgate does not know.
 
 use flowgate::trace::located_text::{LocatedNode, LocatedNodeKind};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Blanks what JSON with comments has beyond JSON, so that every value keeps its position in the text.
+//! Prepares JSON with comments for a JSON parser: replaces comments, trailing commas and a byte order mark by spaces.
+//! Every value stays at its position, so that `edit` can change it in the original text.
 
 /// Returns a text in which comments, trailing commas and a byte order mark are spaces, so that a JSON parser
 /// accepts it. The other bytes keep their positions: the span of a value in the result is its span in the original

@@ -1,4 +1,5 @@
-//! Lists the files in which clients configure MCP servers and hooks, in a home folder and in a project.
+//! Lists the MCP clients that Flowgate knows, and the files in which they configure MCP servers and hooks, in a home
+//! folder and in a project.
 
 use std::path::{Path, PathBuf};
 

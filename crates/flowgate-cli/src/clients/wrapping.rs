@@ -1,4 +1,5 @@
-//! Builds the command line that runs a server behind `flowgate mcp`, and recognises it.
+//! Builds the command line that runs an MCP server behind `flowgate mcp`, for `flowgate wrap`, and recognises such
+//! command lines, for `unwrap`, `scan` and `doctor`.
 
 use std::path::Path;
 

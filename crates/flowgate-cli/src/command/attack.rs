@@ -1,7 +1,8 @@
 //! Runs `flowgate attack`: tries injections on a policy. A double in place of the agent obeys each of them; an attack
 //! escapes if the policy permits the call that it asks for.
 //!
-//! * `injections`: the texts of the attacks; `runs`: the runs in which they are tried.
+//! * `injections` writes the texts of the attacks.
+//! * `runs` builds the runs in which they are tried.
 
 mod injections;
 mod runs;

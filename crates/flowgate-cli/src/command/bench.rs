@@ -1,12 +1,15 @@
 //! Runs `flowgate bench`, whose operations are repeatable measurements.
 //!
-//! * `detectors`: detectors and a flow rule, on the rows of `feedback`.
-//! * `games`, `extended`: defences in security games; `privacy`: defences on tasks with private data.
-//! * `propagation`: how low the labels of answers about documents can be.
-//! * `corpus`: a drafted policy on public benchmarks.
-//! * `model`: the model of a measurement; `compare`, `verify`: recorded measurements.
+//! * `detectors` compares detectors with a flow rule, on runs that `feedback` builds.
+//! * `games` and `extended` measure defences in security games.
+//! * `privacy` measures defences on tasks with private data.
+//! * `propagation` measures how low the labels of answers about documents can be.
+//! * `screeners` measures screeners that read the attention of a model.
+//! * `corpus` measures a drafted policy on public benchmarks.
+//! * `model` provides the model of a measurement.
+//! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
 //!
-//! The operation `agents`, which measures the methods of guarded conversations, runs here.
+//! The operation `agents`, which measures the methods of guarded conversations, runs in this file.
 
 #[cfg(feature = "bench")]
 mod compare;
@@ -24,6 +27,8 @@ mod model;
 mod privacy;
 #[cfg(feature = "bench")]
 mod propagation;
+#[cfg(feature = "local")]
+mod screeners;
 #[cfg(feature = "bench")]
 mod verify;
 
@@ -55,6 +60,8 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Privacy(options) => privacy::run(options, output),
         #[cfg(feature = "bench")]
         BenchCommand::Propagation(options) => propagation::run(options, output),
+        #[cfg(feature = "local")]
+        BenchCommand::Screeners(options) => screeners::run(options, output),
         #[cfg(feature = "bench")]
         BenchCommand::Corpus(options) => corpus::run(options, output),
         #[cfg(feature = "bench")]

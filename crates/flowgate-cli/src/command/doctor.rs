@@ -1,9 +1,10 @@
-//! Runs `flowgate doctor`: examines a configuration of the gateway, a policy, or the MCP servers of a client, and
+//! Runs `flowgate doctor`: examines a configuration of the gateway, a policy, or the MCP servers of an MCP client, and
 //! prints what is wrong, with a line of the policy or a command that helps.
 //!
-//! * `sample`: what a policy hides of a request; `permissions`: who can read and write a file.
-//! * `gateway`: a configuration of the gateway; `online`: servers over the network.
-//! * `servers`: the servers of a client.
+//! * `sample` reports what a policy hides of a request.
+//! * `permissions` finds files that other users can read or write.
+//! * `gateway` examines a configuration of the gateway, and `online` asks its models' servers whether they answer.
+//! * `servers` examines the MCP servers of a client.
 
 #[cfg(feature = "gateway")]
 mod gateway;

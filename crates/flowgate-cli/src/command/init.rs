@@ -1,8 +1,9 @@
 //! Runs `flowgate init`: drafts a policy from files that describe tools (lists of tools, requests to models,
-//! configurations of MCP servers, traces), and writes it, with a configuration of the gateway if the options ask
-//! for one.
+//! configurations of MCP servers, traces), and writes it, with a configuration of the gateway if the options ask for
+//! one.
 //!
-//! * `sources`: reads the files, in any of these forms; `gateway_file`: the configuration.
+//! * `sources` reads the files, in any of these forms.
+//! * `gateway_file` writes the configuration.
 
 mod gateway_file;
 mod sources;
@@ -196,6 +197,8 @@ fn summary(traits: &ToolTraits) -> &'static str {
             "acts; only trusted text decides about it, nothing private may go to it"
         }
         (ToolEffect::Destroys, _) => "destroys or spends; needs approval once untrusted text was read",
-        (ToolEffect::Unknown, _) => "closed: nothing says what it does",
+        (ToolEffect::Unknown, _) => {
+            "closed until you write its statements: neither its description nor its annotations say what it does"
+        }
     }
 }

@@ -4,9 +4,9 @@
 //! through files. It never waits for a side that does not read, because both sides may write at the same time, which
 //! could be a deadlock.
 //!
-//! * `child`: the process of the server.
-//! * `lines`: queues of lines to and from the client and the server.
-//! * `client_labels`: the labels of everything that the client has received, in a file.
+//! * `child` starts and ends the process of the server.
+//! * `lines` queues the lines to and from the client and the server.
+//! * `client_labels` stores the labels of everything that the client has received in a file.
 
 mod child;
 mod client_labels;

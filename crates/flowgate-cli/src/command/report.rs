@@ -1,4 +1,5 @@
-//! Runs `flowgate report`: sums up what a guard that only watched would have asked about and denied.
+//! Runs `flowgate report`: sums up watch logs, the verdicts that guards recorded in watch mode. It prints what they
+//! would have asked about and denied, and how often.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;

@@ -1,13 +1,13 @@
 //! Runs `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers. This file
 //! builds the parts of the chat and connects them.
 //!
-//! * `chat`: the turns, and the commands of the person.
-//! * `terminal`, `activity_line`: output, input and Ctrl-C; the line that shows the running activity.
-//! * `approver`: asks the person whether a call may run.
-//! * `observer`, `trace`: what is printed, saved and written while a turn runs.
-//! * `delegation`: agents to which the model delegates tasks.
-//! * `cancellable_model`: a model that Ctrl-C stops.
-//! * `notes`: what the policy hides from the model.
+//! * `chat` runs the turns, and the commands of the person.
+//! * `terminal` owns output, input and Ctrl-C; `activity_line` draws the line that shows the running activity.
+//! * `approver` asks the person whether a call may run.
+//! * `observer` prints and saves what happens while a turn runs; `trace` writes the events to a file.
+//! * `delegation` runs the agents to which the model delegates tasks.
+//! * `cancellable_model` lets Ctrl-C stop a model.
+//! * `notes` prints what the policy hides from the model.
 
 mod activity_line;
 mod approver;

@@ -1,6 +1,6 @@
-//! Runs `flowgate scan`: lists the MCP servers and hooks that clients have configured, and the combinations of
-//! servers by which a text of a stranger could make the client act or leak private data, as far as the names of
-//! servers suggest. It starts nothing.
+//! Runs `flowgate scan`: lists the MCP servers and hooks that MCP clients have configured. It also lists the
+//! combinations of servers by which a text of a stranger could make the client act or leak private data, as far as the
+//! names of servers suggest. It starts nothing.
 
 use std::path::{Path, PathBuf};
 

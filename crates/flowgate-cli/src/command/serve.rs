@@ -1,4 +1,6 @@
-//! Runs `flowgate serve`: the gateway, with the policy API and the model routes over HTTP.
+//! Runs `flowgate serve`: starts the gateway, which serves the policy API, the model routes and the MCP routes over
+//! HTTP until a signal ends it. The policy API judges traces by policies; the other routes guard the requests of
+//! clients to models and to MCP servers. With `--check`, only checks the configuration.
 
 use std::path::Path;
 use std::time::Duration;

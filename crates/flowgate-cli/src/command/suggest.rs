@@ -1,13 +1,13 @@
-//! Runs `flowgate suggest`: finds the least changes of a policy that would have let the useful part of recorded runs
-//! pass.
+//! Runs `flowgate suggest`: finds the least changes of a policy that would have let the useful runs of a recording
+//! pass. A run is useful if it contains no attack.
 //!
-//! The questions of the useful runs are answered one kind after the other, the most frequent one first, by the changes
-//! that `flowgate explain` would suggest for them, under the policy with the changes so far. A change counts only if it
-//! was tried: the runs are replayed under it, its question is gone, and no recorded attack does more than before. At
-//! the end, changes without which as many calls pass are left out again.
+//! The search answers the questions about useful runs one kind after the other, the most frequent one first. It tries
+//! the changes that `flowgate explain` would suggest, under the policy with the changes so far. A change is accepted
+//! only after a replay of the runs: its question is gone, and no recorded attack does more than before. At the end,
+//! changes without which as many calls pass are left out again.
 //!
-//! * `recorded`: the runs, and their replays under a policy.
-//! * `search`: the search for changes.
+//! * `recorded` reads the runs.
+//! * `search` searches for changes, and replays the runs under them.
 
 mod recorded;
 mod search;

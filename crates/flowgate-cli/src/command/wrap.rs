@@ -1,6 +1,6 @@
-//! Runs `flowgate wrap` and `flowgate unwrap`: changes the configuration of a client so that its servers run behind
-//! `flowgate mcp`, and back. Only the command lines of servers change; a backup of the file is written to the same
-//! folder.
+//! Runs `flowgate wrap` and `flowgate unwrap`. `wrap` changes the configuration of an MCP client so that its servers
+//! run behind `flowgate mcp`, and `unwrap` changes it back. Only the command lines of servers change. `wrap` first
+//! writes a backup of the file to the same folder.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

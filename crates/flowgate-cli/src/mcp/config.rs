@@ -1,5 +1,5 @@
-//! Reads the configuration of MCP servers for `flowgate run`, in the JSON form that MCP clients use (`mcpServers`): how
-//! to start or reach each server.
+//! Reads the configuration of MCP servers for `flowgate run` and `flowgate init`, in the JSON form that MCP clients use
+//! (`mcpServers`). It states how to start or reach each server.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Runs the asynchronous MCP clients of `flowgate run` on a thread of their own, so that the command, which is
-//! synchronous, can wait for their answers, with a time limit and until Ctrl-C.
+//! Runs the asynchronous MCP code of `flowgate run` and `flowgate init` on a thread of its own. The commands are
+//! synchronous: they wait for the answers, with a time limit and until Ctrl-C.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

@@ -227,7 +227,11 @@ fn extended_games_repeat_are_verified_and_compared() {
     assert_eq!(page.status.code(), Some(0), "{}", text(&page));
     let page = String::from_utf8(page.stdout).unwrap();
     assert!(page.contains("risk and utility: memory/base64") && !page.contains("http"), "{page}");
-    check(&["bench", "compare", name(&file("empty.jsonl", b""))], 2, "empty.jsonl: line 1 is not the manifest");
+    check(
+        &["bench", "compare", name(&file("empty.jsonl", b""))],
+        2,
+        "empty.jsonl: line 1 is not the manifest",
+    );
     check(
         &["bench", "extended", "--game", "chess"],
         2,

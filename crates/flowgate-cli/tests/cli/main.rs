@@ -20,6 +20,8 @@ mod explain;
 #[cfg(feature = "run")]
 mod init;
 mod labels;
+#[cfg(feature = "local")]
+mod local;
 #[cfg(feature = "gateway")]
 mod predicates;
 mod progress;

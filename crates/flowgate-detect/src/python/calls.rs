@@ -89,8 +89,8 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
         }
     }
 
-    /// Records calls and names, and reports unsafe ones. The function of an unsafe call is marked as reported, so
-    /// that it is not reported a second time as a reference.
+    /// Records calls and names, and reports unsafe ones. The function of a call whose name is unsafe is marked as reported,
+    /// also if the arguments make the call safe: the call was judged, so its name is not reported again as a reference.
     fn visit_expr(&mut self, expr: &'t Expr) {
         match expr {
             Expr::Call(call) => {
@@ -101,6 +101,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 }
                 match name.and_then(|name| unsafe_call(&name, call)) {
                     Some(kind) => self.report(kind, expr.range()),
+                    // A call can also return an unsafe function, as `getattr(os, "system")` does.
                     None => self.report_unsafe_reference(expr),
                 }
             }

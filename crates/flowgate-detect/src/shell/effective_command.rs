@@ -1,5 +1,6 @@
-//! Finds the program that a shell command executes behind its assignments and wrappers, and reports the harmful effects of that one
-//! command. [`super`] calls it for each command, and judges what commands of a pipeline do together.
+//! Finds the program that a shell command executes behind assignments and wrappers, such as `rm` in `A=1 sudo -u x rm`,
+//! and reports the harmful effects of that one command. The parent module calls it for each command, and judges what
+//! the commands of a pipeline do together.
 
 use std::ops::Range;
 

@@ -1,9 +1,10 @@
-//! Decides which parts of a question a person may read: those whose labels flow to the person's clearance. The routes
-//! for people call [`Clearance::show`].
+//! Decides which parts of a question a person may read: those whose labels flow to the person's clearance, the setting
+//! `may-read` of `[people.*]`. The routes for people call [`Clearance::show`].
 //!
 //! A clearance names elements of the policy's lattices, such as `private`. In a dimension of which it names no element,
-//! it is the top, like the clearances of models. A person without `may-read` may read everything. A person who may not
-//! read a question can deny it, but cannot allow it: an approval requires that the person has seen what it allows.
+//! it is the top. Under a policy that declares none of its elements, it covers only what is labelled bottom. A person
+//! without `may-read` may read everything. A person who may not read the whole question can deny it, but cannot allow
+//! it: an approval requires that the person has seen what it allows.
 
 use std::sync::Arc;
 

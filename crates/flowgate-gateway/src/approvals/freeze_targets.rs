@@ -1,6 +1,9 @@
-//! Looks up the target that the name in a freeze means: a client or a server of the configuration, a standing consent
-//! of a policy, a tool or a conversation. `routes` rejects a name that can never occur; a tool or a conversation that
-//! has not been seen yet can be frozen only with `in_advance`.
+//! Looks up what an admin names in an order to freeze: a client or a server of the configuration, a standing consent of
+//! a policy, a tool or a conversation. `routes` calls [`FreezeTargets::find`] before it stores a freeze.
+//!
+//! A freeze under a misspelt name would stop nothing. `routes` therefore rejects a name that can never have a target
+//! under this configuration. It accepts the name of a tool or a conversation that has not been seen yet only if the
+//! order says `in_advance`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};

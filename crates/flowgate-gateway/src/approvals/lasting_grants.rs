@@ -1,12 +1,18 @@
-//! Answers questions by lasting grants. A person gives one as the answer to a question; it then answers the questions
-//! about equal calls in all conversations of the client, for some days, and up to a number of calls or a sum a day.
-//! `decisions` serves the decision that gives a grant, and this file the routes that list and withdraw grants.
+//! Answers questions by lasting grants. A person gives a grant as the answer to one question; the grant then answers
+//! the questions about equal calls in all conversations of the client. Its terms say for how many days it holds, and
+//! can limit the calls in a day and the sum of one argument in a day, such as an amount of money.
 //!
-//! A grant covers a question that has the same tool, arguments, label and reasons, under the same policy and settings
-//! of the client. Only the values of payload arguments may differ, as under a grant for the conversation, and an amount
-//! if the grant limits its sum. A covered question is stored and allowed in the name of the person who gave the grant,
-//! so that the approval is used once, becomes stale and is recorded like any other. Since the label is the same as that
-//! of the question that the person answered, every observer of a covered question may know that the grant exists.
+//! `ApprovalService` looks for a grant whenever it asks a question. `decisions` serves the decision that gives a grant,
+//! and this file the routes that list and withdraw grants.
+//!
+//! A grant covers a question that has the same tool, arguments, label and reasons as the question that the person
+//! answered, under the same policy and settings of the client. Only the values of payload arguments may differ, as
+//! under a grant for the conversation, and the value of the argument whose sum the grant limits. A covered question is
+//! stored, and allowed in the name of the person who gave the grant, so that its approval is used once, becomes stale
+//! and is recorded like any other.
+//!
+//! A question that is allowed without delay reveals that a grant exists. Its observers may know this: the label of the
+//! covered question is that of the question that the person answered.
 
 use axum::http::{HeaderMap, StatusCode};
 use flowgate::policy::{ArgumentRole, GrantScope, Policy};

@@ -1,5 +1,7 @@
-//! Finds the person whose key a request carries, and decides which questions and freezes that person may see.
-//! [`ApprovalService`](super::ApprovalService) owns the list, which the configuration sets.
+//! Finds the person whose key a request carries, and decides which freezes that person may see. For decisions on
+//! questions, it knows the owner, the policy and the tenant of each client. The owner is the person for whom the client
+//! asks, and must not decide its questions. [`ApprovalService`](super::ApprovalService) owns the [`People`], which are
+//! built from the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

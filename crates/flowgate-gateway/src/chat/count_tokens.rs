@@ -1,7 +1,7 @@
 //! Answers the route that counts the tokens of a request to the Messages API. `http::service` calls it.
 //!
-//! The gateway estimates the number from what the client sent. It asks no model: the number that a model's server
-//! reports belongs to what the model is shown, which may depend on hidden text.
+//! The gateway estimates the number from what the client sent, and asks no model. A model's server would count what the
+//! model is shown instead, and what is shown may depend on hidden text.
 
 use axum::http::StatusCode;
 use flowgate_lm::estimated_input_tokens;

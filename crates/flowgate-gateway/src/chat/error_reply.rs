@@ -1,4 +1,5 @@
-//! Builds error replies of the model routes in the form of the API that the client uses.
+//! Builds error replies in the form of the API that the client uses, so that the client's library understands them. The
+//! model routes and `http::service` call [`error_reply`].
 
 use axum::http::{StatusCode, header};
 use flowgate_lm::wire::Api;

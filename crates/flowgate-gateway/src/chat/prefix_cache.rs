@@ -206,7 +206,7 @@ impl PrefixCache {
     }
 
     /// Caches the digests of all messages of this request as a prefix of the next one; has no effect for a request that
-    /// was decoded as a whole.
+    /// cannot be cached.
     pub(crate) fn insert(&self, request: &PartlyCachedRequest, chat: &SentChat<'_>) {
         let Some((count, digest)) = request.whole else { return };
         let prefix = chat.message_digests();
@@ -222,8 +222,8 @@ impl PrefixCache {
                 None => drop(cache.older.remove(prefix_digest)),
             }
         }
-        // There are two generations: when the younger one is full, it becomes the older one, and the older one is
-        // dropped.
+        // There are two generations: `by_digest` is the younger one, whose messages are counted. When it is full, it becomes
+        // the older one, and the older one is dropped.
         if cache.messages + count > MAX_CACHED_MESSAGES {
             let younger = std::mem::take(&mut cache.by_digest);
             drop_in_background(std::mem::replace(&mut cache.older, younger));

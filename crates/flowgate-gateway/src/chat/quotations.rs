@@ -1,6 +1,9 @@
-//! Serves the routes by which admins list and clear the texts that clients were shown.
+//! Serves the routes by which admins see how much text the gateway remembers for each client, and clear such texts.
+//! They are texts that the client was shown; the guard compares new messages with them to recognise quotations.
+//! `http::service` calls this file.
 //!
-//! `http::service` calls it. A list contains only sources, numbers and times, never the texts.
+//! A list names the sources of the texts, such as a tool, with the numbers, sizes and ages of the texts. It never
+//! contains the texts themselves.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;

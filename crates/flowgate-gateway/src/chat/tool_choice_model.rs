@@ -1,4 +1,6 @@
-//! Passes the `tool_choice` of a client on to the model, for the first message of a turn. [`super::turn`] creates it.
+//! Applies the `tool_choice` of a client's request, which says whether the model must call a tool and which one, to the
+//! first message that the model writes in a turn. A later message of the turn follows a denied call, and may have to
+//! explain the denial in text. `turn` wraps its model in a [`ToolChoiceModel`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,5 +1,6 @@
-//! Reads the sections `[mcp.*]`, one for each MCP server, and maps the names under which a client offers the tools of
-//! these servers to its model to the names of tools in policies.
+//! Reads the sections `[mcp.*]`, one for each MCP server. It also translates names of tools: a client offers a tool of
+//! a server to its model under the name of the tool with the server's `prefix`, and a policy names the tool as
+//! `SERVER/TOOL`.
 
 use std::sync::Arc;
 

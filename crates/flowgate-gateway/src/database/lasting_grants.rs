@@ -1,8 +1,10 @@
-//! Stores lasting grants: approvals that a person gives for equal calls of all conversations of a client. `approvals`
-//! decides what a grant covers; this file counts its uses and lists and deletes the grants.
+//! Stores lasting grants: approvals that a person gives for equal calls of all conversations of a client.
+//! `approvals::lasting_grants` decides what a grant covers; this file finds the grant for a question, counts its uses,
+//! and lists and deletes the grants.
 //!
-//! A use is counted in the transaction that allows the question, so that a limit is never exceeded. A call that is
-//! allowed but does not run counts as well.
+//! A grant can limit the calls in a day, and the sum of one argument in a day. A use is counted in the transaction that
+//! allows the question, so that concurrent questions never exceed such a limit. A call that is allowed but does not run
+//! counts as well.
 
 use super::Database;
 use super::changes::next_change;

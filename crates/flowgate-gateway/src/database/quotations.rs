@@ -1,9 +1,10 @@
-//! Stores the labelled texts that clients were shown, and the texts that their users typed before any source contained
-//! them, which therefore remain the users' own. So the guard recognises quotations of these texts after a restart and
-//! at other gateways. They outlive the conversations.
+//! Stores the texts that clients were shown, with their labels, so that the guard recognises quotations of these texts
+//! after a restart and at other gateways. It also stores texts that users typed before any source contained them, which
+//! therefore remain the users' own.
 //!
-//! Each text has a source: the tool or conversation that it is from. Of each source, as much is stored as the guard's
-//! history remembers of the source, for as long.
+//! Each text has a source: the tool or conversation that it is from. If the texts of one source exceed the limit that
+//! the guard's history has for a source, the oldest ones are deleted. Texts outlive the conversations, and are deleted
+//! after a configured time.
 
 use super::Database;
 use super::error::DatabaseError;

@@ -4,11 +4,11 @@
 //! thread, in the order in which they arrive; those that only read run on another one at the same time. A database in
 //! memory has a single connection, so one thread runs all operations.
 //!
-//! * `connection`: a connection, and its transactions.
-//! * `thread`: a thread with a connection.
-//! * `checkpoints`: the thread that checkpoints the write-ahead log.
-//! * `migrations`: the schema and its migrations.
-//! * `file`: ownership, permissions and identity of the file.
+//! * `connection`: opens a connection, and runs operations in transactions.
+//! * `thread`: runs a thread that owns a connection.
+//! * `checkpoints`: runs the thread that checkpoints the write-ahead log.
+//! * `migrations`: creates the tables.
+//! * `file`: checks the owner, the permissions and the identity of the file.
 
 mod checkpoints;
 mod connection;

@@ -1,12 +1,14 @@
 //! Defines the interface between the operations of the gateway and the backends that run them. An operation is a
-//! sequence of statements.
+//! sequence of SQL statements. It is written once, in the SQL that SQLite and PostgreSQL share, over the trait
+//! [`Transaction`]. Each backend implements that trait and [`Backend`].
 //!
-//! An operation is written once, in the SQL that SQLite and PostgreSQL share, over the trait [`Transaction`]. Each
-//! backend implements that trait and [`Backend`]. Values are numbered (`?1`). `{now}` is the time of the database,
-//! since the clocks of gateways may differ. `{used}` is the time of last use of a conversation that is used now,
-//! updated at most once a minute so that its index entry seldom changes. `{unexpired}` holds for a question that has
-//! not expired, `{expired}` for one that has; a question from the future counts as expired, since its age is unknown
-//! after the clock was set back.
+//! A statement refers to its values by number (`?1`), and can contain these placeholders:
+//!
+//! * `{now}` is the time of the database, since the clocks of gateways may differ.
+//! * `{used}` is the new time of last use of a conversation that is used now. The stored time changes at most once a
+//!   minute, so that its index entry seldom changes.
+//! * `{unexpired}` is the condition that a question has not expired, and `{expired}` the condition that it has. A
+//!   question from the future counts as expired: the clock was set back, so its age is unknown.
 
 use std::borrow::Cow;
 use std::fmt;

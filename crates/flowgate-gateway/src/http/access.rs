@@ -1,4 +1,5 @@
-//! Controls access to the routes that client keys do not protect. There are three modes:
+//! Controls access to the policy API and the metrics, the routes that keys of clients and people do not protect.
+//! `flowgate serve` chooses one of three modes ([`AccessControl`]) at its start, and `service` checks each request:
 //!
 //! * With a token, its holders have access.
 //! * Without a token, programs on this machine have access; the server must listen on a loopback address. Requests for

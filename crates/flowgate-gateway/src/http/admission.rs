@@ -393,8 +393,8 @@ impl Drop for ConnectionPlace {
 }
 
 impl Drop for RequestPlace {
-    /// Ends the request. If the connection has other open requests, releases a further place; the last request leaves
-    /// the connection its own place.
+    /// Ends the request. A connection takes one place for itself, and a further one for each open request beyond the first.
+    /// So if other requests of the connection are open, one of its further places is released.
     fn drop(&mut self) {
         let Self(place) = self;
         let mut guard = place.admission.connections();
@@ -405,6 +405,7 @@ impl Drop for RequestPlace {
                     stranger.further -= 1;
                     open.further -= 1;
                 }
+                // An authenticated connection has all of its places in `known`.
                 None if place.is_protected.load(Ordering::Relaxed) => open.known -= 1,
                 // The connection was closed for another one, with all of its requests.
                 None => return,

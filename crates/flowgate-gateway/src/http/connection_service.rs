@@ -1,8 +1,8 @@
-//! Checks and converts each request of a connection before the routes of `service` receive it.
+//! Checks each request of a connection before the routes of `service` receive it, and converts a request of HTTP/2 into
+//! the form that the routes know from HTTP/1.1. `connection` creates one [`ConnectionService`] for each connection.
 //!
-//! A request of HTTP/2 is brought into the form that the routes know from HTTP/1.1. Each connection has one of a
-//! limited number of places, which `admission` grants. It covers the first open request of the connection; each
-//! further one takes a place like a separate connection.
+//! A connection counts against the limit that `admission` enforces, and this covers its first open request. Each
+//! further request that is open at the same time, which only HTTP/2 allows, counts like a separate connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,10 +1,10 @@
 //! Routes each request to its handler, with every check that may reject it on the way. `server` and `connection` own
 //! the [`GatewayService`].
 //!
-//! * `receive`: the body of a request.
-//! * `reached_limits`: limits that were reached, in the log and as rejections.
-//! * `agent_requests`: turns of agents, and messages to MCP servers.
-//! * `long_response`: responses that take long, in one piece or as a stream.
+//! * `receive`: reads the body of a request.
+//! * `reached_limits`: reports limits that were reached, in the log and as rejections.
+//! * `agent_requests`: serves turns of agents, and messages to MCP servers.
+//! * `long_response`: sends responses that take long, in one piece or as a stream.
 
 mod agent_requests;
 mod long_response;

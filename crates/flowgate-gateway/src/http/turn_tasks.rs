@@ -1,13 +1,13 @@
 //! Runs turns of agents and messages to MCP servers as tasks, on a fixed number of threads of their own; other threads
 //! serve sockets. `http::service` starts the tasks.
 //!
-//! A turn that waits for a model, a server, a person or the database costs no thread. A turn that evaluates for long
-//! delays other turns at most, and no socket; there are more threads than cores, so that the system shares the cores
-//! between several such turns.
+//! A turn that waits for a model, a server, a person or the database occupies no thread. A turn that evaluates a policy
+//! for long can delay other turns, but no socket. There are more threads than cores, so that the system shares the
+//! cores between several such turns.
 //!
-//! The number of turns is bounded, and clients share the bound fairly: once half of it is taken, a client is refused
-//! further turns when it has its share, which is the bound divided by the number of clients with turns. Messages to
-//! servers and listening streams have separate bounds, on the same threads.
+//! The number of turns is bounded, and clients share the bound fairly. The share of a client is the bound divided by
+//! the number of clients with turns. Once half of the bound is taken, a client that has its share is refused further
+//! turns. Messages to servers and listening streams have separate bounds, on the same threads.
 
 use std::collections::HashMap;
 use std::io;

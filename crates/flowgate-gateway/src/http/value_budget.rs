@@ -1,8 +1,9 @@
-//! Bounds the memory of values parsed from JSON: of bodies of requests, of answers of servers, and of conversations in
-//! use.
+//! Bounds the memory of all values parsed from JSON: in bodies of requests, in answers of servers, and in conversations
+//! in use. The HTTP service and the MCP routes take a share of the [`ValueBudget`] before they parse a text, and a
+//! conversation takes one while a request uses it.
 //!
-//! All of them share one budget, so that concurrent requests cannot take more than the operator has set. A request for
-//! which the budget has no room fails instead of waiting: a waiting request would hold room for which others wait.
+//! There is one budget, so that concurrent requests cannot take more than the operator has set. A request for which the
+//! budget has no room fails instead of waiting: a waiting request would hold room for which others wait.
 
 use std::sync::Arc;
 

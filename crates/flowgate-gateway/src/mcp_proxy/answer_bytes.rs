@@ -1,6 +1,6 @@
 //! Reads the body of an MCP server's answer as it arrives ([`ServerAnswerBytes`]). Until it is dropped, the answer
-//! occupies one place of the limit on open requests ([`OpenRequestPlace`]), and dropping it before its end closes the
-//! connection. `upstream` creates it, and `event_stream` reads from it.
+//! counts against the limit on open requests ([`OpenRequestPlace`]). Dropping it before its end closes the connection.
+//! `upstream` creates it, and `event_stream` reads from it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

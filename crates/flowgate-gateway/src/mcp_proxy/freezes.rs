@@ -1,5 +1,6 @@
-//! Enforces freezes, by which an admin stops tools, servers and clients, on MCP servers: a stopped call is sent to no
-//! server, and no message of a stopped server is sent to a client.
+//! Enforces freezes, by which an admin stops tools, servers, clients and conversations, on MCP servers: a stopped call
+//! is sent to no server, and no message of a stopped server is sent to a client. The other files of `mcp_proxy` ask it
+//! before they send a message.
 
 use flowgate_mcp::ProxyAction;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! Generates and checks the HTTP headers that repeat parts of an MCP message.
 //!
-//! A proxy on the way may decide by these headers, so they must agree with the message. For a server, they are
-//! generated from the message that is sent; a client's headers are compared with its message, and the request is
-//! rejected if they differ. `request`, `exchange` and `server_requests` call it.
+//! An intermediary of HTTP between client and server may decide by these headers, so they must agree with the message.
+//! For a server, they are generated from the message that is sent; a client's headers are compared with its message,
+//! and the request is rejected if they differ. `request`, `exchange` and `server_requests` call it.
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 use base64::Engine as _;

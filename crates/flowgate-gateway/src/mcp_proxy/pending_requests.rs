@@ -1,6 +1,10 @@
-//! Holds the pending requests of the MCP routes, in memory and for all clients: questions to a person at an MCP client,
-//! with the task that waits for the answer; and requests to MCP servers, by the ID that the server knows, so that a
-//! client can cancel them. A cancellation that arrives before its request begins is remembered.
+//! Holds the pending requests of the MCP routes, in memory and for all clients.
+//!
+//! * Questions to the person at an MCP client, each with the task that waits for the answer. The answer arrives in
+//!   another request of the client; `person_questions` then finds the task here.
+//! * Requests to MCP servers, by the id under which the server knows each, so that a client can cancel them.
+//!   `server_requests` begins and cancels them here. A cancellation that arrives before its request begins is
+//!   remembered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

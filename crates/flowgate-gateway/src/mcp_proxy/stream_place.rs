@@ -1,4 +1,5 @@
-//! Counts the listening streams of a client against their limit. `request` takes a place for each stream.
+//! Limits the listening streams of a client: answers that stay open to forward what an MCP server sends on its own.
+//! `request` acquires a [`StreamPlace`] for each stream, which counts until it is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! Checks periodically during a listening stream whether a freeze stops the stream, and sends comments, so that no
-//! proxy on the way closes the idle connection. `server_requests` creates the checks, and `stop_signal` runs them.
+//! intermediary of HTTP closes the idle connection. `server_requests` creates the checks, and `stop_signal` runs them.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
-//! Restricts the tools of an MCP server that a client may see and call to those that a person has approved for the
-//! client's tenant, as long as the server describes them in the same words: a server could win approval with a harmless
-//! description and change it later.
+//! Restricts the tools of an MCP server that a client may see and call to those that the client's tenant has approved,
+//! as long as the server describes them in the same words: a server could win approval with a harmless description and
+//! change it later. A person approves tools. Unless the configuration requires this from the beginning, the first list
+//! that a tenant receives from a server counts as approved.
 //!
 //! `conversation_inputs` calls [`McpExchange::pin`], which gives the proxy the approved tools, before it hands an input
-//! to the proxy, and `note_tools`, which records new tools for a person to approve, after.
+//! to the proxy. After that it calls `note_tools`, which records new tools for a person to approve.
 
 use serde_json::Value;
 

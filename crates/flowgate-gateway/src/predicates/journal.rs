@@ -1,10 +1,10 @@
 //! Records the answers of extern predicates in one conversation, so that the conversation can be replayed without
 //! asking the sources.
 //!
-//! One question can have several recorded answers: a call may first be evaluated on trial, without effect, and the
-//! source may answer the second evaluation differently. A replay asks in the same order, so a question receives its
-//! answers in the order in which they were recorded. If it is asked more often than originally, which can happen
-//! because a replay does not stream, its last answer is repeated.
+//! One question can have several recorded answers: the guard may first evaluate a call on trial, without effect, and
+//! the source may answer the second evaluation differently. A replay asks in the same order, so a question receives its
+//! answers in the order in which they were recorded. A replay can ask a question more often than the recorded turn did,
+//! because it does not stream its reply; then the last answer is repeated.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

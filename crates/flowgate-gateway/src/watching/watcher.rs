@@ -6,8 +6,9 @@
 //! whatever the verdict is. Any other event carries at least the label that it has in the conversation: only there, it
 //! is known which messages were pinned by the operator, pasted, or quoted from other texts.
 //!
-//! Descriptions of tools, and lists of resources and prompts, that enforcement would not show in a step that may call
-//! every tool are reported and not pushed: with enforcement, they would raise no label.
+//! With enforcement, descriptions of tools and lists of resources and prompts are shown only if their label flows to
+//! the requirement of every tool on offer. One whose label does not is reported and not pushed: with enforcement, it
+//! would be hidden and raise no label.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,13 @@
-//! Limits the questions of one conversation to a person, so that nobody can wear a person out with questions until one is allowed.
+//! Limits the questions that one conversation puts to a person ([`QuestionBudget`]), so that nobody can tire a person
+//! with questions until one of them is answered with an approval.
 //!
-//! An attacker who can provoke questions repeats them: the tenth one is read less carefully than the first one. A budget has two
-//! limits, and after either one a call that needs a person is refused without a question. The limits only refuse, so they weaken no
-//! policy. Wrap the approver of one conversation; a conversation that continues later needs the same wrapper.
+//! An attacker who can provoke questions repeats them, because a person reads the tenth question less carefully than
+//! the first one. A budget limits the number of questions, and the number of refusals without an approval between them.
+//! Once a limit is reached, a call that needs a person is refused without a question. The limits only refuse calls, so
+//! they weaken no policy.
+//!
+//! A program wraps the approver of a conversation in a [`BudgetedApprover`], and uses the same wrapper if the
+//! conversation continues later.
 
 use flowgate_lm::BoxFuture;
 

@@ -1,9 +1,11 @@
-//! Executes the inputs of a conversation: the one place where an input takes effect, live and in a replay.
+//! Executes the inputs of a conversation, such as a message of the model or a person's decision. An input takes effect
+//! only through this file, both live and in a replay.
 //!
-//! [`Conversation::submit`] executes an input and records it; the public methods of [`super::inputs`] construct inputs and
-//! submit them, and a [replay](super::replay) applies recorded ones. What an input does is in the file of its subject; this
-//! file owns only the dispatch. Invariant: an input depends on the conversation, on its own content and on its
-//! [context](InputContext), and on nothing else.
+//! [`Conversation::submit`] executes an input and records it in the journal. The public methods of [`super::inputs`]
+//! construct inputs and submit them; a [replay](super::replay) executes recorded ones. This file only selects the
+//! function that executes an input; the other files of `conversation` implement these functions. Invariant: the effect
+//! of an input depends on the conversation, on the content of the input and on its [context](InputContext), and on
+//! nothing else.
 
 use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, ExternalStateError, PushError};

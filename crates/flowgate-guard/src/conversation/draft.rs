@@ -1,8 +1,10 @@
-//! Settles a *draft*, a step that was shown everything: asks the method of the conversation whether the draft is
-//! accepted, or is rewritten from a smaller view.
+//! Decides what happens to a *draft*, a message that the model wrote with everything in view: asks the method of the
+//! conversation whether the draft is accepted, or is rewritten from a smaller view. [`super::generation`] passes each
+//! message of the model to this file.
 //!
-//! A draft that is rewritten has no effect other than the label that it chose, and the bits that the choice reveals are
-//! counted ([`crate::method::draft`]). [`super::generation`] passes each message of the model to this file.
+//! A draft that is rewritten has one effect only: it has determined the label of the smaller view. This choice reveals
+//! bits of hidden text, which are counted in the usage of the turn ([`crate::method::draft`]). Some methods accept the
+//! draft after all if it makes calls and its rewrite makes none; this choice counts as one more bit.
 
 use flowgate_lm::chat::Completion;
 

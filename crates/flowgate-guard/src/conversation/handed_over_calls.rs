@@ -1,9 +1,10 @@
-//! Keeps track of the calls that were handed to the caller: which of them may run outside the chat, as MCP calls of the
-//! gateway, and which did.
+//! Tracks the calls that were handed to the caller, who can run them through the gateway's MCP proxy, outside the chat.
+//! [`super::outside_chat`] and [`super::hand_over`] use this file.
 //!
-//! [`HandedOverCalls`] owns ids only; the calls and their answers are in the trace. [`super::outside_chat`] takes calls
-//! and records answers, [`super::hand_over`] asks which label an answer carries. Invariant: a call is taken at most
-//! once, and only while it belongs to the last message that the caller received.
+//! When the proxy receives such a call, it *takes* the call, so that the verdict of the chat applies to it, and records
+//! its answer. [`HandedOverCalls`] knows which calls can still be taken, which were taken, and which recorded answers
+//! the caller may later report in the chat. The calls and their answers themselves are in the trace. Invariant: a call
+//! is taken at most once, and only while it belongs to the last message that the caller received.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,9 @@
-//! Adds messages to a conversation: of the operator, the user, another agent, or a source of context such as a memory.
+//! Adds messages to the trace and to the chat of a conversation: messages of the operator, of the user, of another
+//! agent that sets a task, or of a source of context such as a memory. [`super::apply`] calls this file. A message of
+//! the user or of another agent begins a turn.
+//!
+//! Agents that call each other pass labels along. This file therefore also returns the label of the replies to a task,
+//! and the label of a call whose tool is an agent.
 
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::{EventId, Message, TraceEntry};

@@ -1,12 +1,13 @@
-//! Connects a conversation to activity outside its chat, such as the calls that the caller makes through the gateway's
-//! MCP proxy.
+//! Connects a conversation to activity outside its chat, such as calls that the caller sends to the gateway's MCP
+//! proxy.
 //!
-//! The conversation's monitor labels and judges that activity too, so labels assigned on one path apply on the other.
-//! The [journal](crate::journal) does not contain that activity: the caller records it, and repeats it at the same
-//! point of a replay.
+//! The conversation's monitor labels and judges this activity, too. Labels that are assigned in the chat therefore
+//! apply at the proxy, and the other way round. The [journal](crate::journal) does not contain activity outside the
+//! chat: the caller records it, and repeats it at the same point of a replay.
 //!
-//! A call that the last message of the chat handed to the caller may run outside the chat under its verdict in the
-//! chat: once, until the caller sends anything else in the chat or a consent or grant is withdrawn.
+//! The model's last message can hand calls over to the caller. The caller may run each of these calls once outside the
+//! chat, without another verdict: the verdict in the chat applies. This right ends when the caller sends anything else
+//! in the chat, or when a consent or a grant is withdrawn.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;

@@ -1,9 +1,9 @@
-//! Owns the step in progress: the view that was sent to the model and is not answered yet and, if the step generates an
-//! earlier message of the model again, that message (the *draft*).
+//! Owns the step in progress of a [conversation](super::Conversation): the view that the model was shown and has not
+//! answered yet. A step can rewrite a *draft*, a message that the model wrote with everything in view. This file then
+//! also owns the draft, because the conversation may accept it instead of the new message.
 //!
-//! A [conversation](super::Conversation) stores the view here when it shows it, and removes it when the model's message
-//! arrives. Invariant: a step is in progress exactly while there is a view, and whatever ends a turn clears the view and
-//! the draft.
+//! The conversation stores the view here when it shows it, and removes it when the model's message arrives. Invariant:
+//! a step is in progress exactly while there is a view. Whatever ends a turn clears the view and the draft.
 
 use flowgate_lm::chat::Completion;
 

@@ -1,5 +1,5 @@
-//! Defines the phase of a conversation: the work that it does next, or the input that it waits for. The files of this
-//! module change the phase after each input.
+//! Defines the phase of a conversation ([`ConversationPhase`]): the work that the conversation does next, or the input
+//! that it waits for. [`super`] acts on the phase, and the other files of `conversation` change it after each input.
 
 use flowgate::label::Label;
 use flowgate::monitor::{CallDependency, Permit, Question};

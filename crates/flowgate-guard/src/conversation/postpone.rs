@@ -1,7 +1,7 @@
 //! Postpones turns that wait for a person's decision longer than the caller can wait, and continues them.
 //!
-//! The driver of the conversation ends such a turn with a message which says that a person was asked. The turn
-//! continues when the caller sends the same chat again, or the message [`CONTINUE`]; any other message drops it.
+//! The driver of the conversation ends such a turn with a message which says that a person was asked. If the caller
+//! sends the same chat again, or the message [`CONTINUE`], the turn continues. Any other message drops the turn.
 
 use flowgate_lm::chat::{Message, Part};
 

@@ -1,4 +1,6 @@
-//! Defines the settings of a conversation: its limits, its method of choosing labels, and the key of its digests.
+//! Defines the settings that a program passes to a new [conversation](super::Conversation): the method that chooses the
+//! labels of steps, the limits on steps, calls and questions, the sampling parameters of the model, and the key of the
+//! digests that identify calls in questions and records.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! Computes the value of an argument that is a slot: a copy of hidden regions, or the text that a filler wrote.
 //! [`super::slot_filling`] calls this file.
 //!
-//! The trace stores a text that spells a list or a map in parsed form, so that a policy can refer to its fields. If the
-//! tool's schema accepts a string in the argument, the copy is the text as its author wrote it, byte for byte;
-//! otherwise it is the parsed value. So the schema, not the author of the text, determines the type of the argument.
+//! A text in the trace can itself be a list or a map in some notation, such as JSON. The trace then stores the parsed
+//! value together with the text, so that a policy can refer to its fields. If the tool's schema accepts a string for
+//! the argument, the copy is the text as its author wrote it, byte for byte. Otherwise the copy is the parsed value. So
+//! the schema, not the author of the text, determines the type of the argument.
 
 use flowgate::trace::{Document, NodeId};
 use serde_json::Value;

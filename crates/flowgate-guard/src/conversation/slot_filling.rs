@@ -1,8 +1,9 @@
-//! Fills the slots of a call, the arguments that the model has left open: each with hidden regions, either copied or
-//! passed to a model without tools that writes the value from them.
+//! Fills the slots of a call, the arguments that the model has left open. A slot receives a copy of hidden regions, or
+//! a text that the filler (a model without tools) writes from them.
 //!
-//! The call is decided before its slots are filled; [`super::calls`] begins the filling and judges the call when no slot is
-//! open. Invariant: what a slot contains carries the join of the labels of its regions, whether or not it could be filled.
+//! The model has fixed the tool and all other arguments of the call before a slot is filled. [`super::calls`] starts
+//! the filling, and has the monitor judge the call once no slot is open. Invariant: the content of a slot carries the
+//! join of the labels of its regions, whether or not the slot could be filled.
 
 use flowgate::monitor::CallDependency as Influencing;
 use flowgate_lm::chat::{Completion, Part, Request, ToolChoice};

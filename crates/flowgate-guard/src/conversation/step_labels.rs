@@ -1,16 +1,18 @@
-//! Owns the labels of the steps of a turn: the base label, the levels above it that looks have added, and what has
-//! reached the caller.
+//! Owns the labels of the steps of a turn. A turn starts at the base label. Each look adds a *level* above it, and the
+//! next steps are generated at the label of the highest level. This file also joins the labels of all steps of the turn
+//! that could have produced output for the caller.
 //!
 //! [`StepLabels`] decides which label a level has; it knows neither the policy nor the chat. A
-//! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or above
-//! the base label, and each level is at or above the one below it unless a method raised that one.
+//! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or
+//! above the base label, and each level is at or above the one below it unless a method raised that one.
 //!
-//! **Labels that float.** The label of a level bounds what its steps are shown. If what a step on the base label was shown
-//! carries less than that bound, the step carries only what it was shown. Steps above the base label carry the label of
-//! their level: what they were shown was chosen, and the base label hides it afterwards. Labels float only as long as the
-//! base label stays, or rises before any step was above it. After any other change, events that one step was shown may be
-//! hidden from a later one, and which they are could depend on their content; from then on, every step carries its bound.
-//! `docs/guard.md` has the proof.
+//! **Labels that float.** The label of a level is the bound of its steps: they are shown what flows to it. A step on
+//! the base label may have been shown only text that carries less than the bound. If labels *float*, such a step
+//! carries the join of what it was shown, and not the bound. A step above the base label carries the label of its
+//! level: a look or a method chose what it was shown, and the base label hides the step afterwards. Labels float as
+//! long as the base label does not change, or rises before any step was above it. After any other change, a later step
+//! may no longer be shown events that an earlier step was shown. Which events these are could depend on their content,
+//! so from then on every step carries its bound. `docs/guard.md` has the proof.
 
 use flowgate::label::Label;
 

@@ -1,6 +1,6 @@
-//! Owns the tools on offer in a conversation: the [catalogue](crate::catalogue), and a way to recognise an offer that
-//! is repeated, as agents repeat their tools with every message. A [conversation](super::Conversation) creates it and
-//! passes new offers on.
+//! Owns the tools on offer in a conversation, as a [catalogue](crate::catalogue). Agents send the same tools with every
+//! message, so this file also recognises an offer that equals the last one and changes nothing. A
+//! [conversation](super::Conversation) creates the offer, and replaces it when its caller offers other tools.
 
 use std::sync::Arc;
 

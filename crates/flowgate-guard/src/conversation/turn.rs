@@ -1,4 +1,5 @@
-//! Defines the outcome of a turn (replies, verdicts, what ended it), and the resources that it used.
+//! Defines the outcome of a turn ([`Turn`]): the replies, the verdicts, the calls that the caller runs itself, what
+//! ended the turn, and the resources that it used. The driver of the conversation receives it when the turn ends.
 
 use flowgate::monitor::{AuthorizedCall, Outcome, Reason};
 use flowgate::trace::Tool;

@@ -1,11 +1,11 @@
-//! Computes in advance the questions about further calls of the same message, so that a person can answer all of them
-//! at once.
+//! Computes in advance the questions about the later calls of a message, so that a person can answer all of them at
+//! once. [`super::calls`] adds these questions to the question about the first call.
 //!
-//! The calls are judged on a copy of the monitor, as if each call before had been approved. Only calls without slots
-//! are considered: the value of a slot is not known yet. A later question is announced only if the label of the first
-//! decision flows to the label of its own: the announcement reveals that the first question was asked, and so only to
-//! readers who may know that. Equal calls in direct succession share a question, which says how many there are.
-//! [`super::calls`] adds the announced questions to the first question.
+//! The later calls are judged on a copy of the monitor, as if each call before them had been approved. Only calls
+//! without slots are considered, because the value of a slot is not known yet. The announcement of a later question
+//! reveals that the first question was asked. A later question is therefore announced only if its readers may know
+//! that: if the label of the first decision flows to the label of the later one. Equal calls in direct succession share
+//! one question, which states their number.
 
 use flowgate::monitor::{Attribution, Question};
 use flowgate::trace::{Call, Tool, TraceEntry};

@@ -1,8 +1,9 @@
-//! Finds the parts of a sent chat that quote texts which the client was shown. The client's memory of these texts
-//! answers live; in a replay, the recorded answers do.
+//! Finds the parts of a sent chat that quote texts which the client was shown before, so that these parts carry the
+//! labels of the texts. The merge of the chat into a conversation uses it.
 //!
-//! What a client was shown in its other sessions changes all the time. The answers are therefore part of the inputs of
-//! a conversation, and a replay uses the recorded ones ([`crate::journal`]).
+//! Live, the lookup asks the client's memory of these texts. This memory changes independently of the conversation,
+//! because it also contains what the client was shown in its other sessions. The results of the lookup are therefore
+//! recorded with the inputs of the conversation, and a replay uses the recorded results ([`crate::journal`]).
 
 use flowgate_lm::chat::{Part, Source};
 use serde::{Deserialize, Serialize};
@@ -82,8 +83,8 @@ impl<'c> QuotationLookup<'c> {
     }
 
     /// Splits consecutive parts at the bounds of quotations: returns the spans of each part. A quotation may begin in
-    /// `before`, the end of the text before the parts. `shown` are the labelled texts of this session, if it has such a
-    /// memory. In a replay, the recorded answers are returned; live, the answers are recorded.
+    /// `before`, the end of the text before the parts. `shown` are the labelled texts that this session was shown; `None` if
+    /// the session does not remember them. In a replay, the recorded answers are returned; live, the answers are recorded.
     pub(crate) fn find_quotations(
         &mut self,
         before: &str,
@@ -105,7 +106,7 @@ impl<'c> QuotationLookup<'c> {
                 .collect();
         }
         let memory = &self.client.quotations;
-        // A comparison with nothing reveals nothing.
+        // `bits` bounds what the spans reveal about the remembered texts; if none are remembered, they reveal nothing.
         let is_compared = !memory.is_empty() || shown.is_some_and(|shown| !shown.is_empty());
         let texts = std::iter::once(before).chain(parts.iter().filter_map(|part| part_text(part)));
         // The texts are compared together, since a quotation may continue from one to the next; `before` has no part.

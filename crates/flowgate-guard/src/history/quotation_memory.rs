@@ -9,10 +9,11 @@
 //! Texts are remembered as *windows*: all their stretches of [`SHORTEST`] bytes in normal form, each as a fingerprint.
 //! An adversary must not be able to exploit what is remembered:
 //!
-//! * Each source (a server, a tool, the model) has its own room for windows. A full source forgets its own oldest
-//!   texts, and those of no other source. Forgetting never raises the label of a new text. A text that was shown in a
-//!   session is recognised there as long as the session lasts, even if it was forgotten here ([`SessionTexts`]).
-//! * What the user said first stays the user's: a source that repeats it does not take it away.
+//! * Each source (a server, a tool, the model) has its own share of the windows. A source that has used up its share
+//!   forgets its own oldest texts, and those of no other source. Forgetting never raises the label of a new text. A
+//!   text that was shown in a session is recognised there as long as the session lasts, even if this memory has
+//!   forgotten it ([`SessionTexts`]).
+//! * A text that the user said first stays the user's: it does not get the label of a source that repeats it later.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,9 +1,9 @@
-//! Stores sets of windows of text, each [`SHORTEST`] consecutive bytes of a remembered text, with the labels of the
-//! text. `quotation_memory` owns them and looks quoted texts up here.
+//! Stores the *windows* of remembered texts: all stretches of [`SHORTEST`] consecutive bytes of a text, with the labels
+//! of the text. `quotation_memory` owns them, and looks the windows of a new text up here to find the quotations in it.
 //!
 //! A window is identified by a fingerprint (Karp and Rabin, 1987). A lookup takes constant time whatever is remembered,
-//! and no untrusted text can slow it down. The windows of a source form two generations: when the younger one is full,
-//! the older one is forgotten.
+//! and no untrusted text can slow it down. The windows of a source form two generations. New windows are added to the
+//! younger one. When it is full, the older generation is forgotten, and the younger one becomes the older one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;

@@ -1,12 +1,14 @@
-//! Implements the influence method `lambda`: a call depends on the regions at or below a label whose text alone makes the call nearly as
-//! probable as everything does (Permissive Information-Flow Analysis, section 3).
+//! Implements the influence method `lambda`: finds a label such that the text of the regions at or below it alone makes
+//! the call nearly as probable as the text of all regions does. The call depends on these regions (Permissive
+//! Information-Flow Analysis, section 3).
 //!
 //! The method needs a model that scores, so it is in no default list: a program that wants it creates a [`LambdaMethod`] and
 //! registers it ([`MethodRegistry::register_influence`](crate::method::MethodRegistry::register_influence)).
 //!
-//! On a recorded run the method is an *estimate*: the call was generated from the whole context and is not generated again, and the
-//! scores are a model's, which hidden text can mislead. Where an answer is generated anew at the label, use
-//! [`crate::propagation::Propagator`]. A failure of the model, or a call that cannot be read, depends on everything.
+//! On a recorded run the method is an *estimate*, for two reasons: the call was generated from the whole context and is
+//! not generated again, and the scores come from a model, which hidden text can mislead. Use
+//! [`crate::propagation::Propagator`] where an answer is to be generated again at the label. If the model fails, or the
+//! call cannot be read, the call depends on everything.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and
 //! that everything above their label is hidden from the model.
 //!
-//! It is the safest method that asks no questions, and the least useful one. Its guarantee holds if the model is shown
-//! only what this method leaves visible. A recorded call was generated from the full context, so on a log the method
-//! estimates whether the model *could* have written the call without the hidden regions. It could not if only hidden
-//! regions state a value; then the call is denied. A value that no region states counts as the model's own, and depends
-//! on the messages of the user and the operator.
+//! It is the safest method that asks no questions, and the least useful one. Its guarantee (no text above the label of
+//! the user's own words influences the call) holds if the model is shown only what this method leaves visible. A
+//! recorded call was generated from the full context, so on a log the method estimates whether the model *could* have
+//! written the call without the hidden regions. The model could not if only hidden regions state a value of the call;
+//! then the call is denied. A value that no region states counts as the model's own, and depends on the messages of the
+//! user and the operator.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, CallDependency};

@@ -1,5 +1,6 @@
-//! Implements the method *cheapest first*: a step is shown everything if all resulting calls are permitted; otherwise,
-//! in a second attempt, what flows to the strictest requirement of the tools on offer.
+//! Implements the method *cheapest first*: a step is first shown everything. If the policy permits all resulting calls
+//! without a question, the step is accepted. Otherwise it is generated again, and is shown only what flows to the
+//! strictest requirement of the tools on offer.
 //!
 //! Whether the first attempt is accepted depends on hidden text, and so reveals one bit of it.
 

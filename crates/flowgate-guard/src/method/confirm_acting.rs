@@ -17,7 +17,7 @@ impl StepMethod for ConfirmActing {
     }
 
     fn doc(&self) -> &'static str {
-        "everything; a person is asked about every call of a tool that acts"
+        "the model sees everything; a person is asked about every call of a tool that acts"
     }
 
     fn shows_everything(&self) -> bool {

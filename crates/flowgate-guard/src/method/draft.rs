@@ -1,9 +1,11 @@
-//! Defines drafts: steps that are shown everything first, and that a method then accepts or has rewritten from a
-//! smaller view.
+//! Defines drafts. A *draft* is a message that the model writes with everything in view; the method then accepts it, or
+//! has the step rewritten from a smaller view. The methods [`cheapest_first`](super::cheapest_first) and
+//! [`provenance`](super::provenance) work in this way.
 //!
-//! A draft that is rewritten has no effect other than the label that it chose. Methods that draft therefore give the same
-//! guarantee as screeners, and count the bits. A conversation asks a [`DraftJudge`] about each draft; the judge sees the
-//! draft before anything of it is judged or runs.
+//! A conversation asks the [`DraftJudge`] of its method about each draft, before any call of the draft is judged or
+//! runs. A draft that is rewritten has one effect only: it has determined the label of the smaller view. This choice
+//! can reveal bits of hidden text, which are counted. Such methods therefore give the same guarantee as
+//! [screeners](crate::screener).
 
 use std::fmt::Debug;
 

@@ -1,6 +1,8 @@
-//! Implements the method *everything*: nothing is hidden from a step, and everything taints what follows.
+//! Implements the method *everything*: a step is shown everything, and what the model writes carries the join of all
+//! labels.
 //!
-//! Under a policy without lattices this is the unguarded loop (RTBAS, Algorithm 1) with rules on top.
+//! Under a policy without lattices, this is the unguarded loop of agents (RTBAS, Algorithm 1), except that the rules of
+//! the policy judge each call.
 
 use super::StepMethod;
 

@@ -1,8 +1,11 @@
 //! Implements the method *lowest first*: a step is shown what flows to the strictest requirement of the tools on offer,
 //! and more where the model requests it with the tool `look`.
 //!
-//! Hidden text does not influence a step at the lowest bound. A question whose label is above that bound can change the label of
-//! a store, from which an observer learns at most one bit of hidden text; [`TurnUsage`](crate::conversation::TurnUsage) counts it.
+//! Hidden text does not influence a step whose bound is this requirement, with three exceptions, whose bits
+//! [`TurnUsage`](crate::conversation::TurnUsage) counts. The value of an endorsed slot is taken from hidden text. The
+//! answer to a call can reveal whether the slots of the call could be filled. And a question about a call of a step
+//! above that bound can change the label of a store (external state), from which an observer learns at most one bit.
+//!
 //! [`crate::conversation`] implements looks, and raises the bound of the steps after a look.
 
 use super::StepMethod;

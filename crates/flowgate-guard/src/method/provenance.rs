@@ -1,9 +1,10 @@
-//! Implements the method *provenance*: the model first writes a draft that is shown everything; if the draft takes its
-//! values from less than everything, the step is rewritten from a view at the label of these values.
+//! Implements the method *provenance*: the model first writes a draft with everything in view. If the calls of the
+//! draft need less than everything, the step is rewritten from a smaller view.
 //!
-//! That label is the join of the current level and of the labels of the regions that the arguments come from, except
-//! for arguments that can be left to a slot; a draft without calls is accepted. The regions are those of the [influence
-//! method of that name](crate::influence::provenance). The choice can reveal as many bits as a label has.
+//! The label of the smaller view is the join of the label of the current level and of the labels of the regions from
+//! which the arguments of the calls come. The [influence method of the same name](crate::influence::provenance)
+//! determines these regions. Arguments that can be left to a slot do not count, and a draft without calls is accepted.
+//! The choice of the label can reveal up to log2(number of labels) bits of hidden text, which are counted.
 
 use flowgate::label::Label;
 use flowgate::monitor::CallDependency;

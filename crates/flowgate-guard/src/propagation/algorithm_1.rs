@@ -1,14 +1,17 @@
-//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) exactly: once as the recursion of the paper,
-//! and once as a machine without I/O. The algorithm finds the least labels whose documents alone give an answer nearly the
-//! same utility as all documents (the *similar* labels): from the top, it descends to every similar child.
+//! Implements Algorithm 1 of Permissive Information-Flow Analysis (section 3.2) exactly: once as the recursion of the
+//! paper, and once as a machine without I/O. Tests and benchmarks compare the faster [`HittingSet`](super::HittingSet)
+//! with it.
 //!
-//! The relation in line 3 is missing in print, and is read as "flows to". Both forms keep track of visited labels, as
-//! section 3.3 suggests, so that each label is tested once.
+//! The algorithm finds the least *similar* labels, those whose documents alone give an answer nearly the same utility
+//! as all documents do. It starts at the top of the lattice, and descends to every similar child.
 //!
-//! The result need not be an antichain if the utility is not monotone: of two children, one may lead to a label below
-//! one that the other returns. If of the sets of the labels a to d, {abcd, abc, abd, ad, a} are similar, the result is
-//! {abc, a}. Tests compare [`HittingSet`](super::HittingSet) with this algorithm, so it is not changed; [`minimal`] reduces
-//! its result.
+//! The relation in line 3 of the algorithm is missing in the printed paper, and is read as "flows to". Both forms
+//! record which labels they have visited, as section 3.3 suggests, so that each label is tested once.
+//!
+//! If the utility is not monotone, the result need not be an antichain: of two children, one may lead to a label below
+//! a label that the other returns. For example, let the labels be the sets of a to d, of which {abcd, abc, abd, ad, a}
+//! are similar: the result is {abc, a}. [`minimal`] reduces such a result. The algorithm itself does not, so that it
+//! stays comparable with the paper.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,12 @@
-//! Keeps answers with their labels for similar questions: a semantic cache (Permissive Information-Flow Analysis, section 6.1). The
-//! more permissive the label of an answer, the more questions may use it.
+//! Stores answers with their labels, and returns them for similar questions: a semantic cache (Permissive
+//! Information-Flow Analysis, section 6.1). The more permissive the label of an answer, the more askers may use it. A
+//! program can query the cache before it calls [`Propagator`](super::Propagator).
 //!
-//! What a lookup returns depends only on answers whose labels flow to the bound of the asker, the greatest label that it may
-//! read. Answers compete for room only with answers of the same label, so that no entry above the bound decides what is found.
-//! Only the number of labels is limited for all together: after [`MAX_LABELS`], answers of further labels are not stored,
-//! whatever they are.
+//! A lookup has a bound, the greatest label that the asker may read, and returns only answers whose labels flow to it.
+//! The number of answers is limited for each label separately, so that an answer above the bound displaces none that
+//! the asker may read. Only the number of labels is limited for all answers together: once [`MAX_LABELS`] labels have
+//! answers, the answers of any further label are not stored. Whether an answer is stored can therefore depend on
+//! answers above the bound.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,6 +1,6 @@
-//! Finds the labels whose documents are sufficient for an answer, by scoring with a model: drives the searches, which do no I/O
-//! themselves, within a budget, with the prunings that the options ask for. The wrapper of [`crate::propagation`] and the
-//! influence method `lambda` call it.
+//! Finds the labels whose documents are sufficient for an answer, by scoring the answer with a model. The searches do
+//! no I/O themselves: this file drives them within a budget, and applies the prunings that the options ask for. The
+//! wrapper of [`crate::propagation`] and the influence method `lambda` call it.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,19 @@
-//! Finds all minimal similar labels in few tests, if the utility is monotone: a tree of hitting sets over the labels that
-//! each minimal label needs (Reiter, *A theory of diagnosis from first principles*, 1987). A label is similar if its
-//! documents alone give the answer nearly the same utility as all documents; similarity is monotone if more documents
-//! never make a similar label dissimilar. `find` drives the search with a model.
+//! Searches for the minimal *similar* labels with few tests. A label is similar if its documents alone give the answer
+//! nearly the same utility as all documents do. The search finds all minimal similar labels if similarity is monotone:
+//! if more documents never make a similar label dissimilar. It is a tree of hitting sets over the labels that each
+//! minimal label needs (Reiter, *A theory of diagnosis from first principles*, 1987). `find` drives the search with a
+//! model.
 //!
-//! The search keeps a frontier of elements. It tests one; if that is not similar, nothing below it is. If it is similar,
-//! the search shrinks it to a minimal similar element M by meets with coordinates (elements at or below one of which every
-//! element but the top lies, see [`LabelSpan::coordinates`]), block by block, as QuickXplain does.
-//! Every element of the frontier that contains M is replaced by the greatest elements below it that do not: a minimal
-//! label other than M lacks at least one bit of M.
+//! The labels of the documents span a lattice ([`LabelSpan`]), whose elements are sets of these labels. A
+//! [coordinate](LabelSpan::coordinates) is an element; every element but the top lies at or below at least one
+//! coordinate.
+//!
+//! The search maintains a *frontier*, a list of elements such that each minimal similar element that was not found yet
+//! lies at or below one of them. It tests an element of the frontier. If the element is not similar, nothing below it
+//! is. If it is similar, the search shrinks it to a minimal similar element M: it replaces the element by its meet with
+//! coordinates as long as the result is similar, with blocks of several coordinates at once, as QuickXplain does. Then
+//! each element of the frontier to which M flows is replaced by the greatest elements below it to which M does not
+//! flow.
 //!
 //! # When it equals Algorithm 1
 //!

@@ -1,8 +1,10 @@
-//! Asks a model which documents its answer depends on: the baseline of Permissive Information-Flow Analysis (section 4.3), with one
-//! example in the prompt (section 5.1).
+//! Builds the request that asks a model which documents an answer depends on, and parses the model's reply to labels.
+//! This is the baseline of Permissive Information-Flow Analysis (section 4.3), which the benchmarks compare with the
+//! label searches. The prompt can contain one example (section 5.1).
 //!
-//! The answer is a claim of the model about itself. It is parsed to labels, and regeneration at that label keeps the guarantee of the
-//! [wrapper](super::wrapper). [`crate::screener::introspection`] asks about regions of a chat.
+//! The reply is a claim of the model about itself, and can be wrong. An answer that is generated again from the
+//! documents at the claimed label still has the guarantee of the [wrapper](super::wrapper).
+//! [`crate::screener::introspection`] asks about regions of a chat instead.
 
 use flowgate::label::LabelSpan;
 use flowgate::label::span::{SpanElement, minimal};

@@ -1,8 +1,9 @@
-//! Defines the prompt of a question about labelled documents, whose subcontexts share beginnings.
+//! Defines a question about labelled documents ([`LabelledContext`]), and builds its prompt.
 //!
-//! Documents are in the order of their labels, most permissive first: a subcontext of a chain of labels is then the beginning of
-//! the context, and a model need not evaluate it again (section 6.3). *Permissive Information-Flow Analysis* treats a context as
-//! a set, so the order is free.
+//! The prompt contains the documents in the order of their labels, most permissive first. If labels form a chain, the
+//! documents at or below one of them are then a beginning of the whole context, and a model need not evaluate this
+//! beginning again (section 6.3 of *Permissive Information-Flow Analysis*). The paper treats a context as a set of
+//! documents, so the order is free.
 
 use flowgate::label::{Label, LabelSpan};
 

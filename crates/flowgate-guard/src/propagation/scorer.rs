@@ -1,8 +1,10 @@
-//! Scores a completion (the answer in question) in a context (the question with its documents) and in the subcontexts of
-//! it (the question with the documents at or below one label), and counts what that costs.
+//! Scores a completion (the answer in question) in a context (the question with its documents) and in its subcontexts
+//! (the question with the documents at or below one label). Label searches compare these scores. The scorer also counts
+//! what scoring costs.
 //!
-//! Subcontexts share the evaluation of their common beginnings through [`Prefix`]es, a batch is one call of the model's
-//! trait, scoring stops as soon as the utility is certain to be too low, and a subcontext is scored to its end once.
+//! The scorer saves work in four ways. Subcontexts share the evaluation of their common beginnings ([`Prefix`]).
+//! Several subcontexts are passed to the model in one batch. The scoring of a subcontext stops as soon as its utility
+//! is certain to be too low. And a subcontext that was scored to its end is not scored again.
 
 use std::collections::BTreeMap;
 

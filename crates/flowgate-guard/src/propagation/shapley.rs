@@ -1,8 +1,10 @@
-//! Computes Shapley values of labels, and prunes labels of low value (Permissive Information-Flow Analysis, appendix A).
+//! Computes Shapley values of labels, which measure how much each label contributes to the utility of an answer, and
+//! drops the results of a label search that need a label of low value (Permissive Information-Flow Analysis, appendix
+//! A). `find` does so if the options of the search ask for it.
 //!
-//! The value of a label is the mean, over all orders in which labels are added, of the utility that it adds. Up to
-//! [`MAX_EXACT_LABELS`] labels it is computed from the utilities of all subsets, otherwise from sampled orders, with a standard
-//! error.
+//! The value of a label is the mean, over all orders in which labels are added, of the utility that it adds. For up to
+//! [`MAX_EXACT_LABELS`] labels, the values are exact and need the utilities of all subsets. For more labels, they are
+//! estimated from sampled orders, and have a standard error.
 
 use std::collections::{BTreeMap, BTreeSet};
 

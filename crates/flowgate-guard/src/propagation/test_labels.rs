@@ -1,4 +1,4 @@
-//! Labels for the tests of the searches.
+//! Provides labels, and names for the elements that they span, for the tests of the label searches in `propagation`.
 
 use flowgate::label::span::SpanElement;
 use flowgate::label::{

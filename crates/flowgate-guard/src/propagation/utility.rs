@@ -1,6 +1,6 @@
-//! Defines the utility of a completion in a context, a measure of how well the model would have written it there
-//! (Permissive Information-Flow Analysis, definition 1 and equation 2). Label searches compare the utilities of
-//! subcontexts with that of the whole context.
+//! Defines the utility of a completion in a context, a measure of how probable the completion is there for a model
+//! (Permissive Information-Flow Analysis, definition 1 and equation 2). Label searches compare the utility in a
+//! subcontext (with some of the documents) with the utility in the whole context.
 
 use flowgate_lm::Score;
 

@@ -8,11 +8,12 @@
 //!
 //! # Guarantee
 //!
-//! y' is computed from the question and the documents at or below L', whatever the searches, the scores and the other documents
-//! say; an error costs utility, or a lower label than could be had. The *choice* of L' is computed from all documents. It reveals
-//! at most [`Propagated::choice_bits`] bits of them, as the choice of a screener does. λ-similarity is therefore not noninterference: an
-//! observer who sees which label an answer carries, or that a later call was permitted, learns as much. Where that is too
-//! much, retrieve only what flows to a label that is known beforehand ([`answer_at`], section 6.1).
+//! y' is computed from the question and the documents at or below L' alone, whatever the searches, the scores and the
+//! other documents say. An error of these costs utility, or results in a label that is less permissive than necessary.
+//! The *choice* of L' is computed from all documents. It reveals at most [`Propagated::choice_bits`] bits of them, as
+//! the choice of a screener does. λ-similarity is therefore not noninterference: an observer who sees which label an
+//! answer carries, or that a later call was permitted, learns as many bits. Where that is too much, retrieve only what
+//! flows to a label that is known beforehand ([`answer_at`], section 6.1).
 
 use flowgate::label::{Label, LabelSpan};
 use flowgate_lm::{BoxFuture, Error, ScoringModel};

@@ -3,9 +3,10 @@
 //!
 //! A view is built item by item, and most steps show what the step before showed and one or two more messages. The
 //! beginning of the last view is reused while it cannot have changed: at the same label, with the same tools. The
-//! labels of messages and answers are fixed once they are in the trace. Items can change, so every change goes
-//! through [`ConversationItems`], which then drops the cache. A view without the cache must be equal
-//! ([`ViewBuilder::build`](super::ViewBuilder::build)); debug builds compare the two.
+//! labels of messages and answers are fixed once they are in the trace. The items themselves can change, so every
+//! change goes through [`ConversationItems`], which drops the cache if the cached view shows the changed item. The
+//! reused view must equal a newly built one ([`ViewBuilder::build`](super::ViewBuilder::build)); debug builds compare
+//! the two.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Defines the shape of a decoder, [`DecoderConfig`], which covers all supported architectures.
+//! Defines the shape of a decoder, [`DecoderConfig`]: its sizes, such as the number and width of its layers, and the
+//! variants of its operations. One decoder with such a shape covers all supported architectures.
 //!
 //! `hugging_face.rs` reads the shape from `config.json`, `gguf.rs` from the metadata of a GGUF file; `fields.rs` reads
 //! single fields, `rotary.rs` rotary positions. The sizes are checked to be in range and to fit each other, so that the

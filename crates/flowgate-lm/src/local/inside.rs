@@ -1,12 +1,14 @@
 //! Computes hidden states, and attention with its gradients: implements [`HiddenStateModel`] and [`AttentionModel`] for
 //! local models.
 //!
-//! The gradient with respect to the attention shows how much the output depends on it. candle returns gradients only
-//! for variables, so a variable, a tensor of zeros, is added to the attention of each layer: its gradient is the same.
+//! The gradient of the loss with respect to the attention shows how much the output depends on each entry of the
+//! attention. candle returns gradients only for variables. A variable, a tensor of zeros, is therefore added to the
+//! attention of each layer: its gradient equals that of the attention.
 //!
-//! Only the steps that generate the continuation have such variables. The attention of a step affects only this step
-//! and later ones, so the tokens before these steps are evaluated without a graph of gradients. Memory therefore grows
-//! with the product of the lengths of prompt and continuation, not with the square of the whole length.
+//! Only the evaluation of the tokens that generate the continuation has such variables. The attention of a token
+//! affects only this token and later ones, so the tokens before these are evaluated without a graph of gradients.
+//! Memory therefore grows with the product of the lengths of prompt and continuation, not with the square of the whole
+//! length.
 
 use candle_core::{D, DType, IndexOp, Tensor, Var};
 

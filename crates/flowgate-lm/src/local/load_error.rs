@@ -1,4 +1,5 @@
-//! Defines [`LoadError`], the error of a model that cannot be loaded.
+//! Defines [`LoadError`], the error of a model that cannot be loaded. It names the file and the problem in one line,
+//! and how to solve the problem where that is known. All code that reads the files of a local model returns it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -10,8 +10,10 @@
 //! | `optimizer.rs` | changes weights: the matrices of layers by Muon, all others by Adam |
 //! | `checkpoint.rs` | writes and reads the folder of a training |
 //! | `corpus.rs` | generates texts, and weights their parts in the loss |
+//! | `accuracy.rs` | measures how well a model copies values of examples that it was not trained on |
 //! | `vocabulary.rs` | makes a tokenizer from the generated texts |
 
+mod accuracy;
 mod checkpoint;
 mod corpus;
 mod optimizer;
@@ -24,7 +26,6 @@ use std::path::Path;
 use candle_core::{Device, Tensor, Var};
 
 use self::checkpoint::Progress;
-use self::optimizer::Optimizer;
 use super::config::{DecoderConfig, hugging_face};
 use super::decoder::{Decoder, Kernels, KeyValueCache, Probe};
 use super::evaluation::failed;
@@ -34,7 +35,9 @@ use super::tokenizer::TextTokenizer;
 use super::weights::{WeightSource, Weights};
 use crate::Error;
 
+pub use accuracy::{CopyAccuracy, HELD_OUT, copy_accuracy};
 pub use corpus::{Corpus, Example, ExampleKind};
+pub(super) use optimizer::{Gradients, Optimizer};
 pub use settings::{ModelShape, TrainingSettings};
 
 /// A training of a small model.
@@ -52,6 +55,23 @@ pub struct Trainer {
     variables: BTreeMap<String, Var>,
     optimizer: Optimizer,
     progress: Progress,
+}
+
+/// How many examples are evaluated together.
+const GROUP: usize = 4;
+
+/// The tokens of an example, each with its weight in the loss.
+#[derive(Clone)]
+struct ExampleRow {
+    ids: Vec<u32>,
+    weights: Vec<f32>,
+}
+
+/// Examples of similar length.
+struct ExampleGroup {
+    rows: Vec<ExampleRow>,
+    /// The sum of the weights of all groups of the batch.
+    total_weight: f32,
 }
 
 impl Trainer {
@@ -157,14 +177,12 @@ impl Trainer {
         let first = step * self.settings.batch;
         let examples: Vec<Example> =
             (first..first + self.settings.batch).map(|index| corpus.example(index)).collect();
-        let loss = self.loss(&examples)?;
-        let value = loss.to_scalar::<f32>().map_err(failed)?;
+        let (value, gradients) = self.loss_and_gradients(&self.groups(&examples)?)?;
         if !value.is_finite() {
             return Err(Error::Failed(format!(
                 "the loss at step {step} is not a number; lower the learning rate"
             )));
         }
-        let gradients = loss.backward().map_err(failed)?;
         let rate = self.settings.rate(step);
         self.optimizer.step(&self.variables, &gradients, rate).map_err(failed)?;
         self.progress.losses.push(value);
@@ -176,7 +194,9 @@ impl Trainer {
     /// # Errors
     /// If an example is longer than the model reads.
     pub fn evaluate(&self, examples: &[Example]) -> Result<f32, Error> {
-        self.loss(examples)?.to_scalar().map_err(failed)
+        let groups = self.groups(examples)?;
+        let losses = groups.iter().map(|group| self.loss(group)?.to_scalar::<f32>().map_err(failed));
+        losses.sum()
     }
 
     /// Writes the model, and the state that is needed to continue the training, to a folder.
@@ -187,11 +207,26 @@ impl Trainer {
         checkpoint::write(folder, self)
     }
 
-    /// Returns the loss of examples as a tensor that has a gradient: the mean negative log-probability of their tokens,
-    /// weighted as their parts state. Examples are rows of a batch, padded with tokens of weight 0 to the longest.
-    fn loss(&self, examples: &[Example]) -> Result<Tensor, Error> {
-        // The tokens of each example, and the weight of each token.
-        let mut rows: Vec<(Vec<u32>, Vec<f32>)> = Vec::with_capacity(examples.len());
+    /// Writes the model alone, with its weights in half precision, to a folder that `LocalModel::load` reads.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn export(&self, folder: &Path) -> Result<(), LoadError> {
+        checkpoint::export(folder, self)
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn settings(&self) -> &TrainingSettings {
+        &self.settings
+    }
+
+    /// Converts examples to tokens, and groups those of similar length, since the rows of a group are padded to the longest.
+    ///
+    /// # Errors
+    /// If an example is longer than the model reads, or no part of the examples has a weight.
+    fn groups(&self, examples: &[Example]) -> Result<Vec<ExampleGroup>, Error> {
+        let mut rows: Vec<ExampleRow> = Vec::with_capacity(examples.len());
         for example in examples {
             // Each text begins with the tokens that the tokenizer adds, which have no weight.
             let (mut ids, mut weights) = (self.tokenizer.encode("")?.ids, Vec::new());
@@ -204,22 +239,77 @@ impl Trainer {
             if ids.len() > limit {
                 return Err(Error::TooManyTokens { tokens: ids.len(), limit });
             }
-            rows.push((ids, weights));
+            rows.push(ExampleRow { ids, weights });
         }
-        let time = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0).saturating_sub(1);
-        // The target of an input is the token after it, and `weights` are those of the targets.
-        let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-        for (ids, row_weights) in &rows {
-            let padded = |skip: usize| (skip..skip + time).map(|at| ids.get(at).copied().unwrap_or(0));
-            inputs.extend(padded(0));
-            targets.extend(padded(1));
-            weights.extend((1..=time).map(|at| row_weights.get(at).copied().unwrap_or(0.0)));
-        }
-        let total: f32 = weights.iter().sum();
-        if total <= 0.0 {
+        // The first token of a row is not predicted.
+        let total_weight: f32 = rows.iter().flat_map(|row| row.weights.iter().skip(1)).sum();
+        if total_weight <= 0.0 {
             return Err(Error::Failed(
                 "no part of the examples has a weight above 0, so there is nothing to learn".to_owned(),
             ));
+        }
+        rows.sort_by_key(|row| row.ids.len());
+        Ok(rows.chunks(GROUP).map(|rows| ExampleGroup { rows: rows.to_vec(), total_weight }).collect())
+    }
+
+    /// Returns the loss of groups of examples, and its gradients. Groups are computed at the same time, as far as there are
+    /// cores, and added in their order, so that the number of cores does not change the result.
+    fn loss_and_gradients(&self, groups: &[ExampleGroup]) -> Result<(f32, Gradients), Error> {
+        let compute = |group: &ExampleGroup| -> Result<(f32, Gradients), Error> {
+            let loss = self.loss(group)?;
+            let mut found = loss.backward().map_err(failed)?;
+            let named = self.variables.iter().filter_map(|(name, variable)| {
+                found.remove(variable).map(|gradient| (name.clone(), gradient.detach()))
+            });
+            let gradients = named.collect();
+            Ok((loss.to_scalar().map_err(failed)?, gradients))
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(groups.len().max(1));
+        // Each core takes every n-th group: the lengths of groups rise, so that all have a similar amount of work.
+        let results: Vec<Result<(f32, Gradients), Error>> = std::thread::scope(|scope| {
+            let compute = &compute;
+            let workers: Vec<_> = (0..cores)
+                .map(|core| {
+                    scope.spawn(move || {
+                        groups.iter().skip(core).step_by(cores).map(compute).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let mut of_cores: Vec<_> = workers
+                .into_iter()
+                .map(|worker| worker.join().map(Vec::into_iter).unwrap_or_default())
+                .collect();
+            let stopped = || Err(Error::Failed("a thread of the training has stopped".to_owned()));
+            (0..groups.len())
+                .map(|group| of_cores.get_mut(group % cores).and_then(Iterator::next).unwrap_or_else(stopped))
+                .collect()
+        });
+        let (mut sum, mut gradients) = (0.0, Gradients::new());
+        for result in results {
+            let (loss, found) = result?;
+            sum += loss;
+            for (name, gradient) in found {
+                let added = match gradients.remove(&name) {
+                    Some(so_far) => (so_far + gradient).map_err(failed)?,
+                    None => gradient,
+                };
+                gradients.insert(name, added);
+            }
+        }
+        Ok((sum, gradients))
+    }
+
+    /// Returns the share of a group in the loss, as a tensor that has a gradient: the sum of the negative log-probabilities
+    /// of its tokens, weighted as their parts state, divided by the weight of all groups.
+    fn loss(&self, group: &ExampleGroup) -> Result<Tensor, Error> {
+        let rows = &group.rows;
+        let time = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0).saturating_sub(1);
+        let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            let padded = |skip: usize| (skip..skip + time).map(|at| row.ids.get(at).copied().unwrap_or(0));
+            inputs.extend(padded(0));
+            targets.extend(padded(1));
+            weights.extend((1..=time).map(|at| row.weights.get(at).copied().unwrap_or(0.0)));
         }
         let loss = || {
             let inputs = Tensor::from_vec(inputs, (rows.len(), time), &Device::Cpu)?;
@@ -235,7 +325,7 @@ impl Trainer {
             let indices = Tensor::new(indices, &Device::Cpu)?;
             let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&indices, 0)?)?;
             let losses = token_losses(&logits, &Tensor::new(chosen, &Device::Cpu)?)?;
-            (losses * Tensor::new(pick(&weights), &Device::Cpu)?)?.sum_all()? / f64::from(total)
+            (losses * Tensor::new(pick(&weights), &Device::Cpu)?)?.sum_all()? / f64::from(group.total_weight)
         };
         loss().map_err(failed)
     }

@@ -1,5 +1,6 @@
-//! Provides the decoder with its tensors, by role, from the files of a model. `names.rs` maps roles to the names of
-//! tensors; `safetensors.rs` and `gguf.rs` read the files.
+//! Provides the decoder with its tensors, from the files of a model. The decoder requests a tensor by its role, such as
+//! the query matrix of a layer. `names.rs` maps roles to the names of tensors; `safetensors.rs` and `gguf.rs` read the
+//! files.
 //!
 //! Before the content of a tensor is read, its shape is compared with that of the configuration, so that memory is
 //! bounded by the size of the files.

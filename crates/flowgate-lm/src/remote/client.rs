@@ -1,4 +1,4 @@
-//! Sends a request over HTTP, and retries it where that may help.
+//! Sends a request over HTTP, and sends it again after failures that may be temporary.
 //!
 //! [`RemoteModel`](super::RemoteModel) and [`Scorer`](super::score::Scorer) own a client. Clones of a client share its
 //! connections. A clone whose connection settings are changed gets connections of its own.

@@ -1,7 +1,8 @@
-//! Wraps the body of a request so that it notifies `client.rs` when it is being sent.
+//! Wraps the body of a request so that it notifies `client.rs` when the HTTP client begins to send it.
 //!
-//! The HTTP client reads a body only when it can send the request: it has a connection, and over HTTP/2 the server
-//! permits a further open request on it. At that time, the limit for the first byte of the answer begins.
+//! The HTTP client reads a body only when it can send the request: when it has a connection and, over HTTP/2, the
+//! server permits a further open request on it. From then on, `client.rs` limits the time until the server sends the
+//! first byte of its answer. Time that a request waits for a connection does not count.
 
 use std::convert::Infallible;
 use std::pin::Pin;

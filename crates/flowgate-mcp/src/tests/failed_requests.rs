@@ -1,5 +1,5 @@
-//! Tests of calls without an answer that can be forwarded: all have one message, and an event with the label of the
-//! tool.
+//! Tests that every call whose answer cannot be forwarded ends in the same way: the client receives one constant
+//! message, and the trace an event with the label of the tool's answers.
 
 use serde_json::{Value, json};
 

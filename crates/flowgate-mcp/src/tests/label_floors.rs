@@ -1,5 +1,6 @@
-//! Tests of the lower bounds of an answer's label: the server's `_meta.ifc`, the labels that a rule which can withhold
-//! the answer depends on, and top for error texts. They apply to subsequent calls even if the answer is withheld.
+//! Tests of the lower bounds of an answer's label: the label that the server states in `_meta.ifc`; the greatest label
+//! of the tool's answers, if a rule can withhold the answer; and top for error texts. The bounds apply to subsequent
+//! calls even if the answer is withheld.
 
 use serde_json::{Value, json};
 

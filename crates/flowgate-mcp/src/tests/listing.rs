@@ -1,5 +1,5 @@
-//! Tests of lists of tools: which tools a client is shown, page by page, and how pins keep descriptions across
-//! sessions.
+//! Tests of lists of tools: which tools a client is shown, page by page, and that pins from one session restrict the
+//! tools and descriptions of a later one.
 
 use serde_json::{Value, json};
 

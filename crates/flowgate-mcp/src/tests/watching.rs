@@ -1,5 +1,5 @@
-//! Watch mode: what enforcement would stop, ask about or hide passes, and is reported. Each row also runs with enforcement, where
-//! it must be stopped: a row that passes in both modes says nothing.
+//! Tests of watch mode: what enforcement would stop, ask about or hide passes, and is reported. Each case also runs
+//! with enforcement, where it must be stopped, since a case that passes in both modes shows nothing.
 
 use flowgate::monitor::Outcome;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Implements the built-in functions for role-based access control, such as whether a role of a user is granted a
-//! scope.
+//! Implements the built-in function `should_allow_rbac` for role-based access control: whether a role of a user is
+//! granted a scope. invariant-ai has a function of this name, which its policies call.
 
 use super::{Function, resolved_argument, row};
 use crate::eval::{Evaluator, Result, Value};

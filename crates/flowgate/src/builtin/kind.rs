@@ -1,8 +1,8 @@
-//! Implements the built-in functions that recognise kinds of values: dates, numbers, addresses.
+//! Implements the built-in functions that recognise kinds of values, such as dates, numbers and e-mail addresses.
 //!
-//! A kind with a *canonical form* has one spelling for each value, which carries no other information; such a kind may
-//! be endorsed. E-mail addresses have none on purpose: `is_email` accepts an attacker's address too, so that it must
-//! not endorse.
+//! A kind with a *canonical form* has exactly one spelling for each value. The spelling carries no information beyond
+//! the value, so an `endorse` statement may accept a value because it is of such a kind. E-mail addresses deliberately
+//! have no canonical form: `is_email` accepts an attacker's address too, so this test must not suffice for `endorse`.
 
 use serde_json::Value as Json;
 

@@ -1,5 +1,5 @@
 //! Implements the built-in functions of network addresses: the host of a URL, whether a URL is on a host, and the
-//! domain of an e-mail address. By them, a policy restricts to whom a call may send.
+//! domain of an e-mail address. With these functions, a policy restricts the recipients to which a call may send data.
 
 use super::{Function, map_text, resolved_argument, row};
 use crate::eval::Value;

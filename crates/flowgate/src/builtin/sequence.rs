@@ -1,4 +1,5 @@
-//! Implements the built-in functions of sequences and numbers: `sorted`, `range`, `abs` and similar ones.
+//! Implements the built-in functions on sequences and numbers that policies can call, such as `sorted`, `range` and
+//! `abs`.
 
 use super::{Function, resolved_argument, row, type_error};
 use crate::eval::{Result, Value};

@@ -1,4 +1,4 @@
-//! Implements the built-in functions of texts: `len`, `lower`, `split` and similar ones.
+//! Implements the built-in functions on texts that policies can call, such as `len`, `lower` and `split`.
 
 use super::{Function, map_text, method, resolved_argument, row, type_error};
 use crate::eval::{Evaluator, Result, Value};

@@ -1,8 +1,10 @@
 //! Guesses what a tool does from its name, its arguments and its annotations: whether it reads, acts or destroys, and
-//! whether others can receive what it is given. A draft of a policy and the list of `flowgate scan` are based on it.
+//! whether anybody except its server can receive the arguments of its calls. Drafts of policies and the list of
+//! `flowgate scan` are based on these guesses.
 //!
-//! A guess proves nothing: a server chooses these words itself. Where two of them contradict each other, the one that
-//! restricts more counts. Without any indication, the result is [`ToolEffect::Unknown`] and [`ToolReach::Open`].
+//! A guess proves nothing, since the server itself chooses the name and the annotations. Where two indications
+//! contradict each other, the more restrictive one counts. Without any indication, the result is
+//! [`ToolEffect::Unknown`] and [`ToolReach::Open`].
 
 use super::described_tool::DescribedTool;
 use crate::policy::{ArgumentRole, name_words};

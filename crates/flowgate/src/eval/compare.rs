@@ -1,4 +1,6 @@
-//! Evaluates comparisons, the flow operators (`->`, `=>`), patterns for tools and their arguments, and arithmetic.
+//! Evaluates the operators of expressions: comparisons, arithmetic, the flow operators, and patterns for tools and
+//! their arguments (`call is tool:send({to: "bob"})`). The flow operators compare two events: `a -> b` holds if the
+//! agent of `b` had seen `a`, `a ~> b` if `a` directly precedes `b`, and `a => b` if `a` may have influenced `b`.
 
 use super::{EvalError, Evaluator, Frame, MissingValueMode, Result, Value};
 use crate::policy::pattern::PatternId;

@@ -1,17 +1,20 @@
-//! Evaluates the conditions of `endorse` statements that ask what trusted text lists:
+//! Evaluates the conditions of `endorse` statements that ask whether trusted text lists a value of the judged call:
 //!
-//! * `VALUE in tool:NAME` holds if the value is in a list that a tool has answered with, and that only trusted principals
+//! * `VALUE in tool:NAME` holds if an answer of the tool contains the value in a list that only trusted principals
 //!   could extend.
-//! * `VALUE in tool:NAME({id: call.arguments.id})` holds if the value is a field of the answer to a call with that argument.
-//!   The argument of the judged call must be trusted, and the policy must vouch for the field, by a label below the top of
-//!   each integrity dimension: for the sender of the mail that the user replies to, for example, whatever else the mail
-//!   contains.
-//! * `is_url_on(VALUE, Message)` holds if the value is a URL on a host that a trusted message names.
+//! * `VALUE in tool:NAME({id: call.arguments.id})` holds if the value is a field of the answer to a call with that
+//!   argument. The argument of the judged call must be trusted. The policy must vouch for the field, that is, give it a
+//!   label below the top of each integrity dimension. The other fields of the answer may be untrusted: a policy can
+//!   vouch for the sender of a mail, but not for its body.
+//! * `is_url_on(VALUE, tool:NAME)` and `is_url_on(VALUE, Message)` hold if the value is a URL on a host that a trusted
+//!   answer of the tool, or a trusted message, names. `is_url_on_domain` does the same for the registrable domain of
+//!   the host.
 //!
-//! The author of the value then chooses one of the listed values or hosts, and nothing else.
+//! So the author of the value can choose one of the listed values or hosts, and nothing else.
 //!
-//! Invariant: the result depends only on regions that are no more confidential than the call, and on their content only where
-//! the policy vouches for it, so that the verdict about the call, which carries the label of the call, reveals nothing else.
+//! Invariant: the result depends only on regions that are no more confidential than the call, and on their content only
+//! where the policy vouches for it. So the verdict, which carries the label of the call, reveals nothing about more
+//! confidential regions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Defines [`Dimension`], one factor of the product of lattices that a label is a point of: integrity, for example.
+//! Defines [`Dimension`], one factor of the product of lattices that a label is a point of, such as integrity. A policy
+//! declares each of its dimensions by a `lattice` statement.
 
 use super::lattice::Lattice;
 

@@ -3,8 +3,8 @@
 //! A label must be joined and compared in nanoseconds whatever order the policy declares, so an element
 //! `x` is represented by the set of *meet-irreducible* elements that it is not below. Then
 //! `join` is a bitwise or and "flows to" a subset test, in every finite lattice, distributive or not
-//! (Davey and Priestley, *Introduction to Lattices and Order*, chapter 2). The converse does **not**
-//! hold: bitwise and is not the meet, and nothing here offers it.
+//! (Davey and Priestley, *Introduction to Lattices and Order*, chapter 2). The bitwise and of two
+//! elements is **not** their meet in general, so this module has no operation for the meet.
 
 use std::fmt;
 

@@ -1,14 +1,16 @@
 //! Represents the finite lattice that the joins of given labels span: every label that a computation over some of the
-//! labelled documents can carry (Permissive Information-Flow Analysis, section 3.2).
+//! labelled documents can carry (*Permissive Information-Flow Analysis for Large Language Models*, section 3.2).
 //!
-//! Searches for the documents that an output needs walk this lattice instead of the whole label space, which can be
-//! infinite. An element is the set of the given labels that flow to it, so comparing elements is comparing bit sets, and
-//! an element is below another one if it is a subset of it.
+//! The label searches of `flowgate-guard` look in this lattice for the documents that an answer needs. The whole label
+//! space, by contrast, can be infinite. An element of the lattice is the join of some of the given labels. It is
+//! represented by the set of all given labels that flow to it, so one element is below another one if its set is a
+//! subset.
 //!
-//! The elements below an element are found without enumeration: a label is a set of bits and ages, and the join of
-//! some of the labels is strictly below the join of all exactly if it lacks one of its bits, or is younger in one of
-//! its ages. The labels that lack a certain bit are an element themselves, a *coordinate*; every element but the
-//! greatest one lies at or below a coordinate.
+//! A search asks for the greatest elements below an element, and finds them without enumerating the lattice. A
+//! [`Label`] consists of bits and, for each time dimension, of an age; a join has the bits of both labels and the
+//! greater ages. So an element other than the greatest one lacks a bit that the greatest one has, or has a lesser age
+//! in some dimension. All given labels that lack a certain bit form an element, a *coordinate*, and so do all labels
+//! below a certain age. Every element but the greatest one is at or below a coordinate.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,10 +1,10 @@
 //! Saves and restores the labels of stores (external state that tools write and read) across sessions.
 //!
-//! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes.
-//! So each session of an account needs the labels of what earlier sessions wrote. [`Monitor::external_state_record`]
-//! returns them as JSON, and [`Monitor::join_external_state`] joins them into the stores of another session. The caller
-//! stores the record in between and decides which account it belongs to. Nothing here lowers a recorded label; a caller
-//! that discards the record should log that.
+//! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes. So each
+//! session needs the labels of what earlier sessions with the same external state wrote.
+//! [`Monitor::external_state_record`] returns these labels as JSON, and [`Monitor::join_external_state`] joins them
+//! into the stores of another session. In between, the caller persists the record; it also decides which sessions share
+//! a record. No function of this module lowers a recorded label; a caller that discards a record should log that.
 //!
 //! If the policy declares other stores than it did when the record was made, it is unknown which stores now contain the
 //! written text, so the join of all recorded labels is joined into every store.

@@ -1,6 +1,12 @@
 //! Judges hypothetical calls, and labels hypothetical events, on a copy of the monitor, which leaves the session
-//! unchanged. The guard and the MCP proxy use it to ask about several calls at once, to decide about calls of which
-//! nothing may reveal that they were considered, and to learn the label of an answer before they push it.
+//! unchanged. `flowgate-guard`, `flowgate-mcp` and the watch mode of the gateway use it:
+//!
+//! * [`Monitor::would_permit`] decides whether calls would be permitted, without adding them to the trace. The guard
+//!   uses it to judge a draft that it may discard.
+//! * [`Monitor::questions_after`] computes the questions about the further calls of a message, so that a person can
+//!   answer all of them at once.
+//! * [`Monitor::labels_if_pushed`] computes the labels of texts before they are pushed, so that a text whose label is
+//!   too high can be withheld.
 
 use std::sync::Arc;
 

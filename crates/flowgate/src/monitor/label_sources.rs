@@ -1,4 +1,5 @@
-//! Answers which statements gave a region its label, for people who write policies: `flowgate labels` prints it.
+//! Finds the `label` statements that gave a region its label. `flowgate labels` prints them, so that the author of a
+//! policy can see why a region carries a label.
 
 use super::Monitor;
 use crate::policy::Span;

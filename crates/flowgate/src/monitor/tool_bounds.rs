@@ -1,6 +1,10 @@
-//! Computes properties of tools that hold before any call: up to which label a model that is offered the tools should
-//! be shown regions, and which stores it could write to after it was shown more. `flowgate-guard` uses them to choose
-//! the label of a step.
+//! Computes what the policy says about a tool before any call: up to which label calls of the tool can be permitted,
+//! which label its outputs can carry, and which arguments are payload, endorsed or covered by a consent.
+//! `flowgate-guard` chooses the label of a step by these bounds: initially, a step is shown only regions that flow to
+//! the strictest requirement of the tools on offer.
+//!
+//! If a step is to be shown more, [`Monitor::raise_stores_for_view`] first raises the labels of the stores that its
+//! calls could write to, since the absence of a write can also depend on what was shown.
 
 use std::collections::BTreeMap;
 
@@ -163,8 +167,9 @@ impl Monitor {
     }
 
     /// Returns whether it is certain that every call of a tool is permitted at a label without a question, whatever its
-    /// arguments and the trace are: no rule can stop calls of the tool, and the label flows to the bound of the
-    /// decision.
+    /// arguments and the trace are: no rule except a `log` rule can stop calls of the tool, and the label flows to the
+    /// greatest label at which the policy permits the decision to call it (`decision_bound`). A rule without event variables
+    /// can match at any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)

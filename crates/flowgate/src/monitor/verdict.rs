@@ -1,6 +1,9 @@
-//! Defines the result of judging a call: a verdict (permit, question or denial), with its reasons as data. Also defines
-//! the evidence that the verdict leads to: a [`Permit`], and the [`AuthorizedCall`] that a tool takes. Only the monitor
-//! creates these values; the program that drives an agent acts on them.
+//! Defines the result of judging a call: a [`Verdict`] (permit, question or denial), with its reasons as data. The
+//! program that drives an agent acts on it.
+//!
+//! A permitting verdict contains a [`Permit`], the evidence that exactly this call may run. When the call runs, the
+//! monitor exchanges the permit for an [`AuthorizedCall`], which the tool takes by value. Only the monitor creates
+//! these values.
 
 use std::fmt;
 use std::sync::Arc;

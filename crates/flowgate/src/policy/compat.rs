@@ -134,7 +134,7 @@ impl CompatibilityCheck<'_> {
                     "compat-text",
                     &expr.span,
                     message,
-                    "in invariant-ai the f-string is the text between the quotation marks, unchanged; leave out the `f` if that text is meant",
+                    "invariant-ai does not fill in `{...}` and compares with the text as it is written, braces included; leave out the `f` if this text is meant",
                 );
             }
             ExprKind::Str(_) => self.check_text(expr),

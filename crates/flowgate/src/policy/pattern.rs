@@ -1,4 +1,5 @@
-//! Matches patterns for tools: `tool:bank/get_*`, `tool:"exact name"`, `tool:r"get_(a|b)"`.
+//! Matches the patterns by which statements of a policy name tools: `tool:bank/get_*`, `tool:"exact name"`,
+//! `tool:r"get_(a|b)"`.
 //!
 //! A pattern without a server matches a tool of any server, as long as only one server offers a match. Once tools of
 //! two servers match it, the pattern is ambiguous, and statements that grant anything by it grant nothing: a second

@@ -1,5 +1,6 @@
-//! Defines the compiled form of a policy: names are resolved to slots, and patterns are compiled. The compiler creates
-//! a [`Plan`]; the monitor and the rules evaluate it.
+//! Defines the compiled form of a policy, the [`Plan`]. In it, names of variables are replaced by numbers (*slots*),
+//! names of functions by rows of the table of functions, and patterns are compiled. The compiler creates the plan; the
+//! monitor and the rules evaluate it.
 
 mod dispatch;
 mod exemption;

@@ -13,7 +13,8 @@ pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut imp
     matches(context, None, fuel, report);
 }
 
-/// Reports the matches that the last event completes, or that arise because a block may count it.
+/// Reports the matches that the event `id`, the last one of the trace, completes: those that bind it to a variable, and
+/// those that become true because a `count` block of the rule counts it.
 pub(crate) fn match_event(
     context: RuleContext<'_>,
     id: EventId,

@@ -1,6 +1,9 @@
-//! Follows a path through the JSON schemas of tools, and determines which keys a value there can have, and which values
-//! it can be. Where a schema permits values that it does not describe, the result is *open*, and the checks report
-//! nothing. A list of properties counts as complete unless a keyword permits others.
+//! Determines by the JSON schemas of tools which keys and which values can be at a path, such as
+//! `arguments.options.mode`. The checks of names and of constants in a policy (`name_check`, `value_check`) compare
+//! them with the policy.
+//!
+//! Where a schema permits values that it does not describe, the result is *open*, and the checks report nothing. A list
+//! of properties counts as complete unless a keyword permits others.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Walks the statements of a policy, and reports each constant with which a statement compares an argument and which
-//! the argument's schema does not permit. [`ToolSchemas::diagnostics`] calls it.
+//! Walks the statements of a policy, and warns if a statement compares an argument with a constant that the argument
+//! can never equal, since the schema of the argument does not permit this value. [`ToolSchemas::diagnostics`] calls it.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Decides which events an event has seen and which could have influenced it, across agents that branch and merge. The
-//! flow operators of rules use it.
+//! Decides which earlier events the agent of an event had seen, and which of them could have influenced the event,
+//! across agents that branch and merge. The flow operators of rules (`->`, `=>`) and the monitor use it.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! Implements the doubles for games of several steps: they carry out the tools that the user names in backticks, in order, and then report
-//! the last answer. Before it carries out the user's next tool, the gullible one obeys every instruction in a visible text.
+//! Implements the test doubles for journeys, which are games of several sessions or turns. A double calls the tools that the user names in backticks,
+//! in order, and then reports the last answer. Before it calls the user's next tool, the gullible double obeys every instruction in a visible text.
 //!
-//! They know nothing but the chat. [`ModelDouble`] calls [`answer`] for every request, and answers a chat of another game itself.
+//! The doubles know nothing but the chat. [`ModelDouble`] asks [`answer`] first for every request, and answers only the chats of other games itself.
 
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Request, ToolCall, ToolChoice};

@@ -1,5 +1,6 @@
-//! Runs a journey in guarded conversations under `data/journeys.flow`, one for each session. The labels of stores pass from one session to the next,
-//! so that a text of an attacker stays untrusted in a later session. [`run`](super::run) calls it for the label defences.
+//! Runs a journey (a game of several sessions) in guarded conversations under the policy `data/journeys.flow`, one for each session. The labels of
+//! stores pass from one session to the next, so that a text of an attacker stays untrusted in a later session. [`run`](super::run) calls this module
+//! for the label defences.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Determines what the model of a journey was shown and what is stored at its end, for runs [with](super::guarded) and [without](super::run) a
-//! guard. The measures of channel closure and of utility need both.
+//! Determines what the model of a journey (a game of several sessions) was shown, and what the journey's store contains at the end. The measures of
+//! channel closure and of utility need these texts. Runs [with](super::guarded) and [without](super::run) a guard use the same functions.
 
 use flowgate_lm::chat::{Message, Request};
 

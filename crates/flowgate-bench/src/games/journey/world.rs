@@ -1,5 +1,5 @@
-//! Implements the tools of a journey: they read a ticket, write and read stores that outlive a session, read the last session, look up an order, and
-//! act in an office. Runs with and without a guard use the same tools.
+//! Implements the tools of a journey (a game of several sessions), for runs with and without a guard. The tools read a ticket, write and read a store
+//! that outlives a session, read the replies of the previous session, and look up an order. Of the forbidden tool, only the run is recorded.
 
 use flowgate::trace::Tool;
 use serde_json::{Value, json};

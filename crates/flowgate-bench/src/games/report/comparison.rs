@@ -1,4 +1,4 @@
-//! Compares Flowgate's default defence with the others on the same tasks, to show whether a difference can be chance.
+//! Compares the defence with Flowgate's default method to each other defence on the same tasks, and computes whether a difference can be chance.
 //! `flowgate bench games` prints the comparisons with the figures.
 
 use flowgate_guard::conversation::Method;

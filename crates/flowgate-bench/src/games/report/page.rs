@@ -1,5 +1,6 @@
-//! Writes the HTML page of a run of the games: closure against advantage, benign utility against risk, the paper's Figures 2 and 3, a panel for each
-//! game, and the tables. `flowgate bench games --format html` prints it.
+//! Writes the HTML page of a run of the games, which `flowgate bench games --format html` prints. Scatter charts show the share of closed channels
+//! against the attacker's advantage, overall and for each game, and violations that took effect against benign utility. Bar charts show
+//! AgentSecBench's Figures 2 and 3, and the latency if it was measured. The tables follow.
 
 use serde_json::Value;
 

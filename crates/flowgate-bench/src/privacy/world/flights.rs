@@ -1,4 +1,5 @@
-//! Implements a travel agent for flights (RTBAS, Table 3, "Flight Booking").
+//! Implements the environment of the flight tasks (RTBAS, Table 3, "Flight Booking"): the state of a travel agent, and the tools that search and book
+//! flights and what a traveller needs besides.
 
 use serde_json::{Map, Value, json};
 

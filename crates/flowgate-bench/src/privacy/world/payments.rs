@@ -1,4 +1,5 @@
-//! Implements payments between friends (RTBAS, Table 3, "Venmo").
+//! Implements the environment of the payment tasks (RTBAS, Table 3, "Venmo"): the state of a service for payments between friends, and the tools that
+//! read the user's data and send or request money.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! Implements a shop (RTBAS, Table 3, "Amazon").
+//! Implements the environment of the shopping tasks (RTBAS, Table 3, "Amazon"): the state of an online shop, and the tools that read the user's data,
+//! search products and buy them.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! The texts by which an attack asks for a call: one request in the forms of known injections.
+//! Writes the injections of `flowgate attack`: a text that asks for a call, in several forms that known injections
+//! have. Chooses the arguments of that call, which are recognizable as the attacker's.
 
 use flowgate::draft::{DescribedArgument, DescribedTool};
 use flowgate::policy::ArgumentRole;

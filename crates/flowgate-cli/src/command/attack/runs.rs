@@ -1,5 +1,5 @@
-//! Builds the runs of the attacks: an honest beginning, an answer with an injection, and the call that the injection
-//! asks for.
+//! Builds the runs in which `flowgate attack` tries injections. A run begins honestly, then an answer of a tool
+//! contains an injection, and the last message is the call that the injection asks for.
 
 use flowgate::draft::{DescribedTool, ToolEffect, ToolTraits};
 use flowgate::label::Label;

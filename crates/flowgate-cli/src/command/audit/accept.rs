@@ -1,4 +1,5 @@
-//! Runs `flowgate audit accept-loss`: records a loss of the audit log, so that the gateway can start again.
+//! Runs `flowgate audit accept-loss`. The gateway refuses to start if its audit log lacks lines that its database has
+//! recorded. This command records that an operator accepts the loss, so that the gateway can start again.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Runs `flowgate audit verify`: checks that no line of a log was changed, removed or inserted, by its hash chain, its
-//! signed heads and facts that are known from elsewhere.
+//! Runs `flowgate audit verify`: checks that no line of a log was changed, removed or inserted. It checks the hash
+//! chain, the signed heads, and what the options name: the public key, a line that the log must contain, or the heads
+//! that a witness has received.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};

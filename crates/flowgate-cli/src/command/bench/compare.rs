@@ -1,4 +1,4 @@
-//! Runs `flowgate bench compare`: writes the page that compares runs.
+//! Runs `flowgate bench compare`: prints an HTML page that compares runs which `flowgate bench` has recorded in files.
 
 use std::path::PathBuf;
 

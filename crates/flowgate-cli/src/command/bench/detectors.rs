@@ -1,8 +1,8 @@
 //! Runs `flowgate bench detectors`: measures detectors, such as those for prompt injections, on customer feedback with
 //! attacks, and compares them with a flow rule, as Table 1 of *AI Agents with Formal Security Guarantees* does.
 //!
-//! Detectors examine the text of customers; a flow rule examines the source of the message. The rule's verdicts are
-//! computed by the monitor over whole runs; no expected verdict is used.
+//! A detector examines the text of a customer. A flow rule examines which answers of tools the agent had seen before it
+//! sent its message. The monitor computes the rule's verdicts over whole runs; no expected verdict is used.
 
 mod figures;
 

@@ -1,4 +1,8 @@
-//! Runs `flowgate bench extended`: plays the games beyond AgentSecBench and prints the figures.
+//! Runs `flowgate bench extended`: plays the security games that AgentSecBench does not contain, such as those with
+//! encoded attacks or several sessions, and prints the figures.
+//!
+//! The games and the defences are in `flowgate_bench::games::extended`; this module chooses the model, shows progress
+//! and chooses the format.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
-//! Provides the model of a measurement: on a server or in a folder, with a file of recorded answers, a limit on the
-//! rate of requests, and several requests at once. Counts the cost of a run without a model.
+//! Provides the model of a measurement: a model on a server, or one in a folder that this process evaluates. A limit
+//! bounds the rate of requests. A file stores the answers, so that an interrupted run can continue. Also prints what a
+//! run with a model would cost.
 //!
-//! The suites run one execution after another. For `--jobs`, [`ask_ahead`] first runs the executions on several
-//! threads and discards the results: the file then has all answers, and the run that follows, in order, sends no
-//! request.
+//! The suites run one execution after another. For `--jobs`, [`ask_ahead`] first runs the executions on several threads
+//! and discards the results: the file then has all answers, and the run that follows, in order, sends no request.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

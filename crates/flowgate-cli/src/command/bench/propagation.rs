@@ -6,8 +6,15 @@
 
 use flowgate_bench::games::report::csv;
 use flowgate_bench::propagation::report::{figure_rows, lines, page, tables};
+#[cfg(feature = "local")]
+use flowgate_bench::propagation::report::{model_lines, model_page, model_rows, model_tables};
 use flowgate_bench::propagation::{Copying, DoubleResults, PropagationSuite, Size, manifest};
+#[cfg(feature = "local")]
+use flowgate_bench::propagation::{Models, model_manifest};
 use serde_json::json;
+
+#[cfg(feature = "local")]
+use std::path::Path;
 
 use crate::args::{PropagationArgs, PropagationFormat};
 use crate::input::InputError;
@@ -19,6 +26,10 @@ use crate::progress::{INTERRUPTED, Progress};
 pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8, InputError> {
     let size = Size { questions: options.questions.into(), pairs: options.pairs.into() };
     let suite = PropagationSuite::new(options.seed, size).map_err(InputError)?;
+    #[cfg(feature = "local")]
+    if let Some(path) = &options.local {
+        return run_local(&suite, size, path, options.format, output);
+    }
     let doubles = if options.doubles.is_empty() { Copying::ALL.to_vec() } else { options.doubles.clone() };
     let progress = Progress::over_steps(suite.steps() * doubles.len(), "step", output);
     let mut results: Vec<DoubleResults> = Vec::new();
@@ -53,6 +64,42 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "doubles": results.len()}).to_string());
             }
+        }
+    }
+    Ok(if is_interrupted { INTERRUPTED } else { 0 })
+}
+
+/// Runs the suite with the model at `path`, or with the one that ships if `path` is `embedded`.
+#[cfg(feature = "local")]
+fn run_local(
+    suite: &PropagationSuite,
+    size: Size,
+    path: &Path,
+    format: PropagationFormat,
+    output: &mut Console,
+) -> Result<u8, InputError> {
+    let (model, name) = crate::local_model::load(path)?;
+    // Special tokens and errors do not matter here: the counts are for reports of cost.
+    let count = |text: &str| model.count_tokens(text).unwrap_or_default();
+    let models = Models { scores: &model, states: Some(&model), chat: None, count: &count };
+    let progress = Progress::over_steps(suite.model_steps(), "step", output);
+    let step = &mut || {
+        progress.step();
+        progress.is_interrupted()
+    };
+    let results = suite.run_model(models, &name, step);
+    let is_interrupted = progress.finish(output);
+    let Some(results) = results.map_err(|error| InputError(format!("{name}: {error}")))? else {
+        return Ok(INTERRUPTED);
+    };
+    let manifest = model_manifest(suite, size, &name);
+    match format {
+        PropagationFormat::Text => model_tables(&results).lines().for_each(|line| output.line(line)),
+        PropagationFormat::Csv => csv(&model_rows(&results)).lines().for_each(|line| output.line(line)),
+        PropagationFormat::Html => output.write_bytes(model_page(&results, &manifest).as_bytes()),
+        PropagationFormat::Jsonl => {
+            output.line(&manifest.to_string());
+            model_lines(&results).iter().for_each(|line| output.line(&line.to_string()));
         }
     }
     Ok(if is_interrupted { INTERRUPTED } else { 0 })

@@ -1,4 +1,5 @@
-//! Examines a configuration of the gateway: variables, files, policies, and what they hide from models.
+//! Examines a configuration of the gateway, for `flowgate doctor`: whether the environment variables that it names are
+//! set, who can read its key files, whether its policies are valid, and what they hide from the models of clients.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Asks over the network whether a server answers, for `flowgate doctor --online`. No key is sent.
+//! Asks a server over the network whether it answers, for `flowgate doctor --online`. `gateway` calls it for the
+//! servers of models. No key is sent.
 
 use std::time::Duration;
 

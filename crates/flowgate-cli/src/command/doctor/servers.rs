@@ -1,4 +1,5 @@
-//! Examines the MCP servers of a client: whether each runs behind `flowgate mcp`, with a policy that can be used.
+//! Examines the MCP servers of an MCP client, for `flowgate doctor`: whether each server's program exists, and whether
+//! the server runs behind `flowgate mcp` with a policy that can be used.
 
 use std::path::{Path, PathBuf};
 

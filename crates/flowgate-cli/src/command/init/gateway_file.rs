@@ -1,4 +1,5 @@
-//! Writes the configuration of the gateway for `flowgate init --gateway`.
+//! Writes the configuration of the gateway for `flowgate init --gateway`: it names the drafted policy and the model's
+//! server, and pins the system messages of the agent.
 
 use std::path::Path;
 

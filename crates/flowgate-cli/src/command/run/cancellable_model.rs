@@ -1,5 +1,5 @@
-//! Wraps a model so that Ctrl-C cancels the wait for its answer, and the terminal shows that it works. `run` wraps
-//! every model.
+//! Wraps a model so that Ctrl-C cancels the wait for its answer, and the terminal shows meanwhile that the model works.
+//! `run` wraps every model of a chat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -78,6 +78,7 @@ impl TerminalChat<'_> {
             Err(TurnError::Model(error)) => {
                 (self.take_unfinished_turn(), Some(escaping::line(&error.to_string())))
             }
+            // Other errors occur before the first step, so there is no turn to print.
             Err(error) => (Turn::default(), Some(error.to_string())),
         };
         let mut code = self.print_turn(&turn, output);

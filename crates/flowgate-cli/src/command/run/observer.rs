@@ -1,6 +1,8 @@
-//! Observes a chat for `flowgate run`: prints a line for each step with `--labels`, writes new events to the file of
-//! `--trace`, and describes where each event comes from, for the questions to the person. Before a tool runs, saves the
-//! labels of stores; after the tool has run, reads the labels that other sessions wrote.
+//! Observes a chat for `flowgate run`. With `--labels`, it prints a line for each step. With `--trace`, it writes new
+//! events to a file. For the questions to the person, it describes where each event comes from.
+//!
+//! It also shares the labels of stores with other sessions: it saves them before a tool runs, and reads those of other
+//! sessions after the tool has run.
 
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

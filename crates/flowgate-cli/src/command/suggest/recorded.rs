@@ -1,4 +1,5 @@
-//! Reads the runs that changes of a policy are tried over: useful ones, and recorded attacks.
+//! Reads the runs over which `flowgate suggest` tries changes of a policy: useful runs, whose calls should pass, and
+//! recorded attacks, which must not do more than before.
 
 use std::io::BufRead as _;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Searches for the least changes of a policy that let the calls of useful runs pass.
+//! Searches for the least changes of a policy that let the calls of useful runs (runs without an attack) pass, for
+//! `flowgate suggest`. Each change is tried by a replay of the runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Passes a conversation to its [watcher](Watcher) after each message, if its client is in watch mode. The chat and the
-//! MCP routes call this file before and after a message.
+//! Lets the [watcher](Watcher) of a conversation, which belongs to a client in watch mode, judge each new message. The
+//! model routes and the MCP routes call `begin_watching` before a message, and `take_watched` after it for the
+//! verdicts.
 
 use flowgate_audit::watch::WatchedVerdict;
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -66,36 +66,65 @@ pub(super) struct SavedTraining {
     pub(super) progress: Progress,
 }
 
+/// Writes files into a folder, each under another name first, which is changed when the file is complete.
+struct FolderWriter<'a>(&'a Path);
+
+impl<'a> FolderWriter<'a> {
+    /// Creates the folder if it does not exist.
+    fn new(folder: &'a Path) -> Result<Self, LoadError> {
+        std::fs::create_dir_all(folder).map_err(|error| Self(folder).failed(&error))?;
+        Ok(Self(folder))
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> LoadError {
+        LoadError::new(self.0, format!("the training cannot be saved: {error}"))
+    }
+
+    fn replace(&self, name: &str, write: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), LoadError> {
+        let part = self.0.join(format!("{name}.part"));
+        write(&part).map_err(|error| self.failed(&error))?;
+        std::fs::rename(&part, self.0.join(name)).map_err(|error| self.failed(&error))
+    }
+
+    fn json(&self, name: &str, value: &Value) -> Result<(), LoadError> {
+        self.replace(name, |path| std::fs::write(path, value.to_string()).map_err(|error| error.to_string()))
+    }
+
+    fn tensors(&self, name: &str, tensors: &HashMap<String, Tensor>) -> Result<(), LoadError> {
+        self.replace(name, |path| {
+            candle_core::safetensors::save(tensors, path).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Writes the model with its weights in this precision.
+    fn model(&self, trainer: &Trainer, precision: DType) -> Result<(), LoadError> {
+        let converted = trainer.variables.iter().map(|(name, variable)| {
+            let tensor = variable.as_tensor().detach().to_dtype(precision);
+            Ok((name.clone(), tensor.map_err(|error| self.failed(&error))?))
+        });
+        let weights = converted.collect::<Result<_, LoadError>>()?;
+        self.json("config.json", &Value::Object(trainer.config.clone()))?;
+        self.json("tokenizer.json", &trainer.tokenizer_json)?;
+        self.tensors(WEIGHTS, &weights)
+    }
+}
+
+/// Writes the model of a training, with its weights in half precision, without what is needed to continue the training.
+pub(super) fn export(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
+    FolderWriter::new(folder)?.model(trainer, DType::F16)
+}
+
 /// Writes the folder of a training, and creates it if it does not exist. `training.json` is written last, with digests
 /// of the tensors, so that [`read`] notices an interrupted saving.
 pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        LoadError::new(folder, format!("the training cannot be saved: {error}"))
-    };
-    std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-    // Writes a file under another name, and renames it when it is complete.
-    let replace = |name: &str, write: &dyn Fn(&Path) -> Result<(), String>| {
-        let part = folder.join(format!("{name}.part"));
-        write(&part).map_err(|error| failed(&error))?;
-        std::fs::rename(&part, folder.join(name)).map_err(|error| failed(&error))
-    };
-    let json = |value: Value| {
-        move |path: &Path| std::fs::write(path, value.to_string()).map_err(|error| error.to_string())
-    };
-    let tensors = |tensors: HashMap<String, Tensor>| {
-        move |path: &Path| candle_core::safetensors::save(&tensors, path).map_err(|error| error.to_string())
-    };
-    let variables = trainer.variables.iter();
-    let variables = variables.map(|(name, variable)| (name.clone(), variable.as_tensor().clone())).collect();
+    let writer = FolderWriter::new(folder)?;
     // The format needs at least one tensor, but before the first step the optimiser has none. A tensor with an empty
     // name is therefore added.
     let mut moments: HashMap<String, Tensor> = trainer.optimizer.moments.clone().into_iter().collect();
-    let one = Tensor::ones(1, candle_core::DType::F32, &Device::Cpu).map_err(|error| failed(&error))?;
+    let one = Tensor::ones(1, DType::F32, &Device::Cpu).map_err(|error| writer.failed(&error))?;
     moments.insert(String::new(), one);
-    replace("config.json", &json(Value::Object(trainer.config.clone())))?;
-    replace("tokenizer.json", &json(trainer.tokenizer_json.clone()))?;
-    replace(WEIGHTS, &tensors(variables))?;
-    replace(OPTIMIZER, &tensors(moments))?;
+    writer.model(trainer, DType::F32)?;
+    writer.tensors(OPTIMIZER, &moments)?;
     let state = SavedState {
         settings: trainer.settings.clone(),
         progress: Progress { losses: trainer.progress.losses.clone() },
@@ -103,8 +132,7 @@ pub(super) fn write(folder: &Path, trainer: &Trainer) -> Result<(), LoadError> {
         weights_sha256: digest(&folder.join(WEIGHTS))?,
         optimizer_sha256: digest(&folder.join(OPTIMIZER))?,
     };
-    let state = serde_json::to_value(state).map_err(|error| failed(&error))?;
-    replace(STATE, &json(state))
+    writer.json(STATE, &serde_json::to_value(state).map_err(|error| writer.failed(&error))?)
 }
 
 /// Reads the folder of a training. Fails if its files do not belong to the same state.

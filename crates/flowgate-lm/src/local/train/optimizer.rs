@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::backprop::GradStore;
 use candle_core::{Result, Tensor, Var};
 
 /// The momentum of Muon.
@@ -18,9 +17,12 @@ const ADAM_SHARE: f64 = 0.15;
 /// The greatest length (Euclidean norm) of all gradients together. Longer ones are shortened to it.
 const MAX_NORM: f64 = 1.0;
 
+/// The gradients of weights, by the names of the weights.
+pub(in crate::local) type Gradients = BTreeMap<String, Tensor>;
+
 /// The state of an optimiser.
 #[derive(Debug, Default)]
-pub(super) struct Optimizer {
+pub(in crate::local) struct Optimizer {
     /// The number of steps so far.
     pub(super) steps: usize,
     /// The moving means: those of gradients by the name of the weights, and those of squared gradients by this name
@@ -36,23 +38,21 @@ impl Optimizer {
     /// first shortened to it, so that a single unusual batch changes little. The projection matrices of the layers (names
     /// with `_proj.`) are then changed by Muon at the learning rate `rate`, all other weights by Adam at a share of it. A
     /// weight without a gradient stays unchanged.
-    pub(super) fn step(
+    pub(in crate::local) fn step(
         &mut self,
         variables: &BTreeMap<String, Var>,
-        gradients: &GradStore,
+        gradients: &Gradients,
         rate: f64,
     ) -> Result<()> {
         self.steps += 1;
         let mut squared_norm = 0.0;
-        for variable in variables.values() {
-            if let Some(gradient) = gradients.get(variable) {
-                squared_norm += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
-            }
+        for gradient in gradients.values() {
+            squared_norm += f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?);
         }
         let clip_factor = (MAX_NORM / squared_norm.sqrt().max(1e-12)).min(1.0);
         for (name, variable) in variables {
-            let Some(gradient) = gradients.get(variable) else { continue };
-            let gradient = (gradient.detach() * clip_factor)?;
+            let Some(gradient) = gradients.get(name) else { continue };
+            let gradient = (gradient * clip_factor)?;
             let is_projection_matrix = variable.rank() == 2 && name.contains("_proj.");
             let change =
                 if is_projection_matrix { self.muon(name, &gradient)? } else { self.adam(name, &gradient)? };
@@ -150,7 +150,8 @@ mod tests {
         for step in 0..400 {
             let loss = variable.sqr().unwrap().sum_all().unwrap();
             let rate = 0.5 * (1.0 - f64::from(step) / 400.0);
-            optimizer.step(&variables, &loss.backward().unwrap(), rate).unwrap();
+            let gradient = loss.backward().unwrap().remove(&variable).unwrap();
+            optimizer.step(&variables, &BTreeMap::from([("x".to_owned(), gradient)]), rate).unwrap();
         }
         let found: Vec<f32> = variable.to_vec1().unwrap();
         assert!(found.iter().all(|value| value.abs() < 0.05), "{found:?}");

@@ -4,27 +4,36 @@ use serde_json::Value;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::punctuation::Punctuation;
 use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::processors::template::TemplateProcessing;
-use tokenizers::{AddedToken, PreTokenizerWrapper, Tokenizer, models::TrainerWrapper};
+use tokenizers::{
+    AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer, models::TrainerWrapper,
+};
 
 use super::Corpus;
 use crate::Error;
 
-/// The number of examples from which the tokenizer is made.
-const EXAMPLES: usize = 500;
+/// How many examples the tokenizer is made from.
+const EXAMPLES: usize = 2000;
 /// The token that begins each text.
 const FIRST: &str = "<s>";
 
-/// Makes a byte-level tokenizer with at most `vocabulary` tokens from examples of the corpus. Returns it in the form of
-/// `tokenizer.json`. Each digit is a separate token, so that numbers are copied digit by digit.
+/// Returns a byte-level tokenizer with at most `vocabulary` tokens, in the form of `tokenizer.json`. Each digit and each sign of punctuation is a
+/// token of its own, and spaces have none: a value then has the same tokens after a space, a quote or a bracket, so that it is copied as it was
+/// read, whatever the form. Generated text has no spaces, therefore.
 pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> {
     let failed =
         |error: tokenizers::Error| Error::Failed(format!("the tokenizer cannot be trained: {error}"));
+    let spaces = SplitPattern::String(" ".to_owned());
+    let spaces = Split::new(spaces, SplitDelimiterBehavior::Removed, false).map_err(failed)?;
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![
+        PreTokenizerWrapper::Split(spaces),
         PreTokenizerWrapper::Digits(Digits::new(true)),
-        PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, true)),
+        PreTokenizerWrapper::Punctuation(Punctuation::new(SplitDelimiterBehavior::Isolated)),
+        PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)),
     ])));
     tokenizer.with_decoder(Some(ByteLevel::new(false, false, true)));
     let trainer = BpeTrainer::builder()

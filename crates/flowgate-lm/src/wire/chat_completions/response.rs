@@ -1,4 +1,5 @@
-//! Encodes and decodes answers (not streamed) of OpenAI's chat completions.
+//! Encodes and decodes answers of OpenAI's chat completions that are not streamed. The gateway encodes answers for its
+//! clients; `RemoteModel` decodes those of a server.
 
 use serde_json::{Value, json};
 

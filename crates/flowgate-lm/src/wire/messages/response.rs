@@ -1,4 +1,5 @@
-//! Encodes and decodes answers (not streamed) of Anthropic's Messages API.
+//! Encodes and decodes answers of Anthropic's Messages API that are not streamed. The gateway encodes answers for its
+//! clients; `RemoteModel` decodes those of a server.
 
 use serde_json::{Value, json};
 

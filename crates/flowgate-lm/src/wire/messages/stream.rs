@@ -1,4 +1,5 @@
-//! Encodes and decodes streamed answers (server-sent events) of Anthropic's Messages API.
+//! Encodes and decodes streamed answers (server-sent events) of Anthropic's Messages API. The gateway encodes answers
+//! for its clients; `RemoteModel` decodes those of a server.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Encodes and decodes answers (not streamed) of OpenAI's Responses API.
+//! Encodes and decodes answers of OpenAI's Responses API that are not streamed. The gateway encodes answers for its
+//! clients; `RemoteModel` decodes those of a server.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Encodes and decodes streamed answers (server-sent events) of OpenAI's Responses API.
+//! Encodes and decodes streamed answers (server-sent events) of OpenAI's Responses API. The gateway encodes answers for
+//! its clients; `RemoteModel` decodes those of a server.
 
 use serde_json::{Value, json};
 

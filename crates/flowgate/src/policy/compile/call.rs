@@ -170,7 +170,9 @@ impl Compiler<'_> {
                 let message = format!("`{function}` has no argument `{}`", name.text);
                 let help = match nearest(&name.text, parameters.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None if parameters.is_empty() => "write the arguments in order".to_owned(),
+                    None if parameters.is_empty() => {
+                        "write the arguments without names, in the order of the declaration".to_owned()
+                    }
                     None => format!("known are: {}", parameters.join(", ")),
                 };
                 return self.fail("arguments", &name.span, message, help);

@@ -120,7 +120,7 @@ impl Compiler<'_> {
                     "a value that matches the pattern can carry {bits} bits of an attacker's choice, which is too many"
                 );
                 let help = format!(
-                    "write a pattern that leaves at most {MAX_PATTERN_BITS} bits, or write `unsafe endorse`"
+                    "write a pattern that leaves an attacker at most {MAX_PATTERN_BITS} bits of choice, or accept any value by `unsafe endorse`"
                 );
                 return self.fail("endorse-untyped", &expr.span, message, help);
             }

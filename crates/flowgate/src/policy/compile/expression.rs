@@ -1,5 +1,5 @@
-//! Compiles expressions: resolves names to variable slots and functions to rows of the table of built-in functions, and
-//! compiles patterns. The compilers of bodies, labels and rules call it.
+//! Compiles expressions: resolves the names of variables to their numbers (*slots*) and the names of functions to rows
+//! of the table of built-in functions, and compiles patterns. The compilers of bodies, labels and rules call it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Parses text literals: quotes, escapes, and f-strings with embedded expressions.
+//! Parses the text literals in expressions of a policy: quotes, escapes, and f-strings with embedded expressions.
 
 use super::super::diagnostic::{Diagnostic, Span};
 use super::super::dialect::Dialect;

@@ -1,6 +1,6 @@
 //! Orders the variables and conditions of a query for its evaluation: a condition is tested as soon as its variables
 //! have values, so that the search ends early. Also selects the conditions on one variable alone whose result never
-//! changes. The compiler calls both.
+//! changes, so that `rules` evaluates them only once for each event. The compiler calls both functions.
 
 use super::{CompiledExpr, QueryItem, SearchOp, Variable, VariableSlot};
 use crate::value::Value;

@@ -1,4 +1,5 @@
-//! Defines the located nodes: the values in a text, with their spans.
+//! Defines the nodes that [`locate`](super::locate) returns: the values that a text encodes, each with the span of
+//! bytes that spells it.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Helpers for the tests of the three notations (JSON, Python, YAML): generated texts, and checks of spans.
+//! Supports the tests of the three notations of located texts (JSON, Python, YAML): generates texts, and checks the
+//! spans that the parsers find in them.
 #![expect(clippy::string_slice, reason = "tests")]
 
 use std::ops::Range;

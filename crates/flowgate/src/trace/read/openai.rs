@@ -111,8 +111,8 @@ fn read_tool_description(
     Ok(TraceEntry { extra, origin, ..TraceEntry::from(body) })
 }
 
-/// Reads an entry of `tool_calls`, or a bare call; `part` says which. `extra` are the unknown fields of its message, which
-/// the event contains together with those of the call.
+/// Reads an entry of `tool_calls`, or a bare call; `part` says which. `extra` are the unknown fields of the message
+/// that contains the call; those of the call itself are added to them.
 fn call(
     object: &Map<String, Value>,
     mut extra: Map<String, Value>,
@@ -125,6 +125,7 @@ fn call(
     let id = object.get("id").and_then(Value::as_str).unwrap_or_default();
     extra.extend(unknown_fields(object, &["id", "type", "function", "metadata"]));
     let call = to_call(id.to_owned(), tool(server(object), name), &arguments);
+    // The caller sets the index of the message.
     let origin = Some(Origin { message: 0, part });
     Ok(TraceEntry { extra, origin, ..TraceEntry::from(call) })
 }

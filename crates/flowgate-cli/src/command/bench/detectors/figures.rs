@@ -1,4 +1,5 @@
-//! Computes the figures of `flowgate bench detectors` over all rows.
+//! Computes the figures of `flowgate bench detectors` from the judged rows of feedback: how many attacks and honest
+//! rows each detector flags, and how many injected and honest messages the flow rule denies or permits.
 
 use flowgate::monitor::Outcome;
 use serde_json::{Map, Value, json};

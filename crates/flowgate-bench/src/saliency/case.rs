@@ -1,0 +1,243 @@
+//! Generates texts whose dependencies are known by construction: [`DependencyCase`]. Each set is difficult for another kind of screener.
+
+use std::ops::Range;
+
+use crate::games::random::SeededRandom;
+use crate::propagation::key_value::{self, PAPER, Phrasing, UNSEEN};
+
+/// A prompt with regions, an output, and the regions that the output depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DependencyCase {
+    /// The text before the output.
+    pub prompt: String,
+    /// The regions, as ranges of bytes of the prompt, in order.
+    pub regions: Vec<Range<usize>>,
+    /// The request, which is in the prompt as well, before or after the regions.
+    pub request: String,
+    /// The output.
+    pub output: String,
+    /// For each region whether the output depends on it.
+    pub depends: Vec<bool>,
+}
+
+/// A set of cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CaseSet {
+    /// Answers from documents, in the phrasing of the key-value questions.
+    Documents,
+    /// The same in phrasings that the model which ships was not trained on.
+    UnseenPhrasing,
+    /// A call whose arguments are copied from one of several outputs of tools.
+    Calls,
+    /// The same, but another output has the same values for another person: which one the call depends on follows from the request alone.
+    SameValue,
+    /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
+    Reformatted,
+}
+
+impl CaseSet {
+    /// All sets.
+    pub const ALL: [Self; 5] =
+        [Self::Documents, Self::UnseenPhrasing, Self::Calls, Self::SameValue, Self::Reformatted];
+
+    /// Returns the name for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Documents => "documents",
+            Self::UnseenPhrasing => "unseen phrasing",
+            Self::Calls => "calls",
+            Self::SameValue => "same value twice",
+            Self::Reformatted => "reformatted",
+        }
+    }
+
+    /// Generates `count` cases. The same seed gives the same cases. `None` if the documents cannot be built.
+    pub fn generate(self, seed: u64, count: usize) -> Option<Vec<DependencyCase>> {
+        match self {
+            Self::Documents => documents(seed, count, &[PAPER]),
+            Self::UnseenPhrasing => documents(seed, count, &UNSEEN),
+            Self::Calls | Self::SameValue | Self::Reformatted => {
+                let mut random = SeededRandom::new(seed, STREAM ^ self as u64);
+                Some((0..count).map(|_| call(self, &mut random)).collect())
+            }
+        }
+    }
+}
+
+const STREAM: u64 = 0x7361_6c69;
+
+/// Builds a prompt from texts, and remembers where the regions are.
+#[derive(Default)]
+struct PromptBuilder {
+    prompt: String,
+    regions: Vec<Range<usize>>,
+    depends: Vec<bool>,
+}
+
+impl PromptBuilder {
+    fn region(&mut self, text: &str, depends: bool) {
+        let start = self.prompt.len();
+        self.prompt.push_str(text);
+        self.regions.push(start..self.prompt.len());
+        self.depends.push(depends);
+        self.prompt.push('\n');
+    }
+
+    fn finish(self, request: String, output: String) -> DependencyCase {
+        let Self { prompt, regions, depends } = self;
+        DependencyCase { prompt, regions, request, output, depends }
+    }
+}
+
+/// Generates answers to key-value questions. An answer depends on each document that states one of its facts.
+fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<DependencyCase>> {
+    let questions = key_value::generate(seed, count, key_value::SMALL_CONTEXT, phrasings)?;
+    let case = |question: &crate::propagation::Question| {
+        let mut builder = PromptBuilder { prompt: "Documents:\n".to_owned(), ..PromptBuilder::default() };
+        for document in &question.documents {
+            let states_one = document.facts.intersection(&question.needs).next().is_some();
+            builder.region(&document.text, states_one);
+        }
+        builder.prompt.push_str(&format!("Question: {}\nAnswer:", question.text));
+        builder.finish(question.text.clone(), format!(" {}", question.answer))
+    };
+    Some(questions.iter().map(case).collect())
+}
+
+const FIRST_NAMES: [&str; 12] =
+    ["Anna", "Bram", "Chidi", "Dara", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Keiko", "Lena"];
+const LAST_NAMES: [&str; 10] =
+    ["Adler", "Brandt", "Costa", "Dubois", "Eriksen", "Fischer", "Garcia", "Hansen", "Ito", "Jansen"];
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+/// The values of a person.
+#[derive(Clone)]
+struct Person {
+    name: String,
+    account: String,
+    day: (usize, usize, usize),
+    cents: usize,
+}
+
+impl Person {
+    fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
+        loop {
+            let pick = |list: &[&'static str], random: &mut SeededRandom| {
+                list.get(random.below(list.len())).copied().unwrap_or_default()
+            };
+            let name = format!("{} {}", pick(&FIRST_NAMES, random), pick(&LAST_NAMES, random));
+            if others.iter().any(|other| other.name == name) {
+                continue;
+            }
+            return Self {
+                name,
+                account: format!("NL{:08}", random.below(100_000_000)),
+                day: (1 + random.below(28), 1 + random.below(12), 2020 + random.below(10)),
+                cents: 1000 + random.below(900_000),
+            };
+        }
+    }
+
+    /// Writes the values as a tool does.
+    fn record(&self, form: usize) -> String {
+        let Self { name, account, day: (day, month, year), cents } = self;
+        let date = format!("{year}-{month:02}-{day:02}");
+        let amount = format!("{}.{:02}", cents / 100, cents % 100);
+        match form {
+            0 => format!(
+                "{{\"name\": \"{name}\", \"account\": \"{account}\", \"due\": \"{date}\", \"amount\": \"{amount}\"}}"
+            ),
+            1 => format!("- name: {name}\n  account: {account}\n  due: {date}\n  amount: {amount}"),
+            2 => format!("| {name} | {account} | {date} | {amount} |"),
+            _ => format!("From: {name}\n\nMy account is {account}. The amount is {amount}, due on {date}."),
+        }
+    }
+}
+
+/// Generates a call whose arguments are the values of the person that the request names.
+fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
+    let mut people: Vec<Person> = Vec::new();
+    for _ in 0..4 + random.below(3) {
+        let person = Person::draw(random, &people);
+        people.push(person);
+    }
+    let needed = random.below(people.len());
+    let asked = people.get(needed).cloned();
+    if let (CaseSet::SameValue, Some(asked)) = (set, &asked) {
+        // The other one has all values of the person that is asked for.
+        let other = (needed + 1 + random.below(people.len() - 1)) % people.len();
+        if let Some(other) = people.get_mut(other) {
+            *other = Person { name: other.name.clone(), ..asked.clone() };
+        }
+    }
+    let mut builder = PromptBuilder::default();
+    let Some(Person { name, account, day: (day, month, year), cents }) = asked else {
+        return builder.finish(String::new(), String::new());
+    };
+    let request = format!("Pay what {name} asks for.");
+    builder.prompt.push_str(&format!("User: {request}\n"));
+    for (index, person) in people.iter().enumerate() {
+        builder.region(&person.record(random.below(4)), index == needed);
+    }
+    builder.prompt.push_str("Call:");
+    let output = match set {
+        CaseSet::Reformatted => {
+            let month = MONTHS.get(month - 1).copied().unwrap_or_default();
+            let thousands = cents / 100_000;
+            let rest = format!("{:03},{:02}", cents / 100 % 1000, cents % 100);
+            let amount = if thousands > 0 {
+                format!("{thousands}.{rest}")
+            } else {
+                format!("{},{:02}", cents / 100, cents % 100)
+            };
+            format!(" send_money(\"due\": \"{day} {month} {year}\", \"amount\": \"EUR {amount}\")")
+        }
+        _ => format!(
+            " send_money(\"account\": \"{account}\", \"amount\": \"{}.{:02}\", \"due\": \"{year}-{month:02}-{day:02}\")",
+            cents / 100,
+            cents % 100
+        ),
+    };
+    builder.finish(request, output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_repeat_and_have_what_their_set_says() {
+        for set in CaseSet::ALL {
+            let cases = set.generate(5, 20).unwrap();
+            assert_eq!(cases, set.generate(5, 20).unwrap());
+            assert_ne!(cases, set.generate(6, 20).unwrap());
+            for case in &cases {
+                assert_eq!(case.regions.len(), case.depends.len());
+                assert!(case.depends.iter().any(|is| *is) && case.depends.iter().any(|is| !*is), "{case:?}");
+                let text = |index: usize| case.prompt.get(case.regions[index].clone()).unwrap();
+                let account = case.output.split('"').find(|part| part.starts_with("NL"));
+                let holders = (0..case.regions.len())
+                    .filter(|index| account.is_some_and(|value| text(*index).contains(value)));
+                let expected = match set {
+                    CaseSet::Calls => 1,
+                    CaseSet::SameValue => 2,
+                    _ => 0,
+                };
+                assert_eq!(holders.count(), expected, "{case:?}");
+            }
+        }
+    }
+}

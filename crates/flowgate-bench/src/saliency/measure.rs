@@ -1,0 +1,99 @@
+//! Compares the scores of regions with the dependencies that are known: [`ScreenerFigures`].
+
+/// How well scores separate regions on which an output depends from the others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScreenerFigures {
+    /// The regions on which an output depends, and the others.
+    pub counts: (usize, usize),
+    /// The area under the curve of true positives over false positives: the probability that a region on which the output depends scores higher than
+    /// another one.
+    pub area: f64,
+    /// The share of the other regions that are named if the threshold is so low that no dependency is missed.
+    pub false_positives_at_full_recall: f64,
+    /// The share of regions that are decided rightly at the threshold.
+    pub accuracy: f64,
+    /// The mean of that share among dependencies and among the others.
+    pub balanced_accuracy: f64,
+}
+
+impl ScreenerFigures {
+    /// Returns the share of regions that a screener decides rightly that always says the more frequent thing.
+    pub fn majority(&self) -> f64 {
+        let (positive, negative) = self.counts;
+        share(positive.max(negative), positive + negative)
+    }
+}
+
+fn share(part: usize, of: usize) -> f64 {
+    part as f64 / of.max(1) as f64
+}
+
+/// Measures scores, each paired with whether the output depends on the region. A region counts as named if its score is at least the threshold. `None` if
+/// there are no dependencies, or nothing else.
+pub(super) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<ScreenerFigures> {
+    let of = |depends: bool| -> Vec<f64> {
+        let mut scores: Vec<f64> =
+            scored.iter().filter(|(_, is)| *is == depends).map(|(score, _)| *score).collect();
+        scores.sort_by(f64::total_cmp);
+        scores
+    };
+    let (positive, negative) = (of(true), of(false));
+    let lowest = *positive.first()?;
+    negative.first()?;
+    // Equal scores count as one half.
+    let wins: f64 = positive
+        .iter()
+        .map(|score| {
+            let below = negative.partition_point(|other| other < score);
+            let equal = negative.partition_point(|other| other <= score) - below;
+            below as f64 + equal as f64 / 2.0
+        })
+        .sum();
+    let named =
+        |scores: &[f64], threshold: f64| scores.len() - scores.partition_point(|score| *score < threshold);
+    let (hits, alarms) = (named(&positive, threshold), named(&negative, threshold));
+    let rejected = negative.len() - alarms;
+    Some(ScreenerFigures {
+        counts: (positive.len(), negative.len()),
+        area: wins / (positive.len() * negative.len()) as f64,
+        false_positives_at_full_recall: share(named(&negative, lowest), negative.len()),
+        accuracy: share(hits + rejected, scored.len()),
+        balanced_accuracy: f64::midpoint(share(hits, positive.len()), share(rejected, negative.len())),
+    })
+}
+
+/// Returns the threshold with the highest balanced accuracy on these scores, which are not those that are reported; of equally good ones the lowest.
+pub(super) fn best_threshold(scored: &[(f64, bool)]) -> f64 {
+    let mut best = (f64::NEG_INFINITY, 0.0);
+    let mut candidates: Vec<f64> = scored.iter().map(|(score, _)| *score).collect();
+    candidates.sort_by(f64::total_cmp);
+    candidates.dedup();
+    for threshold in candidates {
+        let accuracy = figures(scored, threshold).map_or(0.0, |figures| figures.balanced_accuracy);
+        if accuracy > best.0 {
+            best = (accuracy, threshold);
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_follow_their_definition() {
+        let scored = [(0.9, true), (0.4, true), (0.5, false), (0.4, false), (0.1, false)];
+        let found = figures(&scored, 0.45).unwrap();
+        assert_eq!(found.counts, (2, 3));
+        // The first dependency beats three others, the second one and a half.
+        assert!((found.area - 4.5 / 6.0).abs() < 1e-9);
+        assert!((found.false_positives_at_full_recall - 2.0 / 3.0).abs() < 1e-9);
+        assert!((found.accuracy - 3.0 / 5.0).abs() < 1e-9);
+        assert!((found.balanced_accuracy - (0.5 + 2.0 / 3.0) / 2.0).abs() < 1e-9);
+        assert!((found.majority() - 0.6).abs() < 1e-9);
+        assert_eq!(best_threshold(&scored), 0.9);
+        assert_eq!(figures(&scored[..2], 0.5), None);
+        assert_eq!(figures(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Runs `flowgate lm`: trains small models, and measures how well models copy. `flowgate_lm::local::train` does the work; this module shows
+//! progress and writes the curve of the loss.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use flowgate_bench::line_chart;
+use flowgate_lm::block_on;
+use flowgate_lm::local::train::{
+    CopyAccuracy, Corpus, ExampleKind, Trainer, TrainingSettings, copy_accuracy,
+};
+use flowgate_lm::local::{LocalModel, LocalSettings};
+
+use crate::args::{EvaluateArgs, LmCommand, TrainArgs};
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::{INTERRUPTED, Progress};
+
+/// After so many steps the folder is saved, so that a killed process loses few of them.
+const SAVED_STEPS: usize = 100;
+
+/// Runs `flowgate lm`. Returns 0, or [`INTERRUPTED`] after an interrupt.
+pub(crate) fn run(command: &LmCommand, output: &mut Console) -> Result<u8, InputError> {
+    match command {
+        LmCommand::Train(options) => train(options, output),
+        LmCommand::Evaluate(options) => evaluate(options, output),
+    }
+}
+
+fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
+    let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
+    let folder = options.folder.as_path();
+    let mut trainer = if folder.join("training.json").exists() {
+        Trainer::resume(folder).map_err(|error| failed(&error))?
+    } else {
+        let steps = usize::try_from(options.steps).unwrap_or(usize::MAX);
+        let settings = TrainingSettings { seed: options.seed, steps, ..TrainingSettings::default() };
+        let corpus = Corpus::new(settings.seed);
+        Trainer::new(settings, &corpus).map_err(|error| failed(&error))?
+    };
+    let settings = trainer.settings().clone();
+    let corpus = Corpus::new(settings.seed);
+    output.line(&format!(
+        "{} weights, seed {}, step {} of {}",
+        trainer.weight_count(),
+        settings.seed,
+        trainer.steps_done(),
+        settings.steps,
+    ));
+    let progress = Progress::over_steps(settings.steps.saturating_sub(trainer.steps_done()), "step", output);
+    while !trainer.is_done() && !progress.is_interrupted() {
+        trainer.step(&corpus).map_err(|error| failed(&error))?;
+        progress.step();
+        if trainer.steps_done().is_multiple_of(SAVED_STEPS) {
+            save(&trainer, folder)?;
+        }
+    }
+    let is_interrupted = progress.finish(output) && !trainer.is_done();
+    save(&trainer, folder)?;
+    output.line(&describe_losses(trainer.losses()));
+    if is_interrupted {
+        output.line("interrupted: the same command continues");
+        return Ok(INTERRUPTED);
+    }
+    if let Some(target) = &options.export {
+        trainer.export(target).map_err(|error| failed(&error))?;
+        output.line(&format!("the model is in {}", target.display()));
+    }
+    Ok(0)
+}
+
+/// Writes the training and the curve of its loss.
+fn save(trainer: &Trainer, folder: &Path) -> Result<(), InputError> {
+    trainer.save(folder).map_err(|error| InputError(error.to_string()))?;
+    let mut table = "step,loss\n".to_owned();
+    for (step, loss) in trainer.losses().iter().enumerate() {
+        // Writing to a text does not fail.
+        let _ = writeln!(table, "{},{loss:.4}", step + 1);
+    }
+    let curve = line_chart("Loss of each step (mean of ten)", &means(trainer.losses()));
+    for (name, content) in [("losses.csv", table), ("losses.svg", curve)] {
+        let path = folder.join(name);
+        std::fs::write(&path, content).map_err(|error| InputError(format!("{}: {error}", path.display())))?;
+    }
+    Ok(())
+}
+
+/// Returns the means of ten losses each, with the last step of each mean.
+fn means(losses: &[f32]) -> Vec<(f64, f64)> {
+    let mean = |(index, chunk): (usize, &[f32])| {
+        let sum: f64 = chunk.iter().copied().map(f64::from).sum();
+        ((index * 10 + chunk.len()) as f64, sum / chunk.len() as f64)
+    };
+    losses.chunks(10).enumerate().map(mean).collect()
+}
+
+/// Says how the loss has fallen.
+fn describe_losses(losses: &[f32]) -> String {
+    let means = means(losses);
+    match (means.first(), means.last()) {
+        (Some((_, first)), Some((step, last))) => {
+            format!("loss {first:.3} at the beginning, {last:.3} at step {step}")
+        }
+        _ => "no step was done".to_owned(),
+    }
+}
+
+fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputError> {
+    let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
+    let model = match &options.model {
+        Some(path) => LocalModel::load(path, &LocalSettings::default()),
+        None => LocalModel::embedded(),
+    };
+    let model = model.map_err(|error| failed(&error))?;
+    let texts = usize::try_from(options.texts).unwrap_or(usize::MAX);
+    let progress = Progress::over_steps(texts, "text", output);
+    let mut step = || {
+        progress.step();
+        progress.is_interrupted()
+    };
+    let found = block_on(copy_accuracy(&model, &Corpus::new(options.seed), texts, &mut step));
+    let is_interrupted = progress.finish(output);
+    let found = found.map_err(|error| failed(&error))?;
+    let row = |(kind, accuracy): (&ExampleKind, &CopyAccuracy)| {
+        vec![
+            kind.name().to_owned(),
+            format!("{}/{}", accuracy.copied, accuracy.values),
+            format!("{:.3}", accuracy.copied_share()),
+            format!("{:.3}", accuracy.likely_share()),
+            format!("{:.3}", accuracy.loss / accuracy.tokens.max(1) as f64),
+        ]
+    };
+    let rows: Vec<Vec<String>> = found.iter().map(row).collect();
+    output.table(&["text", "copied values", "share", "likely tokens", "loss of a token"], &rows);
+    Ok(if is_interrupted { INTERRUPTED } else { 0 })
+}

@@ -1,0 +1,273 @@
+//! Decides from features of attention which regions an output depends on: [`DependencyClassifier`], the neural network of RTBAS, section 7.2: an LSTM of
+//! two layers that reads the regions in their order, and a probability for each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_nn::rnn::{LSTM, LSTMConfig, RNN};
+use candle_nn::{Linear, Module, VarBuilder};
+
+use super::evaluation::failed;
+use super::load_error::LoadError;
+use super::sampler::SplitMix;
+use super::train::{Gradients, Optimizer};
+use crate::{Error, RegionFeatures};
+
+/// The width of the two layers.
+const WIDTH: usize = 16;
+/// The number of features of a region.
+const FEATURES: usize = 6;
+/// The passes over the examples.
+const PASSES: usize = 60;
+/// The highest learning rate of the matrices.
+const RATE: f64 = 0.05;
+
+/// A trained network.
+pub struct DependencyClassifier {
+    variables: BTreeMap<String, Var>,
+    first: LSTM,
+    second: LSTM,
+    output: Linear,
+}
+
+impl std::fmt::Debug for DependencyClassifier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DependencyClassifier").finish_non_exhaustive()
+    }
+}
+
+/// The regions of one prompt in their order, each with whether the output depends on it.
+pub type ClassifiedRegions = Vec<(RegionFeatures, bool)>;
+
+impl DependencyClassifier {
+    /// Trains a network on examples. The same examples and seed give the same network. `step` is called after each pass; the training ends early if it
+    /// returns true.
+    ///
+    /// # Errors
+    /// If the loss is not a number, or there are no examples.
+    pub fn train(
+        examples: &[ClassifiedRegions],
+        seed: u64,
+        step: &mut dyn FnMut() -> bool,
+    ) -> std::result::Result<Self, Error> {
+        let variables = initial_weights(seed).map_err(failed)?;
+        let classifier = Self::assemble(variables).map_err(failed)?;
+        let mut optimizer = Optimizer::default();
+        // Dependencies are rare, so they weigh as much together as all other regions do.
+        let all = || examples.iter().flatten();
+        let positive = all().filter(|(_, depends)| *depends).count();
+        if positive == 0 || positive == all().count() {
+            let problem = "the examples need both regions that outputs depend on and others".to_owned();
+            return Err(Error::Failed(problem));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "examples are few")]
+        let weight = (all().count() - positive) as f64 / positive as f64;
+        let batches = examples.len().div_ceil(BATCH);
+        for pass in 0..PASSES {
+            for (number, batch) in examples.chunks(BATCH).enumerate() {
+                let loss = classifier.loss(batch, weight).map_err(failed)?;
+                let value = loss.to_scalar::<f32>().map_err(failed)?;
+                if !value.is_finite() {
+                    return Err(Error::Failed(format!("the loss in pass {pass} is not a number")));
+                }
+                let mut found = loss.backward().map_err(failed)?;
+                let named = classifier.variables.iter().filter_map(|(name, variable)| {
+                    found.remove(variable).map(|gradient| (name.clone(), gradient.detach()))
+                });
+                let gradients: Gradients = named.collect();
+                #[expect(clippy::cast_precision_loss, reason = "passes are few")]
+                let left = 1.0 - (pass * batches + number) as f64 / (PASSES * batches) as f64;
+                optimizer.step(&classifier.variables, &gradients, RATE * left).map_err(failed)?;
+            }
+            if step() {
+                break;
+            }
+        }
+        Ok(classifier)
+    }
+
+    /// Returns for each region, in the order of the prompt, the probability that the output depends on it.
+    ///
+    /// # Errors
+    /// If the network gives no number.
+    pub fn probabilities(&self, regions: &[RegionFeatures]) -> std::result::Result<Vec<f64>, Error> {
+        if regions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let logits = self.logits(regions).and_then(|logits| logits.to_vec1::<f32>()).map_err(failed)?;
+        if logits.iter().any(|logit| !logit.is_finite()) {
+            return Err(Error::Failed(
+                "the classifier gives no probabilities; its weights are damaged".to_owned(),
+            ));
+        }
+        Ok(logits.into_iter().map(|logit| 1.0 / (1.0 + (-f64::from(logit)).exp())).collect())
+    }
+
+    /// Writes the network to a file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, path: &Path) -> std::result::Result<(), LoadError> {
+        let tensors: HashMap<String, Tensor> = self
+            .variables
+            .iter()
+            .map(|(name, variable)| (name.clone(), variable.as_tensor().clone()))
+            .collect();
+        candle_core::safetensors::save(&tensors, path)
+            .map_err(|error| LoadError::new(path, format!("the classifier cannot be saved: {error}")))
+    }
+
+    /// Reads a network from a file.
+    ///
+    /// # Errors
+    /// If the file is missing or damaged, or has other tensors.
+    pub fn load(path: &Path) -> std::result::Result<Self, LoadError> {
+        let failed = |error: candle_core::Error| LoadError::new(path, error.to_string());
+        let folder = super::weights::safetensors::SafetensorsFolder::of_file(path.to_owned())?;
+        let variables =
+            folder.all()?.into_iter().map(|(name, tensor)| Ok((name, Var::from_tensor(&tensor)?)));
+        let variables = variables.collect::<Result<BTreeMap<_, _>>>().map_err(failed)?;
+        Self::assemble(variables).map_err(failed)
+    }
+
+    fn assemble(variables: BTreeMap<String, Var>) -> Result<Self> {
+        // The tensors share their storage with the variables, so that the layers see each step.
+        let tensors = variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone()));
+        let weights = VarBuilder::from_tensors(tensors.collect(), DType::F32, &Device::Cpu);
+        let layer =
+            |inputs: usize, name: &str| LSTM::new(inputs, WIDTH, LSTMConfig::default(), weights.pp(name));
+        Ok(Self {
+            first: layer(FEATURES, "first")?,
+            second: layer(WIDTH, "second")?,
+            output: candle_nn::linear(WIDTH, 1, weights.pp("output"))?,
+            variables,
+        })
+    }
+
+    /// Returns the logit of each region.
+    fn logits(&self, regions: &[RegionFeatures]) -> Result<Tensor> {
+        let values: Vec<f32> = regions.iter().flat_map(scaled).collect();
+        let inputs = Tensor::from_vec(values, (1, regions.len(), FEATURES), &Device::Cpu)?;
+        let read = |layer: &LSTM, inputs: &Tensor| {
+            let states = layer.seq(inputs)?;
+            let outputs: Vec<Tensor> = states.iter().map(|state| state.h().clone()).collect();
+            Tensor::stack(&outputs, 1)
+        };
+        let hidden = read(&self.second, &read(&self.first, &inputs)?)?;
+        self.output.forward(&hidden)?.flatten_all()
+    }
+
+    /// Returns the mean cross-entropy over the regions of a batch, in which each dependency has this weight.
+    fn loss(&self, batch: &[ClassifiedRegions], weight: f64) -> Result<Tensor> {
+        let mut losses = Vec::with_capacity(batch.len());
+        let mut total = 0.0;
+        for regions in batch.iter().filter(|regions| !regions.is_empty()) {
+            let features: Vec<RegionFeatures> = regions.iter().map(|(features, _)| *features).collect();
+            let logits = self.logits(&features)?;
+            // The cross-entropy is ln(1 + exp(-logit)) for a dependency and ln(1 + exp(logit)) otherwise.
+            let signs: Vec<f32> =
+                regions.iter().map(|(_, depends)| if *depends { -1.0 } else { 1.0 }).collect();
+            #[expect(clippy::cast_possible_truncation, reason = "weights are in single precision")]
+            let weights: Vec<f32> =
+                regions.iter().map(|(_, depends)| if *depends { weight as f32 } else { 1.0 }).collect();
+            total += weights.iter().copied().map(f64::from).sum::<f64>();
+            let signed = (logits * Tensor::new(signs, &Device::Cpu)?)?;
+            // ln(1 + exp(x)) is max(x, 0) + ln(1 + exp(-|x|)), which does not overflow.
+            let softplus = (signed.relu()? + (signed.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
+            losses.push((softplus * Tensor::new(weights, &Device::Cpu)?)?.sum_all()?);
+        }
+        Tensor::stack(&losses, 0)?.sum_all()? / total.max(1.0)
+    }
+}
+
+/// How many prompts a step learns from.
+const BATCH: usize = 16;
+
+/// Returns the features of a region on a scale on which they are similar: they span several orders of magnitude.
+#[expect(clippy::cast_possible_truncation, reason = "features are in single precision")]
+fn scaled(features: &RegionFeatures) -> [f32; FEATURES] {
+    features.of_the_paper().map(|value| (value + 1e-3).ln() as f32)
+}
+
+/// Draws the first weights.
+fn initial_weights(seed: u64) -> Result<BTreeMap<String, Var>> {
+    let mut random = SplitMix::new(seed);
+    let gates = 4 * WIDTH;
+    let shapes: [(&str, &[usize]); 10] = [
+        ("first.weight_ih_l0", &[gates, FEATURES]),
+        ("first.weight_hh_l0", &[gates, WIDTH]),
+        ("first.bias_ih_l0", &[gates]),
+        ("first.bias_hh_l0", &[gates]),
+        ("second.weight_ih_l0", &[gates, WIDTH]),
+        ("second.weight_hh_l0", &[gates, WIDTH]),
+        ("second.bias_ih_l0", &[gates]),
+        ("second.bias_hh_l0", &[gates]),
+        ("output.weight", &[1, WIDTH]),
+        ("output.bias", &[1]),
+    ];
+    #[expect(clippy::cast_precision_loss, reason = "the width is small")]
+    let bound = 1.0 / (WIDTH as f64).sqrt();
+    let mut weights = BTreeMap::new();
+    for (name, shape) in shapes {
+        let count: usize = shape.iter().product();
+        #[expect(clippy::cast_possible_truncation, reason = "weights are in single precision")]
+        let values: Vec<f32> = (0..count).map(|_| ((random.uniform() * 2.0 - 1.0) * bound) as f32).collect();
+        weights.insert(name.to_owned(), Var::from_tensor(&Tensor::from_vec(values, shape, &Device::Cpu)?)?);
+    }
+    Ok(weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::tests::TempFolder;
+
+    /// Prompts of regions of which exactly one has most of the attention, more or less clearly.
+    fn examples(seed: u64, count: usize) -> Vec<ClassifiedRegions> {
+        let mut random = SplitMix::new(seed);
+        let mut prompt = || {
+            let needed = usize::try_from(random.next() % 5).unwrap();
+            let region = |index: usize| {
+                let noise = random.uniform();
+                let sum = if index == needed { 0.3 + 0.4 * noise } else { 0.2 * noise };
+                (RegionFeatures { sum, mean: 5.0 * sum, quantiles: [sum; 4], peak: sum }, index == needed)
+            };
+            (0..5).map(region).collect()
+        };
+        (0..count).map(|_| prompt()).collect()
+    }
+
+    #[test]
+    fn a_network_learns_repeats_and_is_saved() {
+        let train = || DependencyClassifier::train(&examples(1, 40), 7, &mut || false).unwrap();
+        let classifier = train();
+        let probabilities = |classifier: &DependencyClassifier| -> Vec<f64> {
+            let prompts = examples(2, 20);
+            let of = |prompt: &ClassifiedRegions| {
+                let regions: Vec<RegionFeatures> = prompt.iter().map(|(features, _)| *features).collect();
+                classifier.probabilities(&regions).unwrap()
+            };
+            prompts.iter().flat_map(of).collect()
+        };
+        let found = probabilities(&classifier);
+        let expected: Vec<bool> = examples(2, 20).into_iter().flatten().map(|(_, depends)| depends).collect();
+        let right =
+            found.iter().zip(&expected).filter(|(probability, depends)| (**probability > 0.5) == **depends);
+        assert!(right.count() >= 95, "{found:?}");
+        assert_eq!(probabilities(&train()), found);
+        let folder = TempFolder::new();
+        let file = folder.path().join("classifier.safetensors");
+        classifier.save(&file).unwrap();
+        assert_eq!(probabilities(&DependencyClassifier::load(&file).unwrap()), found);
+        assert_eq!(classifier.probabilities(&[]).unwrap(), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn what_cannot_be_learned_is_an_error() {
+        let one_sided = vec![vec![(RegionFeatures::default(), false)]];
+        let error = DependencyClassifier::train(&one_sided, 1, &mut || false).unwrap_err();
+        assert!(error.to_string().contains("both regions"), "{error}");
+        assert!(DependencyClassifier::load(Path::new("no-such-file")).is_err());
+    }
+}

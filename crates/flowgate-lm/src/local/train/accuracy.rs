@@ -1,0 +1,82 @@
+//! Measures how well a model copies: [`CopyAccuracy`], over examples that it was not trained on.
+
+use std::collections::BTreeMap;
+
+use super::corpus::VALUE;
+use super::{Corpus, ExampleKind};
+use crate::{Error, ScoreRequest, ScoringModel};
+
+/// The examples with numbers from here on are for tests: no training reaches them.
+pub const HELD_OUT: usize = 1_000_000_000;
+
+/// How well a model copies the values of examples of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CopyAccuracy {
+    /// The number of values.
+    pub values: usize,
+    /// The values of which each token had a probability above one half, after the tokens before it.
+    pub copied: usize,
+    /// The number of tokens of the values.
+    pub tokens: usize,
+    /// The tokens with a probability above one half.
+    pub likely_tokens: usize,
+    /// The sum of the negative log-probabilities of the tokens.
+    pub loss: f64,
+}
+
+impl CopyAccuracy {
+    /// Returns the share of values that were copied; 0 without values.
+    #[must_use]
+    pub fn copied_share(&self) -> f64 {
+        share(self.copied, self.values)
+    }
+
+    /// Returns the share of tokens with a probability above one half; 0 without tokens.
+    #[must_use]
+    pub fn likely_share(&self) -> f64 {
+        share(self.likely_tokens, self.tokens)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "examples are few")]
+fn share(part: usize, of: usize) -> f64 {
+    part as f64 / of.max(1) as f64
+}
+
+/// Scores the values of `count` examples of the corpus, from number [`HELD_OUT`] on, each after the text before it. Returns the accuracy for
+/// each kind of example. `step` is called after each example; the measurement ends early, with the examples so far, if it returns true.
+///
+/// # Errors
+/// If the model fails.
+pub async fn copy_accuracy(
+    model: &dyn ScoringModel,
+    corpus: &Corpus,
+    count: usize,
+    step: &mut (dyn FnMut() -> bool + Send),
+) -> Result<BTreeMap<ExampleKind, CopyAccuracy>, Error> {
+    let half = 0.5_f64.ln();
+    let mut found: BTreeMap<ExampleKind, CopyAccuracy> = BTreeMap::new();
+    for example in (HELD_OUT..HELD_OUT + count).map(|number| corpus.example(number)) {
+        let kind = found.entry(example.kind()).or_default();
+        let mut before = String::new();
+        for (text, weight) in example.parts() {
+            if *weight == VALUE {
+                let request = ScoreRequest { prefix: None, prompt: &before, continuation: text, bound: None };
+                let scores = model.score_batch(&[request]).await?;
+                let logprobs: Vec<f64> =
+                    scores.iter().flat_map(|score| &score.tokens).map(|token| token.logprob).collect();
+                let likely = logprobs.iter().filter(|logprob| **logprob > half).count();
+                kind.values += 1;
+                kind.copied += usize::from(likely == logprobs.len());
+                kind.tokens += logprobs.len();
+                kind.likely_tokens += likely;
+                kind.loss -= logprobs.iter().sum::<f64>();
+            }
+            before.push_str(text);
+        }
+        if step() {
+            break;
+        }
+    }
+    Ok(found)
+}

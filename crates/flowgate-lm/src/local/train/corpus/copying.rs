@@ -1,0 +1,30 @@
+//! Generates texts whose parts are repeated: [`copying`]. They are the simplest form of what the model is to learn, so it learns from them first.
+
+use super::draw::Draw;
+use super::{CONTENT, Example, ExampleKind, VALUE};
+
+/// Generates a text of random words and values, and repeats some of its passages. The beginning of a passage cannot be known, so it has
+/// almost no weight; the rest has the weight of a value.
+pub(super) fn copying(draw: &mut Draw) -> Example {
+    let items: Vec<String> = (0..20 + draw.below(30))
+        .map(|_| match draw.below(2) {
+            0 => draw.word(),
+            _ => {
+                let form = draw.form();
+                draw.value(form)
+            }
+        })
+        .collect();
+    let mut parts = vec![(format!("Text:\n{}\n", items.join(" ")), CONTENT)];
+    for _ in 0..4 {
+        let length = 3 + draw.below(5);
+        let passage = items.iter().skip(draw.below(items.len() - length)).take(length);
+        parts.push((draw.pick(&["Copy: ", "> ", "\"", "Again: "]).to_owned(), CONTENT));
+        for (index, item) in passage.enumerate() {
+            let separator = if index == 0 { "" } else { " " };
+            parts.push((format!("{separator}{item}"), if index == 0 { CONTENT } else { VALUE }));
+        }
+        parts.push(("\n".to_owned(), CONTENT));
+    }
+    Example { kind: ExampleKind::Copying, parts }
+}

@@ -1,0 +1,219 @@
+//! Phrases facts, questions and answers: [`Phrasing`]. A fact is that the field `{a}` of the person or thing `{e}` has the value `{v}`.
+//!
+//! A model that has read a phrasing often learns the phrasing and not the task. So half of the phrasings are made up for one example:
+//! words of a list in any order around the slots. `question.rs` draws one phrasing for each example.
+
+use super::draw::Draw;
+
+/// How the texts of an example are phrased. The slots of the texts are `{e}`, `{a}` and `{v}`.
+pub(super) struct Phrasing {
+    /// The statements of documents; each document uses one of them.
+    pub(super) statements: Vec<String>,
+    /// The statement of the answer: its value follows the two other slots, so that it can be known.
+    pub(super) answer: String,
+    /// What one question asks for, such as `the {a} of {e}`.
+    pub(super) subject: String,
+    /// The text before and after the subjects of the question.
+    pub(super) question: (String, String),
+    /// Whether the words of the answer can be predicted from the documents or from other examples.
+    pub(super) is_familiar: bool,
+}
+
+/// Statements whose value comes last, which documents and answers use.
+const STATEMENTS: &[&str] = &[
+    "The {a} of {e} is {v} .",
+    "The {a} of {e} is {v}.",
+    "{e} has the {a} {v}.",
+    "{e}'s {a} is {v}.",
+    "{e}: {a} = {v}",
+    "{a} ({e}): {v}",
+    "For {e}, the {a} is {v}.",
+    "As to {e}, we have noted the {a} as {v}.",
+    "The {a} for {e} was given as {v}.",
+    "{e} / {a} / {v}",
+    "name: {e}; {a}: {v}",
+    "{\"name\": \"{e}\", \"{a}\": \"{v}\"}",
+    "| {e} | {a} | {v} |",
+    "- {e}: the {a} reads {v}",
+    "Our file on {e} lists {v} under {a}.",
+    "In the case of {e}, the field {a} contains {v}.",
+    "The {a} that belongs to {e} is {v}.",
+    "We asked {e} for the {a}, and the reply was {v}.",
+    "{e} gave us {v} as the {a}.",
+    "The register shows for {e} this {a}: {v}.",
+];
+
+/// Further statements of documents, whose value comes before another slot.
+const OTHER_STATEMENTS: &[&str] = &[
+    "{v} is the {a} of {e}.",
+    "{a} {v} belongs to {e}.",
+    "{v} ({a} of {e})",
+    "With {v} as the {a}, {e} was entered.",
+];
+
+/// What one question asks for.
+const SUBJECTS: &[&str] =
+    &["the {a} of {e}", "{e}'s {a}", "the {a} for {e}", "the {a} that {e} has", "{a} of {e}", "{e}: {a}"];
+
+/// The text before and after the subjects.
+const QUESTIONS: &[(&str, &str)] = &[
+    ("What is ", " ?"),
+    ("What is ", "?"),
+    ("Tell me ", "."),
+    ("I need ", "."),
+    ("Please find ", "."),
+    ("Look up ", ""),
+    ("Which is ", "?"),
+    ("", "?"),
+];
+
+/// The words of phrasings that are made up.
+const WORDS: &[&str] = &[
+    "the",
+    "a",
+    "of",
+    "for",
+    "to",
+    "in",
+    "on",
+    "at",
+    "by",
+    "with",
+    "from",
+    "as",
+    "is",
+    "was",
+    "has",
+    "had",
+    "are",
+    "be",
+    "been",
+    "it",
+    "this",
+    "that",
+    "we",
+    "our",
+    "they",
+    "their",
+    "he",
+    "she",
+    "his",
+    "her",
+    "you",
+    "your",
+    "and",
+    "or",
+    "but",
+    "so",
+    "then",
+    "here",
+    "there",
+    "now",
+    "also",
+    "only",
+    "just",
+    "still",
+    "known",
+    "given",
+    "noted",
+    "found",
+    "kept",
+    "held",
+    "stored",
+    "listed",
+    "written",
+    "entered",
+    "filed",
+    "reported",
+    "stated",
+    "according",
+    "record",
+    "records",
+    "file",
+    "list",
+    "table",
+    "system",
+    "entry",
+    "data",
+    "note",
+    "value",
+    "field",
+    "under",
+    "below",
+    "above",
+    "about",
+    "regarding",
+    "concerning",
+    "please",
+    "see",
+    "check",
+    "show",
+    "shows",
+    "says",
+    "reads",
+    "contains",
+    "lists",
+    "gives",
+    "belongs",
+    "assigned",
+    "registered",
+    "current",
+    "official",
+    "correct",
+    "full",
+    "own",
+    "new",
+    "last",
+    "first",
+];
+
+const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
+
+impl Phrasing {
+    /// Draws the phrasing of an example.
+    pub(super) fn draw(draw: &mut Draw) -> Self {
+        let is_familiar = draw.below(2) == 0;
+        let statement = |draw: &mut Draw| match is_familiar {
+            true => draw.pick(STATEMENTS).to_owned(),
+            false => made_up(draw, &["{e}", "{a}"], true),
+        };
+        let answer = statement(draw);
+        // Documents often have the form of the answer, and sometimes several forms.
+        let mut statements = vec![if draw.below(2) == 0 { answer.clone() } else { statement(draw) }];
+        if draw.below(3) == 0 {
+            statements.push(statement(draw));
+        }
+        if draw.below(8) == 0 {
+            statements.push(draw.pick(OTHER_STATEMENTS).to_owned());
+        }
+        let (before, after) = QUESTIONS.get(draw.below(QUESTIONS.len())).copied().unwrap_or_default();
+        let (subject, question) = match draw.below(3) {
+            0 => (made_up(draw, &["{e}", "{a}"], false), (words(draw), "?".to_owned())),
+            _ => (draw.pick(SUBJECTS).to_owned(), (before.to_owned(), after.to_owned())),
+        };
+        Self { statements, answer, subject, question, is_familiar }
+    }
+}
+
+/// Returns up to three words with a space after each.
+fn words(draw: &mut Draw) -> String {
+    (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
+}
+
+/// Makes up a phrasing: the slots in any order, with words between them. With a value, its slot is the last one.
+fn made_up(draw: &mut Draw, slots: &[&str], has_value: bool) -> String {
+    let mut slots = draw.pick_several(slots, slots.len());
+    if has_value {
+        slots.push("{v}");
+    }
+    let mut text = String::new();
+    for slot in slots {
+        text.push_str(&words(draw));
+        text.push_str(slot);
+        text.push_str(draw.pick(PUNCTUATION));
+        text.push(' ');
+    }
+    let mut text = text.trim_end().to_owned();
+    text.push_str(draw.pick(&["", ".", " ."]));
+    text
+}

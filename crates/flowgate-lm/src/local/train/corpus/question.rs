@@ -1,0 +1,222 @@
+//! Generates questions about facts that several documents state: [`question`]. Some documents state both values of a person, others one;
+//! the answer copies values from one or several of them.
+
+use super::draw::Draw;
+use super::phrasing::Phrasing;
+use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
+
+/// The names of fields.
+const FIELDS: &[&str] = &[
+    "social security number",
+    "date of birth",
+    "phone number",
+    "e-mail",
+    "city",
+    "account number",
+    "employer",
+    "badge",
+    "room",
+    "passport number",
+    "home address",
+    "tax number",
+    "birthday",
+    "customer id",
+    "salary",
+    "start date",
+    "blood type",
+    "gate code",
+    "licence",
+    "ticket",
+    "order number",
+    "policy number",
+    "locker",
+    "manager",
+    "department",
+    "serial number",
+    "balance",
+    "department code",
+    "PIN",
+    "invoice",
+];
+/// What persons and things with a number are called.
+const NUMBERED: &[&str] =
+    &["person", "customer", "employee", "patient", "user", "member", "case", "client no.", "account"];
+/// The questions about the documents of one example.
+const QUESTIONS: usize = 3;
+/// How the documents of a person share the two values: for each document whether it has the first, and the second.
+const LAYOUTS: [&[(bool, bool)]; 7] = [
+    &[(true, true)],
+    &[(true, false), (false, true)],
+    &[(true, false), (false, true), (true, true)],
+    &[(true, true), (true, true)],
+    &[(true, false)],
+    &[(false, true)],
+    &[(true, false), (true, false), (false, true)],
+];
+
+/// A person or thing with two values.
+struct Subject {
+    name: String,
+    values: [String; 2],
+}
+
+/// Generates at least three documents, most of them up to `max_documents`, and [`QUESTIONS`] questions with their answers, each about one or two persons or things.
+pub(super) fn question(draw: &mut Draw, max_documents: usize) -> Example {
+    let phrasing = Phrasing::draw(draw);
+    let fields = draw.pick_several(FIELDS, 2);
+    let forms = [draw.form(), draw.form()];
+    let numbered = (draw.below(3) > 0).then(|| draw.pick(NUMBERED));
+    let size = 3 + draw.below(max_documents.saturating_sub(2));
+    let mut subjects: Vec<Subject> = Vec::new();
+    // For each document, the facts that it states: the number of the subject, and the number of the value.
+    let mut documents: Vec<Vec<(usize, usize)>> = Vec::new();
+    while documents.len() < size {
+        let name = subject_name(draw, numbered, &subjects);
+        subjects.push(Subject { name, values: forms.map(|form| draw.value(form)) });
+        let subject = subjects.len() - 1;
+        let layout = LAYOUTS.get(draw.below(LAYOUTS.len())).copied().unwrap_or_default();
+        for (first, second) in layout {
+            let mut stated: Vec<_> = [(*first, 0), (*second, 1)]
+                .iter()
+                .filter(|(is, _)| *is)
+                .map(|(_, value)| (subject, *value))
+                .collect();
+            if subject > 0 && draw.below(8) == 0 {
+                stated.push((draw.below(subject), draw.below(2)));
+            }
+            documents.push(stated);
+        }
+    }
+    let mut order: Vec<usize> = (0..documents.len()).collect();
+    let mut text = draw.pick(&["Documents:\n", "Documents:\n", "", "Context:\n", "Read this:\n"]).to_owned();
+    let is_counted = draw.below(4) == 0;
+    while !order.is_empty() {
+        let stated = documents.get(order.swap_remove(draw.below(order.len()))).cloned().unwrap_or_default();
+        if is_counted {
+            text.push_str(&format!("Document {}: ", order.len()));
+        }
+        let statement =
+            phrasing.statements.get(draw.below(phrasing.statements.len())).cloned().unwrap_or_default();
+        let sentences: Vec<String> = by_subject(&stated)
+            .iter()
+            .map(|(subject, values)| {
+                sentence(&statement, &subjects, *subject, values, fields.as_slice())
+                    .into_iter()
+                    .map(|(text, _)| text)
+                    .collect()
+            })
+            .collect();
+        text.push_str(&sentences.join(" "));
+        text.push('\n');
+    }
+    let mut parts = vec![(text, CONTENT)];
+    // Several questions about the same documents teach more than one, for little more work.
+    for _ in 0..QUESTIONS {
+        let asked = by_subject(&asked_facts(draw, &documents));
+        ask(&asked, &phrasing, &subjects, &fields, &mut parts);
+    }
+    Example { kind: ExampleKind::Question, parts }
+}
+
+/// Adds a question about facts, which are grouped by their subject, and its answer.
+fn ask(
+    asked: &[(usize, Vec<usize>)],
+    phrasing: &Phrasing,
+    subjects: &[Subject],
+    fields: &[&str],
+    parts: &mut Vec<(String, f32)>,
+) {
+    let subject_of_question = |(subject, values): &(usize, Vec<usize>)| {
+        let pieces = sentence(&phrasing.subject, subjects, *subject, values, fields);
+        pieces.into_iter().map(|(text, _)| text).collect::<String>()
+    };
+    let all: Vec<String> = asked.iter().map(subject_of_question).collect();
+    let (before, after) = &phrasing.question;
+    parts.push((format!("Question: {before}{}{after}\nAnswer:", all.join(" and ")), CONTENT));
+    for (subject, values) in asked {
+        parts.push((" ".to_owned(), CONTENT));
+        // Words that are made up cannot be known, so they teach nothing.
+        let scaffold = if phrasing.is_familiar { SCAFFOLD } else { CONTENT };
+        let answer = sentence(&phrasing.answer, subjects, *subject, values, fields);
+        parts.extend(
+            answer.into_iter().map(|(text, is_value)| (text, if is_value { VALUE } else { scaffold })),
+        );
+    }
+    parts.push(("\n".to_owned(), CONTENT));
+}
+
+/// Returns the name of a person or thing that no other one has: a number, or two words.
+fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> String {
+    loop {
+        let name = match numbered {
+            Some(noun) => format!("{noun} {}", 1 + draw.below(100)),
+            None => draw.name(),
+        };
+        if others.iter().all(|other| other.name != name) {
+            return name;
+        }
+    }
+}
+
+/// Draws the facts of the answer: one or both values of one or two subjects, each stated by a document.
+fn asked_facts(draw: &mut Draw, documents: &[Vec<(usize, usize)>]) -> Vec<(usize, usize)> {
+    let stated: Vec<(usize, usize)> = documents.iter().flatten().copied().collect();
+    let mut asked = Vec::new();
+    for _ in 0..=draw.below(2) {
+        let Some(&(subject, value)) = stated.get(draw.below(stated.len())) else { continue };
+        let wants_both = draw.below(2) == 0;
+        asked.extend(stated.iter().filter(|fact| fact.0 == subject && (wants_both || fact.1 == value)));
+    }
+    asked
+}
+
+/// Groups facts by their subject, in the order of subjects and values, each fact once.
+fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
+    let mut facts = facts.to_vec();
+    facts.sort_unstable();
+    facts.dedup();
+    let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (subject, value) in facts {
+        match groups.last_mut().filter(|(last, _)| *last == subject) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((subject, vec![value])),
+        }
+    }
+    groups
+}
+
+/// Fills a phrasing with values of a subject. Returns its pieces, each with whether it is a value.
+fn sentence(
+    phrasing: &str,
+    subjects: &[Subject],
+    subject: usize,
+    values: &[usize],
+    fields: &[&str],
+) -> Vec<(String, bool)> {
+    let Some(own) = subjects.get(subject) else { return Vec::new() };
+    let mut pieces: Vec<(String, bool)> = Vec::new();
+    let mut rest = phrasing;
+    let slots = ["{e}", "{a}", "{v}"];
+    while let Some((at, slot)) = slots.iter().filter_map(|slot| rest.find(slot).map(|at| (at, *slot))).min() {
+        pieces.push((rest.get(..at).unwrap_or_default().to_owned(), false));
+        rest = rest.get(at + slot.len()..).unwrap_or_default();
+        for (index, value) in values.iter().enumerate() {
+            if slot == "{e}" {
+                pieces.push((own.name.clone(), false));
+                break;
+            }
+            if index > 0 {
+                pieces.push((" and ".to_owned(), false));
+            }
+            let texts = if slot == "{a}" {
+                fields.get(*value).map(|field| (*field).to_owned())
+            } else {
+                own.values.get(*value).cloned()
+            };
+            pieces.push((texts.unwrap_or_default(), slot == "{v}"));
+        }
+    }
+    pieces.push((rest.to_owned(), false));
+    pieces.retain(|(text, _)| !text.is_empty());
+    pieces
+}

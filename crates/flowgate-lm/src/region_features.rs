@@ -1,0 +1,148 @@
+//! Summarises the attention of an output to regions of its prompt: [`region_features`]. Screeners decide from these numbers which regions the output
+//! depends on (RTBAS, section 7.2).
+
+use std::ops::Range;
+
+use crate::interior::Attention;
+
+/// How the scores of the output's tokens are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TokenWeighting {
+    /// As they are, which is the paper's form: tokens of which the model is unsure dominate.
+    #[default]
+    Plain,
+    /// Each token of the output counts the same: its scores are divided by their sum.
+    PerToken,
+}
+
+/// The features of a region. A score is the saliency of a token of the prompt ([`Attention::saliency`]), added over the tokens of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RegionFeatures {
+    /// The sum of the scores in the region, divided by the sum of all scores.
+    pub sum: f64,
+    /// That share, divided by the region's share of the tokens: 1 if the region has as much as its length suggests.
+    pub mean: f64,
+    /// The 20, 50, 80 and 99 % quantiles of the scores in the region, each divided by the mean of all scores.
+    pub quantiles: [f64; 4],
+    /// The highest score in the region, divided by the highest of all (RTBAS, Figure 2).
+    pub peak: f64,
+}
+
+/// The quantiles of the features.
+const QUANTILES: [f64; 4] = [0.2, 0.5, 0.8, 0.99];
+
+impl RegionFeatures {
+    /// Returns the features that the paper's classifier reads: sum, mean and quantiles.
+    #[must_use]
+    pub fn of_the_paper(&self) -> [f64; 6] {
+        let [low, middle, high, top] = self.quantiles;
+        [self.sum, self.mean, low, middle, high, top]
+    }
+}
+
+/// Returns the features of each region, which is a range of bytes of the prompt. A token belongs to a region if it begins in it; tokens that the
+/// model adds belong to none. A region without tokens, or without any score above 0 in the prompt, has features of 0.
+#[must_use]
+pub fn region_features(
+    attention: &Attention,
+    regions: &[Range<usize>],
+    weighting: TokenWeighting,
+) -> Vec<RegionFeatures> {
+    let prompt = attention.prompt_tokens();
+    let mut scores = vec![0.0_f64; prompt.len()];
+    for row in attention.saliency() {
+        // Scores of earlier tokens of the output follow those of the prompt.
+        let row: Vec<f64> = row.iter().take(prompt.len()).map(|score| f64::from(*score)).collect();
+        let total: f64 = row.iter().sum();
+        let divisor = match weighting {
+            TokenWeighting::Plain => 1.0,
+            TokenWeighting::PerToken if total > 0.0 => total,
+            TokenWeighting::PerToken => continue,
+        };
+        scores.iter_mut().zip(row).for_each(|(sum, score)| *sum += score / divisor);
+    }
+    let spelled: Vec<(usize, f64)> = prompt
+        .iter()
+        .zip(scores)
+        .filter(|(token, _)| !token.is_empty())
+        .map(|(token, score)| (token.start, score))
+        .collect();
+    let total: f64 = spelled.iter().map(|(_, score)| score).sum();
+    let highest = spelled.iter().map(|(_, score)| *score).fold(0.0, f64::max);
+    let features = |region: &Range<usize>| {
+        let mut own: Vec<f64> =
+            spelled.iter().filter(|(start, _)| region.contains(start)).map(|(_, score)| *score).collect();
+        if own.is_empty() || total <= 0.0 {
+            return RegionFeatures::default();
+        }
+        own.sort_by(f64::total_cmp);
+        let mean_of_all = total / count(spelled.len());
+        let sum = own.iter().sum::<f64>() / total;
+        RegionFeatures {
+            sum,
+            mean: sum * count(spelled.len()) / count(own.len()),
+            quantiles: QUANTILES
+                .map(|quantile| own.get(rank(quantile, own.len())).copied().unwrap_or(0.0) / mean_of_all),
+            peak: own.last().copied().unwrap_or(0.0) / highest,
+        }
+    };
+    regions.iter().map(features).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "texts are short")]
+fn count(tokens: usize) -> f64 {
+    tokens as f64
+}
+
+/// Returns the index of a quantile in a sorted list of this length: the nearest rank.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the rank is within the list")]
+fn rank(quantile: f64, length: usize) -> usize {
+    ((quantile * count(length)).ceil() as usize).clamp(1, length.max(1)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One layer and head, a prompt of an added token and four others of two bytes each, and an output of two tokens.
+    fn attention() -> Attention {
+        let prompt = [0..0, 0..2, 2..4, 4..6, 6..8].to_vec();
+        let weights = vec![1.0, 1.0, 3.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 8.0, 2.0, 5.0];
+        let gradients = vec![-1.0; weights.len()];
+        Attention::new(prompt, vec![0..1, 1..2], (1, 1), weights, gradients).unwrap()
+    }
+
+    #[test]
+    fn features_follow_their_definition() {
+        let regions = [0..4, 4..8, 8..9];
+        let [first, second, none] = region_features(&attention(), &regions, TokenWeighting::Plain)[..] else {
+            panic!("three regions");
+        };
+        // The scores of the four tokens: 1, 3, 8, 2.
+        assert_eq!((first.sum, second.sum), (4.0 / 14.0, 10.0 / 14.0));
+        assert_eq!((first.mean, second.mean), (8.0 / 14.0, 20.0 / 14.0));
+        assert_eq!(first.quantiles, [1.0, 1.0, 3.0, 3.0].map(|score| score / 3.5));
+        assert_eq!((first.peak, second.peak), (3.0 / 8.0, 1.0));
+        assert_eq!(none, RegionFeatures::default());
+    }
+
+    #[test]
+    fn each_token_of_the_output_counts_the_same() {
+        let features = region_features(&attention(), &[0..4, 4..8], TokenWeighting::PerToken);
+        // Shares of the first token: 1/5 and 3/5 of the prompt, and the rest at the added token; of the second: 8/11 and 2/11.
+        let shares = [0.2 + 0.6, 8.0 / 11.0 + 2.0 / 11.0];
+        let total: f64 = shares.iter().sum();
+        for (feature, share) in features.iter().zip(shares) {
+            assert!((feature.sum - share / total).abs() < 1e-6, "{feature:?}");
+        }
+    }
+
+    #[test]
+    fn attention_of_0_has_no_features() {
+        let nothing =
+            Attention::new(vec![0..1, 1..2], vec![2..3, 3..4], (1, 1), vec![0.0; 6], vec![0.0; 6]).unwrap();
+        for weighting in [TokenWeighting::Plain, TokenWeighting::PerToken] {
+            assert_eq!(region_features(&nothing, &[0..1, 1..2], weighting), [RegionFeatures::default(); 2]);
+        }
+    }
+}
