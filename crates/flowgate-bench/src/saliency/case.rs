@@ -105,7 +105,7 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
 }
 
 const FIRST_NAMES: [&str; 12] =
-    ["Anna", "Bram", "Chidi", "Dara", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Keiko", "Lena"];
+    ["Anna", "Bram", "Chidi", "Dara", "Elif", "Farid", "Greta", "Hugo", "Irma", "Jonas", "Keiko", "Lena"];
 const LAST_NAMES: [&str; 10] =
     ["Adler", "Brandt", "Costa", "Dubois", "Eriksen", "Fischer", "Garcia", "Hansen", "Ito", "Jansen"];
 const MONTHS: [&str; 12] = [
