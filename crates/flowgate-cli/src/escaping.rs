@@ -1,6 +1,6 @@
 //! Escapes untrusted text for a terminal: no character in the result moves the cursor, changes the direction of
-//! writing, or is invisible, so the text cannot forge what a person reads. All untrusted text that commands print
-//! passes this module.
+//! writing, or is invisible, so the text cannot forge what a person reads. All untrusted text that commands
+//! print passes through this module.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -70,7 +70,8 @@ pub(crate) fn json_line(value: &Value) -> String {
     escape_json(&value.to_string())
 }
 
-/// Escapes the unsafe characters of a JSON text, as JSON does, so that its value stays the same.
+/// Escapes the characters of a JSON text that are unsafe on a terminal, as JSON escapes them, so that its value stays the
+/// same. The text is as our serialiser writes it: outside strings, only line feeds are such characters, and they stay.
 #[cfg(any(feature = "gateway", feature = "run"))]
 fn escape_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());

@@ -345,7 +345,7 @@ fn a_value_that_an_argument_never_has_is_a_warning() {
 fn a_pattern_that_two_servers_match_is_a_warning_where_it_grants() {
     let both = tools(&[(Some("mail"), mail()), (Some("evil"), json!([{"name": "send_mail"}]))]);
     let policy = "lattice integrity: trusted < untrusted\nrequire untrusted if:\n    (call: ToolCall) is tool:send_mail\n";
-    let message = "tools of 2 servers match `tool:send_mail`, so the statement grants nothing";
+    let message = "tools of 2 servers match `tool:send_mail`, so it is ambiguous which one is meant, and the statement grants nothing";
     let help = "write the server too: `evil/send_mail`, `mail/send_mail`";
     check_one(&both, policy, (WARNING, "tool:send_mail", message, help));
     assert_eq!(reported(&both, &rule("(call: ToolCall) is tool:send_mail")), []);

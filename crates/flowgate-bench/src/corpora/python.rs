@@ -43,10 +43,10 @@ pub(super) fn literal(text: &str) -> Result<Value, String> {
 }
 
 impl<'t> PythonFile<'t> {
-    /// Parses a file.
+    /// Parses the text of the file that is named `file`.
     ///
     /// # Errors
-    /// If it is no Python, is nested too deeply, or is longer than one mebibyte.
+    /// If the text is not valid Python, is nested too deeply, or is longer than one mebibyte.
     pub(super) fn parse(file: &'t str, text: &'t str) -> Result<Self, CorpusError> {
         // `python_code` refuses code that is long or nested too deeply. The tree of the parser is dropped recursively, so deep nesting could
         // exhaust the stack.

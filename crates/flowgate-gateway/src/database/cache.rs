@@ -130,8 +130,8 @@ impl DatabaseCache {
         chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
     }
 
-    /// Drops the prefix of this conversation, and each of these prefixes, which now may belong to two conversations,
-    /// from the cache.
+    /// Removes the conversation `name` of a client from the cache of prefixes, and each conversation to which the cache
+    /// assigns one of `prefixes`: another conversation may have the same prefix now, so the assignment is not certain.
     pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
         let chats = &mut self.lock().chats;
         chats.forget(client, name);

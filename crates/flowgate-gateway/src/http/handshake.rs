@@ -160,6 +160,8 @@ fn reason(error: &io::Error) -> HandshakeError {
         Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
             "a client and the gateway have no TLS version, cipher suite or application protocol in common"
         }
-        _ => "a client violated the TLS protocol",
+        _ => {
+            "a client did not follow the TLS protocol, so its connection was closed: check that it connects with https:// and a supported version of TLS"
+        }
     })
 }

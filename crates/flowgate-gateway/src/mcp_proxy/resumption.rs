@@ -1,8 +1,9 @@
-//! Resumes a stream that its server ends before the answer, so that the client receives everything in one stream.
-//! `server_requests` and `listening` call it.
+//! Resumes a stream of server-sent events that an MCP server ends before its answer, so that the client receives
+//! everything in one stream. `server_requests` and `listening` call it.
 //!
-//! A server announces by the ids of its events that it can be resumed, and by `retry` after which pause. This concerns
-//! only the server and the gateway: no event id goes to a client, and none is taken from one.
+//! If the server gives its server-sent events ids, the stream can be resumed after the last id. The field `retry` of
+//! an event says how long to wait first. Ids and pauses stay between the server and the gateway: no id goes to a
+//! client, and none is taken from one.
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};

@@ -251,6 +251,7 @@ async fn read_answer(
 ) -> Result<ServerAnswer, &'static str> {
     // A request for a stream expects no single message.
     let listens = kind == ServerRequestKind::Stream;
+    // An id that is too long, or has other characters than visible ASCII, is ignored.
     let is_session = |id: &&str| id.len() <= 256 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let session = bytes.header(SESSION).filter(is_session).map(str::to_owned);
     let content = bytes.header("content-type").unwrap_or_default().to_ascii_lowercase();
@@ -286,6 +287,7 @@ async fn read_answer(
         200..=299 if content.starts_with("text/event-stream") => {
             ServerAnswerBody::Stream(Box::new(EventStream::new(bytes)))
         }
+        // A success of another media type has no MCP message; its body is not read.
         200..=299 => ServerAnswerBody::Nothing,
         _ => {
             return Err(

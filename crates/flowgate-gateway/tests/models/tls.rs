@@ -111,7 +111,10 @@ fn a_client_without_tls_sees_why_it_is_refused() {
     assert_eq!(server.log.next("refused")["message"], "a client sent neither TLS nor HTTP");
     // A record of TLS with nonsense in it is answered by an alert.
     raw(server.gateway.address, &[0x16, 3, 1, 0, 4, 9, 9, 9, 9]);
-    assert_eq!(server.log.next("refused")["message"], "a client violated the TLS protocol");
+    assert_eq!(
+        server.log.next("refused")["message"],
+        "a client did not follow the TLS protocol, so its connection was closed: check that it connects with https:// and a supported version of TLS"
+    );
     assert_eq!(server.asks_as(&server.http1()).unwrap(), "Hello yourself.");
 }
 

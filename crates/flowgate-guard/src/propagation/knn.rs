@@ -108,7 +108,8 @@ impl KnnAnswer {
     /// `prompt`, by the same model.
     ///
     /// # Errors
-    /// If the text is too long for the model, or the tokens of the answer that have states are not those that have scores.
+    /// If the text is too long for the model, no token precedes the answer, or the model gives another number of states than
+    /// of scores for the answer.
     pub fn new(
         model: &dyn HiddenStateModel,
         layer: usize,
@@ -125,7 +126,7 @@ impl KnnAnswer {
         if states.tokens.len().saturating_sub(first) != scored.len() || first == 0 {
             return Err(Error::Unsupported("states and scores for the same tokens; use one model for both"));
         }
-        // The state before a token is that of the token in front of it.
+        // A token is predicted from the hidden state of the token before it, so the states begin one token before the answer.
         let before = states.vectors.iter().skip(first - 1);
         let tokens = before.zip(scored).map(|(state, token)| nearest(datastore, state, token)).collect();
         Ok(Self { parameters, tokens })

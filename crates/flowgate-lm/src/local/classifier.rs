@@ -104,7 +104,7 @@ impl DependencyClassifier {
         Ok(logits.into_iter().map(|logit| 1.0 / (1.0 + (-f64::from(logit)).exp())).collect())
     }
 
-    /// Writes the network to a file.
+    /// Writes the weights of the network to a safetensors file.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -118,7 +118,7 @@ impl DependencyClassifier {
             .map_err(|error| LoadError::new(path, format!("the classifier cannot be saved: {error}")))
     }
 
-    /// Reads a network from a file.
+    /// Reads a network from a safetensors file.
     ///
     /// # Errors
     /// If the file is missing or damaged, or has other tensors.

@@ -178,7 +178,9 @@ impl NameChecker<'_> {
         let names: BTreeSet<String> = matching.iter().map(|schema| schema.tool.to_string()).collect();
         let count = servers.len();
         let pattern = quoted(&pattern.to_string());
-        let message = format!("tools of {count} servers match {pattern}, so the statement grants nothing");
+        let message = format!(
+            "tools of {count} servers match {pattern}, so it is ambiguous which one is meant, and the statement grants nothing"
+        );
         let help = format!("write the server too: {}", listed(names.iter().map(String::as_str)));
         self.found.push(Diagnostic::warning("ambiguous-tool", span.clone(), message).help(help));
     }

@@ -123,7 +123,10 @@ fn examine_client(
         if advice.id == "label-answer" { findings.note(text) } else { findings.wrong(text) }
     }
     if !findings.0.iter().skip(before).any(|finding| finding.state == FindingState::Wrong) {
-        findings.right(format!("clients.{}: nothing is hidden from its model for lack of a line in the policy or the configuration", client.name));
+        findings.right(format!(
+            "clients.{}: the policy and the configuration lack no line that would let its model see more",
+            client.name
+        ));
     }
     if let Some(request) = request {
         request.examine(&client.policy, &path.display().to_string(), findings);

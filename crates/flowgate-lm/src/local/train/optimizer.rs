@@ -76,6 +76,7 @@ impl Optimizer {
     /// Returns the change of a matrix by Muon: the gradient with Nesterov momentum, made nearly orthogonal, and scaled
     /// by the shape of the matrix. The moving mean of its gradients is stored under `name`.
     fn muon(&mut self, name: &str, gradient: &Tensor) -> Result<Tensor> {
+        // Muon adds the whole gradient, so this is a decaying sum and not a mean.
         let momentum = self.mean(name.to_owned(), gradient, MOMENTUM, 1.0)?;
         let nesterov = (gradient + (momentum * MOMENTUM)?)?;
         let (rows, columns) = nesterov.dims2()?;

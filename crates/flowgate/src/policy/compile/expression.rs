@@ -133,7 +133,7 @@ impl Compiler<'_> {
                 return self.fail(
                     "tool",
                     &expr.span,
-                    "a tool pattern is at a place other than after `is`",
+                    "a tool pattern can only follow `is`",
                     "write `call is tool:NAME`",
                 );
             }
@@ -251,7 +251,7 @@ impl Compiler<'_> {
                             }
                             _ => "write `call is tool:NAME`",
                         };
-                        let message = "a tool pattern is at a place other than after `is`";
+                        let message = "a tool pattern can only follow `is`";
                         return self.fail("tool", &right_expr.span, message, help);
                     }
                 }
