@@ -64,8 +64,8 @@ impl<'f> UnopenedLog<'f> {
         })
     }
 
-    /// Returns the hash of the line with this number; `None` if the log does not have the line. Reads backwards from
-    /// the end, since the line is usually near it. Fails at a malformed line.
+    /// Returns the hash of the line with the number `seq`; `None` if the log does not have the line. Reads backwards
+    /// from the end, since the line is usually near it. Fails at a malformed line.
     pub(super) fn hash_of(&mut self, seq: u64) -> Result<Option<LineHash>, AuditErrorKind> {
         let mut at = self.whole;
         while at > 0 {

@@ -261,7 +261,8 @@ impl<'a> ContentDeletion<'a> {
     }
 
     /// Continues the copy up to the byte `end` of the file: copies the entries that stay, notes the selected ones, and
-    /// syncs the draft to disk. Fails at an entry that cannot be parsed.
+    /// syncs the draft to disk. Fails at an entry that cannot be parsed. Does nothing if everything up to `end` was
+    /// copied before.
     pub(super) fn copy_until(&mut self, end: u64) -> Result<(), AuditError> {
         if end <= self.copied {
             return Ok(());
@@ -288,7 +289,7 @@ impl<'a> ContentDeletion<'a> {
                 self.writer.write_all(line).and_then(|()| self.writer.write_all(b"\n")).map_err(write)?;
             }
         }
-        // The end of the part is no line.
+        // The loop has also counted the end of the part, which is no line.
         self.lines -= 1;
         self.copied = end;
         self.writer.flush().and_then(|()| self.writer.get_ref().sync_all()).map_err(write)

@@ -18,7 +18,8 @@ impl AuditKey {
     /// can read, and beside it `FILE.pub` with the public key.
     ///
     /// # Errors
-    /// Fails if the file contains something else, if all users can read it, or if it cannot be created.
+    /// Fails if the file contains something else, if all users can read it, if only `FILE.pub` exists, or if a file
+    /// cannot be read or created.
     pub fn load_or_create(path: &Path) -> Result<Self, AuditError> {
         let failed = |failure| AuditError::new(path, failure);
         match File::open(path) {

@@ -259,6 +259,7 @@ impl AuditLog {
             head: None,
             unsigned: end.unsigned,
             latest: time,
+            // Has a meaning only after the opening was recorded.
             end: Arc::new(LastLineHandle(Mutex::new(LogHead { seq: 0, hash: LineHash::NONE }))),
             length: end.whole,
             failed: None,
@@ -417,6 +418,7 @@ impl AuditLogState {
             fields.value("content", entry.mark);
         }
         let seq = self.record(time, event.kind(), fields)?;
+        // A head is due after every `every` lines; 0 counts as 1.
         if self.unsigned >= self.options.every.max(1) {
             // A head is always synced, with all lines before it.
             self.sign_head(time)?;
@@ -533,7 +535,8 @@ impl AuditLogState {
         }
     }
 
-    /// Truncates the log and the file of contents to their complete lines.
+    /// Truncates the log and the file of contents to their complete lines. Fails if the log is shorter than what was
+    /// written to it, since complete lines are then lost.
     fn repair(&mut self) -> io::Result<()> {
         if self.file.metadata()?.len() < self.length {
             return Err(io::Error::other(

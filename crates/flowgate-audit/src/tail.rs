@@ -35,7 +35,7 @@ pub(super) struct LogTail {
 
 /// Finds the end of a log: the number of its next line, the hash of its last line, and the number of lines since the
 /// last head. Checks the chain backwards up to the line before that head, or the last [`MAX_BACK`] lines if no head is
-/// among them; `unsigned` is then `MAX_BACK`.
+/// among them; `unsigned` is then `MAX_BACK`. In a log without a complete line, the next line has the number 0.
 ///
 /// # Errors
 /// If the log cannot be read, was created with another key, or has an end that is not a chain.
@@ -104,7 +104,7 @@ fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind
     let mut line = Vec::new();
     let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
     BufReader::new(file).take(limit).read_until(b'\n', &mut line).map_err(AuditErrorKind::Read)?;
-    // The line feed.
+    // Removes the line feed.
     line.pop();
     match AuditRecord::read(&line) {
         Ok(first) if first.kind == OPENED => match first.text("key").and_then(AuditPublicKey::parse) {

@@ -95,8 +95,8 @@ impl<R: BufRead> VerifiedRecords<R> {
         self.end.map_or(0, |end| end.seq.saturating_add(1))
     }
 
-    /// Reads and checks the next line: its number, the hash of the line before it, its key, and its signature if it is
-    /// a head. Returns `None` at the end of the log.
+    /// Reads and checks the next line: its number and the hash of the line before it; of an opening, also the format
+    /// and the key; of a head, also the signature. Returns `None` at the end of the log, and fails if the log is empty.
     fn read(&mut self) -> Result<Option<AuditRecord>, VerifyErrorKind> {
         let seq = self.seq();
         let line = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {
@@ -173,7 +173,7 @@ pub fn verify(
     let mut records = VerifiedRecords::new(log, expected.key);
     let mut contents = contents.map(ContentReader::new).transpose()?;
     let (mut begun, mut openings, mut torn, mut forgotten) = (None, 0, 0, 0_u64);
-    // Whether the line with the expected hash was found.
+    // Whether the line with the expected hash was found, under the expected number if one is given.
     let mut has_hash = expected.hash.is_none();
     // The hash of the first line identifies the log; the anchor is what the database has recorded of this log.
     let (mut id, mut anchor) = (None, None);

@@ -149,6 +149,7 @@ impl WitnessLine {
             Some(Self { log: hash(&object, "log")?, key: key?, head, time, gives_up })
         };
         let witness_line = read_fields().ok_or(WitnessLineError::Form)?;
+        // The signature is the last member of the object, and covers the text before it.
         let (signed, rest) = text.split_once(SIGNATURE_SEPARATOR).ok_or(WitnessLineError::Form)?;
         let signature = rest.strip_suffix("\"}").and_then(parse_hex).ok_or(WitnessLineError::Form)?;
         if witness_line.key.has_signed(&signed_message(signed), &signature) {
@@ -211,6 +212,7 @@ impl WitnessRecord {
                 NextLine::Line(b"") => {}
                 NextLine::Line(line) => match WitnessLine::read(line) {
                     Ok(line) => witness.add(number, &line),
+                    // A partial line need not be the last one: a later process has written after it.
                     Err(WitnessLineError::Form) if is_torn(line) => witness.partial_lines += 1,
                     Err(error) => witness.rejected.push((number, error)),
                 },
@@ -227,6 +229,7 @@ impl WitnessRecord {
             for witnessed in
                 self.logs.iter_mut().filter(|witnessed| witnessed.log == log && witnessed.key == key)
             {
+                // The first lost line has the number `since`; the heads before it remain.
                 drop(witnessed.heads.split_off(&since));
                 witnessed.given_up = Some((since, time));
             }

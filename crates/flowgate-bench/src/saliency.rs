@@ -149,9 +149,11 @@ pub fn run(
     };
     let prompts: Vec<_> = training.iter().filter(is_seen).map(prompt).collect();
     let network = train(&prompts)?;
+    // The network is the last of the screeners, so its scores follow theirs.
     for (_, case) in choosing.iter_mut().chain(&mut reported) {
         case.scores.push(network.probabilities(&case.features)?);
     }
+    // The scores of the screener with this index, each with whether the output depends on the region.
     let pairs = |scored: &[(CaseSet, ScoredCase)],
                  index: usize,
                  is_in: &dyn Fn(CaseSet) -> bool|
@@ -180,7 +182,7 @@ pub fn run(
     Ok(Some(rows))
 }
 
-/// Scores the regions of a case by every screener but the network.
+/// Scores the regions of a case by every screener but the network, in the order of [`Screener::ALL`].
 fn score(model: &dyn InsideModel, case: &DependencyCase) -> Result<ScoredCase, Error> {
     let attention = |loss| {
         model.attention(&AttentionRequest {
@@ -206,7 +208,8 @@ fn score(model: &dyn InsideModel, case: &DependencyCase) -> Result<ScoredCase, E
     Ok(ScoredCase { scores, features, depends: case.depends.clone() })
 }
 
-/// Returns for each region the share of the output's values that the region has: words with a digit, which the request does not have.
+/// Returns for each region the share of the output's values that the region contains. A value is a word with a digit
+/// that the request does not contain.
 fn shared_values(case: &DependencyCase) -> Vec<f64> {
     let values = |text: &str| -> Vec<String> {
         let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ',');

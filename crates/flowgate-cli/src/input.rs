@@ -192,6 +192,7 @@ pub(crate) fn for_each_run(
             Ok(JsonLine::Part(entries)) => message_run.append(entries),
             // The first line of a document that is printed over several lines is not valid JSON by itself.
             Err(error) if is_first && error.problem.contains("EOF while parsing") => {
+                // The document is the rest of the file, so no further run follows.
                 let run = read_document(&name, line, &mut reader, number);
                 if progress.is_interrupted() {
                     return Ok(());

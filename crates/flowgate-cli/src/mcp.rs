@@ -64,7 +64,8 @@ pub(crate) struct McpServerHandle {
 /// The started servers, each with the tools that it offers.
 pub(crate) type StartedServers = Vec<(Arc<McpServerHandle>, Vec<OfferedTool>)>;
 
-/// Starts all servers at the same time and lists their tools. If one of them cannot be used, ends the others.
+/// Starts all servers at the same time and lists their tools, in at most [`START_TIMEOUT`] for each step, or until
+/// `is_cancelled` returns true. `limits` are those of later calls. If one server cannot be used, ends the others.
 ///
 /// # Errors
 /// Returns one message with advice for each server that cannot be used.
@@ -118,7 +119,8 @@ pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
     let ending: Vec<_> =
         connections.map(|connection| runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))).collect();
     for task in ending {
-        // There is nothing to do about a server that is late: its input is closed, at which it should end.
+        // There is nothing to do about a server that is late: its input is closed, at which it should end. The wait is
+        // never cancelled, since it is short.
         let _ = task.wait(SHUTDOWN_TIMEOUT, &|| false);
     }
 }
@@ -127,7 +129,8 @@ pub(crate) fn end(servers: &[Arc<McpServerHandle>], runtime: &AsyncRuntime) {
 pub(crate) type ListedServer = (String, Result<Vec<draft::DescribedTool>, String>);
 
 /// Starts all servers at the same time, lists their tools, and ends the servers. Waits at most `limit` for all of them
-/// to start and to list their tools. Returns one item for each server, in the order of `specs`.
+/// to start and to list their tools, or until `is_cancelled` returns true. Returns one item for each server, in the
+/// order of `specs`.
 pub(crate) fn list_tools(
     specs: Vec<McpServerSpec>,
     limit: Duration,

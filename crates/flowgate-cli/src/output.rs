@@ -118,6 +118,7 @@ impl Console {
                 Severity::Error => (ReportKind::Error, ariadne::Color::Red),
                 Severity::Warning => (ReportKind::Warning, ariadne::Color::Yellow),
             };
+            // The spans of diagnostics are in bytes.
             let config = Config::default().with_color(self.err_color).with_index_type(IndexType::Byte);
             let span = (name.as_str(), span);
             let help = diagnostic.help.clone().unwrap_or_else(|| "here".to_owned());

@@ -33,6 +33,7 @@ pub(crate) fn line(event: &Event, monitor: &Monitor) -> Value {
         }
         EventBody::Call(call) => {
             let server = call.tool.server.as_deref();
+            // Arguments that are no JSON object are written as an empty one.
             let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
             json!({
                 "id": id(server, &call.id),

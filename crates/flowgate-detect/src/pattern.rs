@@ -103,7 +103,9 @@ impl CompiledRules {
         Self(rules.iter().map(|rule| (rule, compile(rule))).collect())
     }
 
-    /// Returns the findings of the rules in order. Where two overlap, the earlier rule takes precedence.
+    /// Returns the findings of the rules in order. Where two overlap, the earlier rule takes precedence. A match of a
+    /// rule is a finding if the rule's `check` accepts it and, where the rule names phrases (`near`), one of them is
+    /// shortly before. If the expression has a group, only the first group is the finding.
     pub(super) fn find(&self, text: &str) -> Vec<Finding> {
         let mut findings = DisjointFindings::default();
         for (rule, regex) in &self.0 {

@@ -177,6 +177,7 @@ fn is_random(text: &str) -> bool {
     }
     let bits = entropy(body);
     if hex {
+        // Of at most four bits for each hexadecimal digit; random text has digits and letters.
         return body.len() >= 32 && bits > 3.0 && character_class_count(body) == 2;
     }
     let is_uuid = body.split('-').map(str::len).eq([8, 4, 4, 4, 12]);

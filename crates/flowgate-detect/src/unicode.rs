@@ -62,14 +62,15 @@ pub fn category(c: char) -> &'static str {
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';
-    // The end of the tags of the last flag of a region.
+    // The end of the last flag of a region: a black flag (U+1F3F4) and the tags that name the region, which hide
+    // nothing.
     let mut flag_end = 0;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
         let kind = kind_of_finding(c).filter(|kind| match *kind {
             "TAG" => at >= flag_end,
-            // Joiners belong to emoji and to joining scripts such as Arabic; after ASCII or a letter of the scripts that
-            // `script` lists, which need none, they are hidden text.
+            // Joiners belong to emoji and to joining scripts such as Arabic; after ASCII or a letter of the scripts
+            // that `script` lists, which need none, they are hidden text.
             "ZERO_WIDTH" => {
                 !matches!(c, '\u{200c}' | '\u{200d}') || before.is_ascii() || script(before).is_some()
             }
@@ -95,8 +96,9 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns the bytes of the tags with which `text`, which follows a black flag, names the region of the flag: three to six small letters or digits and
-/// the tag that ends them. Returns 0 for any other tags, since these can encode text.
+/// Returns the length in bytes of the tags that name the region of a flag, at the start of the text after a black flag:
+/// three to six small letters or digits, and the tag that ends them. Returns 0 for any other tags, since these can
+/// encode text.
 fn flag_tags(text: &str) -> usize {
     let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
     let named: Vec<char> = text.chars().take_while(is_named).take(7).collect();

@@ -210,6 +210,7 @@ impl ApprovalService {
         // Questions outside the chat have a negative number of turns. They cannot be granted, since only calls of the
         // chat are compared with grants.
         let may_grant = ask.is_grantable() && turns >= 0;
+        // `shown` is for the audit log. `content` is for the database, which also needs what people are not shown.
         let (shown, mut content) = (shown_content(ask), stored_content(ask, may_grant));
         if turns < 0
             && let Some(content) = content.as_object_mut()
@@ -266,6 +267,7 @@ impl ApprovalService {
                 return Ok(Err(full));
             }
         };
+        // Also for a known question: a grant that covers it may have been given since it was asked.
         let is_answered = match &offer {
             Some(offer) => self.answer_by_grant(client, (&id, conversation), ask, offer).await?,
             None => false,
@@ -391,6 +393,7 @@ impl ApprovalService {
             digest: offer.digest.clone(),
             reasons: vec![reason.to_owned()],
         };
+        // A question about an offer refers to no external state, so it voids no approval.
         let record = |_: &[String]| self.recorder.record(&[AuditEntry::new(event, content)]);
         match self.store.ask(&new, record).await? {
             AskOutcome::Known(_) => {}

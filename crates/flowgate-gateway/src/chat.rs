@@ -138,6 +138,7 @@ impl ModelRoutes {
     ) -> Result<Self, DatabaseError> {
         let GatewayConfig { clients, store, people, asking, webhook, audit, keys, .. } = config;
         let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
+        // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
         open.accept_database()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
         let webhook =

@@ -381,6 +381,8 @@ pub fn read_with_methods(
             |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
         // Only if no approver is configured for the client, the person who uses it is asked in its chat.
         client.asks_in_front = client.interactive && !people.iter().any(is_approver_of_client);
+        // `basis` is the digest of the settings under which stored conversations can be replayed. They include whether
+        // the person who uses the client is asked in its chat.
         let basis = serde_json::json!([client.basis, client.asks_in_front]);
         client.basis = random::hex(&Sha256::digest(basis.to_string()));
     }
@@ -507,8 +509,9 @@ impl ConfigReader<'_> {
             ApiSpec::Responses => Api::Responses,
             ApiSpec::Messages => Api::Messages,
         };
+        // The name of the model is empty: each request names its own.
         let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
-        // The clients of providers retry by themselves.
+        // One retry is enough: the client libraries that agents use retry by themselves.
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
         let remote = remote
             .retries(RetryPolicy { times: 1, first, longest })

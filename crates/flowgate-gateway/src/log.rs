@@ -288,7 +288,7 @@ impl<W: Write> OperatorLogWriter<W> {
             }
             let _ = self.out.flush();
         }
-        // At this time, all windows are over.
+        // At this time, which lies in the future, all windows are over.
         let suppressed = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
         self.report(suppressed);
         self.report_lost();

@@ -53,8 +53,8 @@ struct RouteRequestCounts {
 pub(crate) type Metric = (&'static str, &'static str, u64, bool);
 
 impl Metrics {
-    /// Counts an answered request with the time that it took. Buckets are cumulative: a request counts in every bucket
-    /// whose bound it does not exceed.
+    /// Counts an answered request of `route` with its status and the time that it took. Buckets are cumulative: a
+    /// request counts in every bucket whose bound it does not exceed.
     pub(crate) fn count(&self, route: &'static str, status: u16, took: Duration) {
         // A thread that panicked while counting leaves at worst one request uncounted.
         let mut counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

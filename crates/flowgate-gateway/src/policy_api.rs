@@ -139,16 +139,17 @@ impl PolicyApi {
         })
     }
 
-    /// Returns the options for evaluating each of the policies of a request, whose number is `policies`: they share its
-    /// fuel and its time for predicates.
+    /// Returns the options for evaluating each of the policies of a request, whose number is `policies`. They share the
+    /// fuel of the request, and its time for predicates. `parameters` are those of the request.
     fn options(&self, parameters: Map<String, Value>, policies: usize) -> AnalysisOptions {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
         let predicates = self.predicate_sources.predicates(self.time);
         AnalysisOptions { parameters, fuel: self.fuel / shares, predicates, ..AnalysisOptions::default() }
     }
 
-    /// Judges a trace by one policy. Returns a rejection if the policy does not compile, or the messages do not form a
-    /// trace.
+    /// Judges a trace by one policy. `source` is the text of the policy, and `entries` are the events of `messages`.
+    /// Returns a rejection if the policy does not compile, the messages do not form a trace, or a rule cannot be
+    /// evaluated in one of the cases of [`Self::conclude`].
     fn judge(
         &self,
         source: &str,
@@ -195,7 +196,7 @@ impl PolicyApi {
         let mut failures = Vec::new();
         for failure in analysis.failures {
             let failed = RuleFailureResponse::of(&failure, policy);
-            // The failure denies, in addition to the findings of the other rules.
+            // The failure denies, in addition to the matches of the other rules.
             errors.push(RuleMatchResponse::failure(&failed, failure.rule, messages));
             failures.push(failed);
         }
@@ -242,6 +243,7 @@ fn entries(messages: &[Value]) -> Result<Vec<TraceEntry>, PolicyApiError> {
 fn message_of(event: usize, messages: &[Value]) -> usize {
     let mut events = 0;
     let found = messages.iter().position(|message| {
+        // The number of events up to the end of this message. A message that cannot be read has none.
         events += read::list(std::slice::from_ref(message)).map_or(0, |entries| entries.len());
         event < events
     });

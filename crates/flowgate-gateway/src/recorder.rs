@@ -78,9 +78,9 @@ pub(crate) struct RecordingLog {
 }
 
 impl Recorder {
-    /// Opens the audit log of a configuration, starts to send its heads to the witnesses, and records the policies in
-    /// force; does nothing without a configured log. `keys` are removed from content. From now on, the database and the
-    /// witnesses record newer heads.
+    /// Opens the audit log of a configuration, starts to send its heads to the witnesses, and records the policies of
+    /// `clients`; does nothing without a configured log. `keys` are removed from content. From now on, the database and
+    /// the witnesses record newer heads.
     ///
     /// # Errors
     /// If the log lacks a line whose hash the database or the file of a witness has recorded, or the log, its key or a
@@ -100,7 +100,7 @@ impl Recorder {
         let witnessed = read_configured_witness(witness.as_ref())?;
         // Returns what the log has lost of the lines that the database and the witness have recorded.
         let check = |past: &mut UnopenedLog<'_>| {
-            // A database in memory has no record of earlier logs.
+            // A database in memory has no record of earlier logs. The loss against the database is reported first.
             let loss = if store.is_memory() { None } else { anchors.loss(past)? };
             Ok(match loss {
                 Some(loss) => Some(loss),
@@ -109,6 +109,7 @@ impl Recorder {
         };
         let log =
             AuditLog::open_after(file, key, options, Timestamp::now(), check).map_err(to_database_error)?;
+        // `false`: the log has lost no lines that the database has recorded; `open_after` has failed otherwise.
         store.watch(&log, false).await?;
         let log = Arc::new(log);
         let begin = |spec| HeadDestinations::begin(spec, &log, operator).map_err(delivery_to_database_error);
@@ -133,7 +134,7 @@ impl Recorder {
         self.record_redacting(notes, None)
     }
 
-    /// Records events, with this key removed from their content.
+    /// Records events. `key` is the client's key for its upstream, which is removed from their content.
     pub(crate) fn record_redacting(
         &self,
         notes: &[AuditEntry],
@@ -234,9 +235,9 @@ pub fn accept_loss(config: GatewayConfig, who: &str) -> Result<Option<AuditLoss>
     })
 }
 
-/// Opens the log, and records in the log, in the database and in the witness's file that the operator accepts a loss:
-/// lines that the database or the witness has recorded and the log does not have. Returns the loss against the database
-/// or, if there is none, that against the witness.
+/// Opens the log, and records in the log, in the database and in the witness's file that the operator `who` accepts a
+/// loss: lines that the database or the witness has recorded and the log does not have. Returns the loss against the
+/// database or, if there is none, that against the witness.
 async fn accept_losses(
     store: &Database,
     audit: AuditSpec,
@@ -267,8 +268,10 @@ async fn accept_losses(
                 .map_err(delivery_to_database_error)?;
         }
     }
+    // With a loss, the conversations of the database are noted as older than the log.
     store.watch(&log, database_loss.is_some()).await?;
     if database_loss.is_some() {
+        // The database itself may be another one than expected; from now on, this one is expected.
         store.accept_database()?;
     }
     Ok(database_loss.or(witness_loss))

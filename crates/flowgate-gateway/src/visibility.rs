@@ -86,12 +86,13 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     if conversation.accept_messages(&mut sender, &mut History::new(), &messages).is_err() {
         return Vec::new();
     }
+    // 0: from the first item of the conversation on.
     let mut hidden_items = conversation.hidden_items(&sender, 0);
     // The operator pins forms: messages whose fixed text is known, with holes for other text. A hole is hidden on
     // purpose, and the form around it is shown.
     hidden_items.retain(|item| item.cause != HidingCause::Hole);
     // A client that pins forms fills them in, and need not send anything else as the user, unless a person sits in
-    // front of it.
+    // front of it. A single form is that of the system message, so such a client still sends user messages.
     let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
     hidden_items.retain(|item| item.cause != HidingCause::NotInteractive || sends_other_messages);
     let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
@@ -206,9 +207,12 @@ pub(crate) fn header(
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
     // All tools share one advice: that of an unlabelled tool, if there is one.
     let mut tool_advice = "label-lower";
+    // 0: from the first item of the conversation on.
     for item in conversation.hidden_items(sender, 0) {
         let is_derivable = match (&item.what, item.cause) {
+            // The client has sent its tools itself.
             (HiddenItemKind::Tool(_), _) => true,
+            // The configuration, the policy and the client's request determine these causes.
             (
                 _,
                 HidingCause::NotPinned
@@ -282,6 +286,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
         Some(tool) => format!("the tool `{tool}`"),
         None => "the server of the model".to_owned(),
     };
+    // `id` is the stable name of the advice; `is_intended` says that the policy hides the item on purpose.
     let advice = |id, is_intended, text| VisibilityAdvice { id, is_intended, text };
     // A labelled message or tool that is hidden because a tool on offer has no requirement.
     if !item.is_required

@@ -166,6 +166,7 @@ impl HeadDestinations {
             let (is_file, destination) = (matches!(to, HeadDestinationKind::File(_)), new_destination(to));
             if is_file {
                 let delivered = destination.deliver();
+                // The failure of a file that is not required is logged, and the thread retries the delivery.
                 if spec.required.is_some() {
                     delivered?;
                 }
@@ -245,6 +246,7 @@ impl HeadDestination {
     /// Returns the number of lines of the log that were not delivered.
     fn undelivered_lines(&self) -> u64 {
         let end = self.end.get().seq;
+        // The first line has the number 0, so without a delivery, `end + 1` lines are missing.
         self.state()
             .delivered
             .map_or(end.saturating_add(1), |(delivered_head, _)| end.saturating_sub(delivered_head.seq))
@@ -335,6 +337,7 @@ pub(crate) fn give_up(file: &Path, log: &AuditLog, gives_up: AcceptedLoss) -> Re
 /// Appends a line to a file in one write, so that concurrent writers do not mix.
 fn append(path: &Path, line: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
+    // Also opened to read, in order to find out whether the file ends with a complete line.
     options.read(true).append(true).create(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

@@ -414,8 +414,9 @@ impl ReplyListener<'_> {
 }
 
 impl Listener for ReplyListener<'_> {
-    /// Passes on the text of a piece of the model's output, as far as it may be shown early. Returns `Break` to end
-    /// the generation: if the observer is cancelled, or the model begins again after some text was shown.
+    /// Passes on the text of a piece of the model's output, as far as `live` lets it be shown early; without `live`, no
+    /// text is shown early. Returns `Break` to end the generation: if the observer is cancelled, or the model begins
+    /// again after some text was shown.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         // Reasoning is judged as a whole and is delivered before the text, so no text is shown early after it.
         if matches!(delta, Delta::Reasoning(_)) && self.live.as_ref().is_some_and(|live| !live.has_begun()) {

@@ -33,6 +33,7 @@ pub(crate) fn canonical_object(object: &Map<String, Value>) -> String {
     text
 }
 
+/// Appends the canonical spelling of a value to `text`.
 fn write_value(value: &Value, text: &mut String) {
     match value {
         Value::Object(object) => write_object(object, text),
@@ -53,6 +54,7 @@ fn write_value(value: &Value, text: &mut String) {
     }
 }
 
+/// Appends the canonical spelling of an object to `text`, with sorted keys.
 fn write_object(object: &Map<String, Value>, text: &mut String) {
     let mut entries: Vec<(&String, &Value)> = object.iter().collect();
     entries.sort_unstable_by_key(|(name, _)| *name);

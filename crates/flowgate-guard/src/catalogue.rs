@@ -81,7 +81,8 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Offers these tools and no others. A changed description becomes a new event.
+    /// Offers these tools and no others. A new or changed description that a server wrote becomes an event. A tool
+    /// under the server name of Flowgate is left out.
     ///
     /// # Errors
     /// If the session has no room for the descriptions.
@@ -220,6 +221,7 @@ impl CatalogueEntry {
         ToolSpec { name: self.name.clone(), description: self.offered.description.clone(), parameters }
     }
 
+    /// Lets each argument that may be a slot also accept a slot. `properties` are the schemas of the arguments by name.
     fn add_slot_schemas(&self, properties: &mut Map<String, Value>) {
         for argument in &self.slots {
             if let Some(schema) = properties.get_mut(argument) {

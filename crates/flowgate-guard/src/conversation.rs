@@ -195,6 +195,7 @@ impl Conversation {
             can_look: self.settings.method.has_look(),
             can_slot: self.settings.method.has_slots(),
             tag,
+            // The label of the view is its bound.
             floats_from: None,
         }
     }
@@ -214,6 +215,7 @@ impl Conversation {
                 // No screening was passed in: every region counts as needed.
                 ConversationPhase::Screening(names) => {
                     let label = self.needed_label(&names, None);
+                    // A label that the caller has chosen replaces that of the method.
                     let label = self.labels.take_chosen().unwrap_or(label);
                     Some(self.show_screened(label))
                 }

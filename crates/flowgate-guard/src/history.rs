@@ -87,6 +87,7 @@ fn append(tail: &mut String, text: &str) {
     let mut run = 0;
     for c in text.chars() {
         let mut is_compared = false;
+        // `fold` emits the normal form of a character, and nothing for one that is not compared.
         fold(c, &mut |_| is_compared = true);
         run = if is_compared { 0 } else { run + 1 };
         if run <= LONGEST_RUN {
@@ -242,7 +243,8 @@ impl History {
     }
 
     /// Compares once, with at most `max_unchanged` unchanged messages at the beginning. `sent` are the digests of the
-    /// chat that the client sends.
+    /// chat that the client sends. After the unchanged messages, the removed ones of the session are followed by those
+    /// that the chat has again (`moved`); in the chat, the replacements of the removed ones come before the moved ones.
     fn align_to(&self, sent: &[MessageDigest], max_unchanged: usize) -> Alignment {
         let length_of_history = self.messages.len();
         let is_unchanged = |(message, sent): &(&HistoryMessage, &MessageDigest)| message.digest == **sent;

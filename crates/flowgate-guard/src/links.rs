@@ -79,6 +79,7 @@ pub(crate) fn disarm(
     let mut judged = 0;
     let mut judge = |url: &str| {
         judged += 1;
+        // Addresses beyond the limit are refused without being judged.
         let is_judged = policy == LinkPolicy::Some && judged <= MAX_JUDGED;
         if is_judged && is_permitted(monitor, method, url, label, next_id) {
             LinkDecision::Permitted
@@ -196,6 +197,7 @@ fn is_permitted(
     *next_id += 1;
     let tool = Tool::of(Tool::FLOWGATE_SERVER, "link");
     let call = Call { id: format!("link{next_id}"), tool, arguments: Ok(arguments) };
+    // The call depends on a view with this label that hides no region (0).
     let verdict = monitor.judge_entry(TraceEntry::from(call), Attribution::view(method, label, 0));
     matches!(verdict, Verdict::Permit(_))
 }

@@ -47,6 +47,7 @@ pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
         // A placeholder does not begin inside the previous one.
         let may_read =
             may_begin(&seen, index, known) && found.last().is_none_or(|last| last.end <= first.start);
+        // The text is complete (`true`): no more text follows that could complete a placeholder.
         if may_read
             && let PlaceholderMatch::Placeholders(placeholders) =
                 read_placeholder(&seen, index, text.len(), (true, known))
@@ -226,8 +227,10 @@ impl StreamNeutralizer {
         let cut = (tail..seen.len()).find(|at| may_be_escape(&seen, *at));
         let end = cut.and_then(|cut| seen.get(cut)).map_or(self.pending.len(), |cut| cut.start);
         seen.truncate(cut.unwrap_or(seen.len()));
+        // Up to `at`, the text is written already; from `held_from` on, it waits for the next piece.
         let (mut written, mut at, mut held_from) = (String::new(), 0, end);
         for (index, first) in seen.iter().enumerate() {
+            // The character is part of a placeholder that was replaced.
             if first.start < at {
                 continue;
             }
@@ -236,6 +239,7 @@ impl StreamNeutralizer {
             if is_inside || !may_begin(&seen, index, self.known) {
                 continue;
             }
+            // More text may follow (`false`).
             match read_placeholder(&seen, index, self.pending.len(), (false, self.known)) {
                 PlaceholderMatch::Placeholders(placeholders) => {
                     for placeholder in placeholders {
@@ -424,6 +428,7 @@ fn read_placeholder(
         return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     };
     match reader.char_at(end) {
+        // An `h` without digits, or one that is part of a longer word, is no name.
         Some(next) if digits.is_empty() || next.is_alphanumeric() => return PlaceholderMatch::No,
         Some(_) => {}
         None if digits.is_empty() => return undecided(),
@@ -436,7 +441,7 @@ fn read_placeholder(
         return if is_known(&digits) { PlaceholderMatch::Placeholders(found) } else { PlaceholderMatch::No };
     }
     at = end;
-    // Further names in the same brackets.
+    // Further names in the same brackets, on the same line.
     loop {
         let mut next = reader.skip(at, |c| is_separator(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
         if "and".chars().enumerate().all(|(i, letter)| reader.char_at(next + i) == Some(letter)) {

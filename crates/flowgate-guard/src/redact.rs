@@ -162,6 +162,7 @@ impl Redactor<'_> {
     /// `names`.
     pub fn redacted_content(&self, names: &mut HiddenRegions) -> Value {
         let document = &self.event.document;
+        // Node 0 is the root of the event's value.
         let root = document.key(0, "content").unwrap_or(0);
         // A view that may not show the structure of the event shows one placeholder for all of its content, which may
         // contain captures that the policy labels on their own.
@@ -223,8 +224,8 @@ impl Redactor<'_> {
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
-                // Only these notations are edited in place; the header says why others, such as YAML, are printed
-                // anew.
+                // Only JSON and Python literals are edited in place. Other notations, such as YAML, are printed anew as
+                // JSON.
                 let is_in = |notation| located_text::locate(text, Some(notation)).is_ok();
                 let is_literal = is_in(Notation::Json) || is_in(Notation::Python);
                 Some(Value::String(if is_literal {

@@ -130,6 +130,7 @@ impl ViewBuilder<'_> {
         for item in self.items.iter().skip(items) {
             shown = shown.join(&self.item_label(item, &label));
             match item {
+                // The boolean says whether the client knows that the message exists.
                 ConversationItem::Message(event) => {
                     messages.extend(self.message(*event, false, &label, &mut names))
                 }
@@ -137,7 +138,8 @@ impl ViewBuilder<'_> {
                     messages.extend(self.message(*event, true, &label, &mut names))
                 }
                 ConversationItem::Step(step) if !step.label.flows_to(&label) => {
-                    // The existence of a step above the screener's clearance is hidden from the screener, too.
+                    // Without a screener (`names.reader()` is `None`), the step is left out. A screener is shown it as
+                    // a region, unless it is above the screener's clearance: then its existence is hidden, too.
                     match names.reader() {
                         None => {}
                         Some(reader) if step.label.flows_to(reader) => {

@@ -217,7 +217,8 @@ impl LocalModel {
 
     /// Loads the decoder with its weights from `source`, and combines the parts to a model. `ends` are the tokens that
     /// end a message; the end token of the template is added. Fails if the tokenizer has more tokens than the embedding
-    /// has rows. `path` gives the model its name, and names it in errors.
+    /// has rows, or if the weights of the decoder cannot be loaded. The last component of `path` becomes the name of
+    /// the model, and errors name the whole path.
     fn assemble(
         path: &Path,
         config: DecoderConfig,

@@ -40,8 +40,9 @@ impl RegionFeatures {
     }
 }
 
-/// Returns the features of each region, which is a range of bytes of the prompt. A token belongs to a region if it begins in it; tokens that the
-/// model adds belong to none. A region without tokens, or without any score above 0 in the prompt, has features of 0.
+/// Returns the features of each region, which is a range of bytes of the prompt. A token belongs to the region in which
+/// it begins; tokens that the model adds belong to none. The features of a region without tokens are 0, and so are
+/// those of all regions if no token of the prompt has a score above 0.
 #[must_use]
 pub fn region_features(
     attention: &Attention,
@@ -54,6 +55,7 @@ pub fn region_features(
         // Scores of earlier tokens of the output follow those of the prompt.
         let row: Vec<f64> = row.iter().take(prompt.len()).map(|score| f64::from(*score)).collect();
         let total: f64 = row.iter().sum();
+        // A token of the output that depends on no token of the prompt adds nothing.
         let divisor = match weighting {
             TokenWeighting::Plain => 1.0,
             TokenWeighting::PerToken if total > 0.0 => total,
@@ -61,6 +63,7 @@ pub fn region_features(
         };
         scores.iter_mut().zip(row).for_each(|(sum, score)| *sum += score / divisor);
     }
+    // The tokens that have text, each by its beginning and its score. Those that the model adds have none.
     let spelled: Vec<(usize, f64)> = prompt
         .iter()
         .zip(scores)

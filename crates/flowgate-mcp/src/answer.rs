@@ -56,6 +56,7 @@ impl Proxy {
         if running.kind.is_list() {
             let monitor = session.monitor();
             let labels = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
+            // No tools besides those on offer (`&[]`) are about to be offered.
             let max_label = self.greatest_showable_label(monitor, &[]);
             if !labels.iter().all(|label| label.join(&answer_label).flows_to(&max_label)) {
                 let tool = &running.tool;
@@ -98,6 +99,7 @@ impl Proxy {
             ShownAnswer::Result(shown) => result(id, &shown),
             ShownAnswer::Failure => error(Some(id), REFUSED, NO_ANSWER, None),
         };
+        // `tells_label` says whether the client that sent the call receives the labels of answers.
         vec![ProxyAction::Client(match labelled.filter(|_| running.tells_label) {
             Some((event, _)) => match session.monitor().trace().event(event).map(|event| event.label) {
                 Some(label) => with_label(session.monitor(), &label, message),
@@ -190,6 +192,7 @@ fn split_answer(
     match running.kind {
         ProxyCallKind::Tool => {
             let count = fields.len();
+            // Fields that the output does not contain would be shown without a label, so they are removed.
             let shown_fields: Map<String, Value> =
                 fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect();
             let is_error = match shown_fields.get("isError") {

@@ -95,6 +95,7 @@ impl Proxy {
                 let id = self.server_side_id(id);
                 self.make_room();
                 if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
+                    // The error has no `id`: the client would take it for the answer to the other request.
                     let why = "the `id` of this request belongs to another request that has no answer yet; \
                         use another `id`";
                     return vec![ProxyAction::Client(error(None, INVALID_REQUEST, why, None))];
@@ -154,6 +155,8 @@ impl Proxy {
             let why = format!("the parameters of the request are ambiguous: {message}; {advice}");
             return vec![ProxyAction::Client(error(Some(&id), INVALID_REQUEST, &why, None))];
         }
+        // The proxy may ask a person without a permission of the policy. `can_retry` is therefore determined before the
+        // capabilities are restricted to those that the policy lets the server use.
         let can_retry = initialize::can_elicit(&params);
         if !self.settings.is_watching {
             initialize::limit_meta(session.monitor(), &self.settings.server, &mut params);
@@ -171,6 +174,7 @@ impl Proxy {
             ("tools/call", _) => self.handle_tool_call(session, id, params, can_retry, allowed_inputs),
             (_, Some((name, kind))) => {
                 let (progress, continuation) = (progress_token(&params), self.take_continuation(&mut params));
+                // All parameters but the metadata are judged as the arguments of the call.
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
                 let rest: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
@@ -216,6 +220,7 @@ impl Proxy {
         };
         let answered_question = self.take_retry(&mut params);
         let continuation = self.take_continuation(&mut params);
+        // `TASK` is a field that would turn the call into a task, and the reason for the refusal.
         if params.contains_key(TASK.0) {
             return refuse("malformed", TASK.1);
         }

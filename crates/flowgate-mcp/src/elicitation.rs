@@ -47,8 +47,8 @@ pub enum PersonAnswer {
 }
 
 impl Proxy {
-    /// Asks a person whether a call may run, in the first way that is possible (see the header of this file), or
-    /// refuses the call if none is.
+    /// Asks a person whether the call of the request `id` may run: in the answer to the call, or by an elicitation, or
+    /// outside the client, whichever is possible first. Refuses the call if none is possible.
     pub(super) fn ask(
         &mut self,
         monitor: &mut Monitor,
@@ -59,6 +59,7 @@ impl Proxy {
         let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let shown = escape_invisible(&Value::Object(arguments).to_string());
         let has_room = self.asking.len() < self.settings.limits.outstanding;
+        // A client shows the arguments in full, so it is not asked about a call with longer ones.
         let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
         // The client can answer in its repetition of the call: no request stays open here.
         if fits_dialog && pending.can_retry {
@@ -256,7 +257,9 @@ fn elicitation_params(
 /// Escapes untrusted text for display, so that a person sees what is asked: no character is invisible or changes the
 /// writing direction. Letters and digits of all scripts stay, and so does all visible ASCII; others become `\u{...}`.
 fn escape_invisible(text: &str) -> String {
-    let is_plain = |c: char| !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
+    // Fillers of Hangul are letters, but invisible.
+    let is_filler = |c: char| matches!(c, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}');
+    let is_plain = |c: char| !c.is_control() && !is_filler(c) && (c.is_ascii() || c.is_alphanumeric());
     let mut shown = String::new();
     for c in text.chars() {
         match is_plain(c) {
@@ -265,4 +268,24 @@ fn escape_invisible(text: &str) -> String {
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_person_reads_is_invisible() {
+        for (text, expected) in [
+            ("pay 5 € to Zoë", "pay 5 \\u{20ac} to Zoë"),
+            (
+                "a\u{200b}b\u{202e}c\u{3164}d\u{115f}\u{1160}\u{ffa0}",
+                "a\\u{200b}b\\u{202e}c\\u{3164}d\\u{115f}\\u{1160}\\u{ffa0}",
+            ),
+            ("line\nbreak", "line\\u{a}break"),
+            ("支付 плати", "支付 плати"),
+        ] {
+            assert_eq!(escape_invisible(text), expected, "{text:?}");
+        }
+    }
 }

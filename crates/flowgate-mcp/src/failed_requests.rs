@@ -116,6 +116,7 @@ impl Proxy {
         let label = self.running_calls_label(monitor);
         for pending in self.asked.values_mut() {
             if let PendingClientRequest::Call(running) = pending {
+                // A further message while the same calls run needs no further raise.
                 running.has_raised = true;
             }
         }

@@ -25,6 +25,7 @@ const FIELDS: [(&str, &str, &[&str]); 2] = [
 /// an object.
 pub(super) fn label_from_result(monitor: &mut Monitor, result: &Value) -> Label {
     let Some(ifc) = result.get("_meta").and_then(|meta| meta.get("ifc")) else { return Label::BOTTOM };
+    // `null` in place of the names is the top.
     let Value::Object(stated) = ifc else { return monitor.from_names(&Value::Null) };
     let mut names = bottom_names(monitor);
     // A field that is absent, or has its least value, leaves its dimension at the bottom.

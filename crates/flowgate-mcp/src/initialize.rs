@@ -58,6 +58,7 @@ impl Proxy {
             }
         }
         let tool = self.tool(method);
+        // The parameters are not judged: the verdict concerns the method alone.
         let call = match self.judge(session, &tool, Map::new(), Map::new(), None) {
             CallRuling::Run(permitted) => Some(RunningCall::without_progress(tool, permitted.call_id)),
             CallRuling::Ask(_) | CallRuling::No(_) => None,
@@ -128,7 +129,7 @@ impl Proxy {
 
 /// Returns a server's answer to `initialize` (or `server/discover`) with nothing that the server can word freely, for a
 /// client that the policy does not allow to see the server's text. Known protocol versions, known field values and the
-/// capabilities remain; the name is the configured one.
+/// capabilities remain; the name is the configured one, and the version is constant.
 fn without_server_text(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
     let mut bare = unlabelled_fields(full);
     if let Some(version) = full.get("protocolVersion").filter(|version| is_revision(version)) {

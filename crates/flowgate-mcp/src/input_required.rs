@@ -111,6 +111,7 @@ impl SentCall {
     ) -> Option<Self> {
         let allowed_inputs =
             pending.allowed_inputs.clone().filter(|_| METHODS.contains(&pending.method.as_str()))?;
+        // This is the first sending (1). Repetitions of the call get other IDs, and refer to the first one.
         let (method, arguments) = (pending.method.clone(), arguments.clone());
         Some(Self { method, arguments, allowed_inputs, rounds: 1, first: call_id.to_owned() })
     }
@@ -127,7 +128,8 @@ impl Proxy {
     /// Handles an answer that requests input: judges each requested input like a request of the server, and forwards
     /// the inputs if all are permitted; otherwise the call ends. The answer and each input become events. The label of
     /// each event includes those before it, so that the client's responses carry all of them. In watch mode, objections
-    /// are only reported; a malformed answer ends the call in that mode, too.
+    /// are only reported; a malformed answer ends the call in that mode, too. `answer_label` is the label that the
+    /// server states for the answer.
     pub(super) fn handle_input_required(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -225,6 +227,7 @@ impl Proxy {
         }
         let (tool, sent) = (running.tool.clone(), SentCall::clone(sent));
         self.rounds.push_back(InputRound { name, tool, sent, state, inputs, responses: None });
+        // The oldest round is dropped: a request that continues it is then refused.
         if self.rounds.len() > MAX_OPEN_ROUNDS {
             self.rounds.pop_front();
         }

@@ -15,7 +15,8 @@ const DROPPED: &str = "dropped a notification of the server whose method is not 
 
 impl Proxy {
     /// Handles a notification from the client: forwards the end of the initialization, a change of its roots, and the
-    /// cancellation of one of its requests; drops any other. A cancelled call is recorded as failed.
+    /// cancellation of one of its requests; drops any other. A cancelled call is recorded as failed. A cancellation
+    /// that names no open request has no effect.
     pub(super) fn handle_client_notification(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -84,6 +85,7 @@ impl Proxy {
         if !actions.iter().any(|out| matches!(out, ProxyAction::Client(_))) {
             return actions;
         }
+        // The trace has no room for the event that raises the label.
         if !self.raise_client_label(session.monitor()) {
             return vec![ProxyAction::Note(DROPPED.to_owned())];
         }

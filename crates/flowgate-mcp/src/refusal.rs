@@ -17,7 +17,8 @@ pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
     /// Returns why a judged call does not run, for the client; `verdict` is the outcome in words. The reasons carry the
-    /// label of the verdict, so an event raises the client's label to it, unless it is as high already.
+    /// label of the verdict, `judgement.decided`. An event raises the client's label to it, unless the client's label
+    /// is as high already.
     pub(super) fn judgement_refusal(
         &self,
         monitor: &mut Monitor,

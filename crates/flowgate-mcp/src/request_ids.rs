@@ -16,8 +16,9 @@ impl Proxy {
         RequestId::generated(self.settings.names.as_deref().unwrap_or_default(), count)
     }
 
-    /// Where several clients share the proxy, abandons all requests at the server once the number of open requests
-    /// reaches the limit: some of them, such as those of a gateway that has ended, may never be answered.
+    /// Where several clients share the proxy (`settings.names` is set), abandons all requests at the server once the
+    /// number of open requests reaches the limit. Some of them, such as those of a gateway that has ended, may never be
+    /// answered.
     pub(super) fn make_room(&mut self) {
         if self.settings.names.is_none() || self.asked.len() < self.settings.limits.outstanding {
             return;
@@ -39,6 +40,7 @@ impl Proxy {
             return client_id;
         }
         let count = self.next_number();
+        // The word that the generated IDs of this proxy begin with.
         let word = self.settings.names.as_deref().unwrap_or_default();
         let server_id = RequestId::from_name(&format!("{word}-{count}"));
         self.names.insert(server_id.clone(), client_id);

@@ -67,7 +67,8 @@ impl Proxy {
                 self.handle_server_notification(session, &method, &params)
             }
             McpMessage::Answer { id, answer } => match self.asked.remove(&id) {
-                // In watch mode, an error reaches the client as the server sent it.
+                // In watch mode, an error reaches the client as the server sent it. The error of a call must be
+                // recorded first, so it goes to the handler of calls below.
                 Some(asked)
                     if self.settings.is_watching
                         && answer.is_err()
@@ -97,7 +98,8 @@ impl Proxy {
                     self.handle_call_answer(session, &id, &running, answer, line)
                 }
                 waiting => {
-                    // A waiting call was not sent, so the server cannot answer it.
+                    // The request is unknown or abandoned, or it waits for a person. A waiting request was not sent, so
+                    // the server cannot answer it, and it stays open.
                     waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
                     self.abandoned.remove(&id);
                     vec![ProxyAction::Note(
@@ -160,6 +162,7 @@ impl Proxy {
         if method == "ping" {
             return vec![ProxyAction::Server(result(&id, &json!({})))];
         }
+        // The proxy generates the IDs of its own questions to the client, so a server must not use such an ID.
         if self.asking.contains_key(&id) || id.is_generated() {
             return vec![ProxyAction::Server(error(
                 None,
@@ -201,6 +204,7 @@ impl Proxy {
         if let Some(why) = objection.filter(|_| !self.settings.is_watching) {
             return refuse(REFUSED, why);
         }
+        // All parameters are judged as arguments, so there are no others.
         match self.judge(session, &tool, params.clone(), Map::new(), objection) {
             CallRuling::Run(PermittedRequest { call_id, arguments }) => {
                 let asked = message::request(&id, method, &arguments);

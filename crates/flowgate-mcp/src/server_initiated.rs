@@ -17,9 +17,10 @@ use super::session::MonitoredSession;
 use super::{Proxy, ProxyAction};
 
 impl Proxy {
-    /// Handles a message that a server sends on its own, if it changes no state, and returns the actions of the caller.
-    /// Returns `None` if the message changes state and must go through
-    /// [`handle_server_message`](Self::handle_server_message).
+    /// Handles a message that a server sends on its own, if the message changes no state. Returns the actions that the
+    /// caller has to perform. Returns `None` if the message changes state and must go through
+    /// [`handle_server_message`](Self::handle_server_message). A message that is too large, invalid or a response is
+    /// dropped.
     pub fn handle_stateless_message(
         &mut self,
         session: &mut dyn MonitoredSession,

@@ -84,7 +84,8 @@ impl Subscription {
 
 impl Proxy {
     /// Handles a client's request for a subscription: forwards it with the resources that the policy permits, without
-    /// asking a person about the others.
+    /// asking a person about the others. Refuses a request without the object `notifications`, or with too many
+    /// resources.
     pub(super) fn subscribe(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -106,7 +107,8 @@ impl Proxy {
             return refuse(REFUSED, "the request subscribes to too many resources; name fewer of them");
         }
         let tool = self.tool("resources/subscribe");
-        // Resources that need a question to a person are left out: one request may name many.
+        // Each resource is judged as a call with its URI as the only parameter. Resources that need a question to a
+        // person are left out: one request may name many.
         for uri in uris.iter().filter_map(Value::as_str) {
             let mut arguments = Map::new();
             arguments.insert("uri".to_owned(), uri.into());

@@ -235,6 +235,7 @@ impl PyConversation {
     /// Returns what is hidden from the lowest steps of a turn, and why: for each item what is hidden, its label, and the cause.
     fn hidden_items(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>, String)>> {
         let items = self.session.with(py, |state| match state {
+            // From the first item of the chat on.
             State::Conversation(chat) => chat.conversation.hidden_items(&chat.client, 0),
             State::Monitor(_) => Vec::new(),
         })?;

@@ -47,6 +47,7 @@ pub(crate) fn new_monitor(
     if let Some(parameters) = parameters {
         monitor.set_parameters(&values::to_object(parameters, "parameters")?);
     }
+    // A new session has no recorded answers.
     monitor.set_predicates(predicates::read(predicates)?, Vec::new());
     Ok(monitor)
 }

@@ -81,6 +81,7 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
             ));
             continue;
         }
+        // A tool of unknown effect gets statements, too, but no `require`, so it also stays closed.
         let traits = ToolTraits::of(tool, !options.ignores_hints);
         if statements::is_suspicious(tool) {
             draft.suspicious.push(tool.tool.clone());
@@ -119,8 +120,9 @@ fn pattern(tool: &Tool) -> Option<String> {
     }
 }
 
-/// Returns the tools whose name in a statement would be ambiguous, each with the reason: two different descriptions have
-/// the same name, or a tool of the agent, which a pattern names without a server, has the name of a tool of a server.
+/// Returns the tools whose name in a statement would be ambiguous, each with the reason: two different descriptions
+/// have the same name, or a tool of the agent, which a pattern names without a server, has the name of a tool of a
+/// server.
 fn ambiguous_tools(tools: &[DescribedTool]) -> BTreeMap<&Tool, &'static str> {
     let mut known: BTreeMap<&Tool, &DescribedTool> = BTreeMap::new();
     let mut unclear = BTreeMap::new();

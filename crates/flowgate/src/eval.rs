@@ -228,10 +228,12 @@ impl<'a> Evaluator<'a> {
     /// # Errors
     /// If the fuel is spent, or the evaluation has computed more than [`MAX_ALLOCATED_BYTES`] in total.
     pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<()> {
+        // Values that have been dropped count as well, so the total never decreases.
         self.made = self.made.saturating_add(bytes);
         if self.made > MAX_ALLOCATED_BYTES {
             return Err(EvalError::Fuel);
         }
+        // One step pays for 16 bytes.
         self.spend(bytes / 16)
     }
 
@@ -242,7 +244,7 @@ impl<'a> Evaluator<'a> {
         self.charge_bytes(size)
     }
 
-    /// Charges for a copy of a region with its subtree.
+    /// Charges for a copy of a region with its subtree. Charges nothing if the event does not exist.
     fn charge_copy(&mut self, event: EventId, node: NodeId) -> Result<()> {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
         // Nodes are stored in pre-order, so the subtree is a range.
@@ -263,6 +265,7 @@ impl<'a> Evaluator<'a> {
     /// Returns the join of the labels of regions that were read.
     fn label_of(&self, reads: &[RegionRead]) -> Label {
         let label = |read: &RegionRead| {
+            // Reads are recorded only of regions that exist, so `BOTTOM` hides no label here.
             let document = self.trace.event(read.event).map(|event| &event.document);
             // A shallow read has seen the node alone, not what is below it.
             document.map_or(Label::BOTTOM, |document| match read.deep {
@@ -301,7 +304,8 @@ impl<'a> Evaluator<'a> {
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
-            // A single block of text is represented by its text.
+            // A single block of text is represented by its text. In a rule, the content then has that block as its only
+            // item.
             Value::Node(event, node)
                 if self.is_sole_block(*event, *node) && self.missing == MissingValueMode::IsNone =>
             {

@@ -118,6 +118,7 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
         Ok(Value::Array(list))
     }
 
+    /// Deserializes an object. A duplicate key is an error. The values are deserialized with the same [`Numbers`].
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {

@@ -557,7 +557,8 @@ impl Monitor {
             self.register_tool(&tool);
             if !is_view {
                 // Whether this call is harmless may depend on its arguments, so the stores that any call of the tool
-                // could write to carry its label either way. For views, judging and entering have raised them.
+                // could write to carry its label either way. If the model was shown a view, `examine` and
+                // `raise_stores_for_view` have raised them already.
                 let harmless = tool_bounds::is_harmless(&self.policy.plan, &tool);
                 let possible = self.access(tool, harmless);
                 self.stores.raise(&possible.writes, &label);

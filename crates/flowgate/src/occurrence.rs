@@ -39,7 +39,7 @@ impl Occurrences {
     }
 
     /// Adds the names in a run: roles, tools, and the keys of each kind of event. A description of a tool adds the tool
-    /// and its parameters.
+    /// and its parameters. Beyond `MAX_NAMES`, new names are ignored.
     pub fn add(&mut self, trace: &Trace) {
         for event in (0..trace.len()).filter_map(|id| trace.event(EventId(id))) {
             self.events += 1;
@@ -49,6 +49,7 @@ impl Occurrences {
                         self.roles.insert(message.role.clone());
                         self.names += 1;
                     }
+                    // Node 0 is the root, so all keys of the event are added.
                     self.add_keys((EventKind::Message, None), &event.document, 0);
                 }
                 EventBody::Call(call) => {
@@ -71,6 +72,7 @@ impl Occurrences {
                     let key = (EventKind::Call, Some(description.tool.clone()));
                     match properties {
                         Some(properties) => self.add_keys(key, &event.document, properties),
+                        // The entry records that the tool is known, though it has no parameters.
                         None => drop(self.keys.entry(key).or_default()),
                     }
                 }

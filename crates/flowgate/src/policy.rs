@@ -215,7 +215,8 @@ impl Policy {
         self.plan.space.dimensions().is_empty()
     }
 
-    /// Returns whether the default label of unlabelled regions is lower than top, as in RTBAS.
+    /// Returns whether the policy declares the label of unlabelled regions (`default`), as in RTBAS. Without a
+    /// declaration, they are labelled top.
     pub fn has_permissive_default(&self) -> bool {
         self.plan.default.is_some()
     }
@@ -232,7 +233,7 @@ impl Policy {
     }
 
     /// Returns the locations of the statements that can endorse an argument of a tool, or a part of the argument, if
-    /// their conditions hold.
+    /// their conditions hold. Omits statements about the items of an argument.
     pub fn endorsements<'p>(&'p self, tool: &'p Tool, argument: &'p str) -> impl Iterator<Item = &'p Span> {
         let plan = &self.plan;
         let is_for = move |endorsement: &&plan::Endorsement| {

@@ -90,7 +90,8 @@ impl PredicateAnswers {
     /// predicate is recorded as well, so that the same question has the same result for the whole session.
     ///
     /// # Errors
-    /// If the predicate reports an error or has no implementation, or if the session has asked too many questions.
+    /// If the predicate reports an error or has no implementation, or if the session has asked too many questions. Of
+    /// these, only an error of the predicate is recorded.
     pub(crate) fn evaluate(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
         let key = question_key(name, arguments);
         // No predicate runs under the lock, so a panic in one leaves the record consistent.

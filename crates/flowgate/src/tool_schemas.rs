@@ -140,6 +140,7 @@ impl ToolSchemas {
         let named = named_servers(&policy.syntax());
         let undescribed = named.into_iter().filter(|server| !self.servers.contains_key(server));
         let described = || self.servers.keys().flatten().map(|server| &**server);
+        // `flatten` omits the agent itself, which is `None` and has no name to show.
         undescribed
             .flatten()
             .map(|name| UndescribedServer {

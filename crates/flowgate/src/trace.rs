@@ -282,10 +282,10 @@ impl Trace {
 
     /// Determines the position of an entry: its agent, and the events that this agent has seen, by its own earlier
     /// events and by the parents that the entry names. A new agent whose first event names no parent counts as having
-    /// seen all events.
+    /// seen all events. The clock of a position is the number of events of each agent that its agent has seen.
     ///
     /// # Errors
-    /// If it names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
+    /// If the entry names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
     /// agents.
     pub fn position_of(&self, entry: &TraceEntry) -> Result<EventPosition, EventPositionError> {
         let name = entry.agent.as_deref().unwrap_or("");
@@ -423,9 +423,9 @@ impl Trace {
         }
     }
 
-    /// Removes the last event of the trace, which no other event can have seen, and returns it; does nothing and returns
-    /// `None` if `id` is an earlier event. `seen` is the join of the labels that its agent had seen before the event. What
-    /// the agent saw through the event's parents stays seen.
+    /// Removes the last event of the trace, which no other event can have seen, and returns it; does nothing and
+    /// returns `None` if `id` is an earlier event. `seen` is the join of the labels that its agent had seen before the
+    /// event. What the agent saw through the event's parents stays seen.
     pub(crate) fn retract(&mut self, id: EventId, seen: &Label) -> Option<Event> {
         if id.0 + 1 != self.events.len() {
             return None;
@@ -471,9 +471,9 @@ impl Trace {
         }
     }
 
-    /// Updates the labels of an event, of its agent and of the trace after the document of the event was labelled. `seen`
-    /// is the join of the labels that its agent had seen before the event; an event that does not flow to it is recorded
-    /// as one that raised what its agent has seen.
+    /// Updates the labels of an event, of its agent and of the trace after the document of the event was labelled.
+    /// `seen` is the join of the labels that its agent had seen before the event; an event that does not flow to it is
+    /// recorded as one that raised what its agent has seen.
     pub(crate) fn update_labels(&mut self, id: EventId, seen: &Label) {
         let Some(event) = self.event_mut(id) else { return };
         event.label = event.document.label_of(0);

@@ -121,7 +121,7 @@ impl Value {
     }
 
     /// Writes the value as text, for messages and `f"..."`: a text unchanged, `None` and truth values as in Python, a
-    /// list or a map as JSON.
+    /// list or a map as JSON. A missing value, and the content of an empty event (`Silent`), are written as `None`.
     pub(crate) fn print(&self, out: &mut String) {
         match self {
             Self::Str(text) => out.push_str(text),
@@ -177,7 +177,8 @@ impl Value {
     }
 
     /// Returns whether the value counts as true, by the rules of Python. The caller has resolved it: a node or a part
-    /// that is not resolved counts as true.
+    /// that is not resolved counts as true. Several texts or answers are true if one of them is; a failed value is
+    /// false.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Absent | Self::None | Self::Silent => false,
@@ -194,7 +195,8 @@ impl Value {
         }
     }
 
-    /// Returns whether two values, with their parts resolved, are equal; `1` equals `1.0`.
+    /// Returns whether two values, with their parts resolved, are equal; `1` equals `1.0`. A missing value, and the
+    /// content of an empty event (`Silent`), equal `None`. The order of the keys of a map does not matter.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Absent | Self::None | Self::Silent, Self::Absent | Self::None | Self::Silent) => true,

@@ -125,7 +125,8 @@ enum ValueLookup {
 }
 
 impl<'r> ChatReader<'r> {
-    /// Pairs each visible call in the chat with the text of its answer, which is empty as long as there is none.
+    /// Reads the visible calls of the chat, each with its arguments and the text of its answer. Malformed arguments,
+    /// and an answer that does not exist yet, are empty.
     fn new(request: &'r Request) -> Self {
         let mut calls = Vec::new();
         for message in &request.messages {

@@ -78,7 +78,8 @@ fn find_runs(
     Ok(())
 }
 
-/// Reads a run: its first user message, and its calls in the order of their answers. `None` if it was attacked or the task was not solved.
+/// Reads a run: its first user message, and its calls in the order of their answers. Calls without an answer, and those
+/// that failed, are left out. `None` if the run was attacked or the task was not solved.
 fn solution(run: &Located<'_>) -> Result<Option<Solution>, CorpusError> {
     let solved = run.field("utility")?;
     let is_solved = solved.value().as_bool().ok_or_else(|| solved.expected("true or false"))?;
@@ -139,7 +140,8 @@ fn content(message: &Located<'_>) -> Result<String, CorpusError> {
     Ok(texts.join("\n"))
 }
 
-/// Builds the sets of tools, one for each suite, and the cases.
+/// Builds the sets of tools, one for each suite, and the cases. The recorded runs do not describe the tools: a set has
+/// the tools that the solutions of its suite call, with all arguments that occur in these calls, and no descriptions.
 fn cases(solutions: &[Solution]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
     // For each suite the names of its tools, and for each tool the names of its arguments.
     let mut suites: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();

@@ -35,6 +35,7 @@ pub(super) struct ScriptDouble<'c> {
 }
 
 impl<'c> ScriptDouble<'c> {
+    /// Creates the double at the beginning of a case: no call was proposed so far.
     pub(super) fn new(case: &'c CorpusCase) -> Self {
         Self {
             case,
@@ -64,8 +65,9 @@ impl<'c> ScriptDouble<'c> {
         self.is_refused |= self.case.calls.get(at).is_some_and(|call| call.purpose == CallPurpose::Attack);
     }
 
-    /// Returns the next message for the chat that `request` shows: the first call that can be made, or a look if an answer that it needs is hidden,
-    /// or `Done.` if no call is left.
+    /// Returns the next message for the chat that `request` shows: the first call that can be made, a look if an answer
+    /// that this call needs is hidden, or `Done.` if no call is left. A call waits until every call that it needs has
+    /// run. After the refusal of a call of the attack, no further call of the attack is made.
     pub(super) fn next_completion(&mut self, request: &Request) -> Completion {
         let view = CallsInView::new(request);
         for (at, call) in self.case.calls.iter().enumerate() {
@@ -73,7 +75,8 @@ impl<'c> ScriptDouble<'c> {
             if self.finished.contains(&at) || is_attack && self.is_refused {
                 continue;
             }
-            // A call that is in the view and did not run was refused without a question.
+            // A call that was proposed too often is given up. One that is in the view and did not run was refused
+            // without a question.
             let is_spent = self.proposals.get(at).is_none_or(|count| *count >= MAX_PROPOSALS);
             if is_spent || view.answer(&call.tool, &call.arguments).is_some() {
                 self.record_refusal(at);
@@ -120,6 +123,8 @@ struct CallsInView {
 }
 
 impl CallsInView {
+    /// Reads the visible calls of the chat, each with its tool, its arguments and the text of its answer. Malformed
+    /// arguments, and an answer that does not exist yet, are empty.
     fn new(request: &Request) -> Self {
         let mut calls = Vec::new();
         for message in &request.messages {

@@ -33,7 +33,8 @@ const FILES: [(&str, &str); 4] = [
 /// The answer of an attacker tool that reads, if the benchmark has none.
 const PRIVATE_RECORD: &str = "{\"record\": \"what only the user may read\"}";
 
-/// Reads the benchmark. Returns one set with all tools, and the cases.
+/// Reads the benchmark. Returns one set with all tools, and the cases of those files in [`FILES`] that exist. It is an
+/// error if there is no case. The file of simulated answers may be missing, too.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let (path, text) = files.first_of(
         &["data/tools.json", "tools.json"],
@@ -139,7 +140,8 @@ fn case(
     case.add_task_call(&user_tool.name, arguments, item.text_of("Tool Response")?.to_owned());
     let instruction = item.text_of("Attacker Instruction")?;
     match attacker_tools.as_slice() {
-        // The numbers are the positions of the calls that a call needs: 0 is the user's, 1 the one that reads.
+        // The third argument is the text that the call discloses. The numbers are the positions of the calls that a
+        // call needs: 0 is the user's, 1 the one that reads. The last argument is the answer to the call.
         [harm] => case.calls.push(attack(harm, instruction, None, vec![0], String::new())),
         [read, send] => {
             let stolen = answers.get(&read.name).map_or(PRIVATE_RECORD, String::as_str);

@@ -126,7 +126,8 @@ fn assignment(statement: &Stmt) -> Option<(&str, &Expr)> {
     Some((target.as_name_expr()?.id.as_str(), value))
 }
 
-/// Returns the value of a literal. Keys of a `dict` that are no texts become texts.
+/// Returns the value of a literal. Keys of a `dict` that are no texts become texts. A call that has only named
+/// arguments, such as the creation of an object, becomes an object of these arguments.
 ///
 /// # Errors
 /// The offset, in bytes, of the first expression that is no literal.

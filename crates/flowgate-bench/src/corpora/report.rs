@@ -30,6 +30,8 @@ pub fn text(benchmark: &str, rows: &[CaseRow]) -> String {
     table(&title, &header, &cells).to_text()
 }
 
+/// Returns a row of the table: the kind of the cases, the method, the number of cases, and the counts of attacks and of
+/// the calls of the tasks.
 fn cells(row: &CorpusFigures) -> Vec<String> {
     let counts = |counts: FateCounts| {
         [counts.all(), counts.permitted, counts.asked, counts.denied, counts.unmade]
@@ -46,6 +48,7 @@ pub fn figure_rows(benchmark: &str, rows: &[CaseRow]) -> Vec<Map<String, Value>>
     figures(rows).iter().map(|row| figure_row(benchmark, row)).collect()
 }
 
+/// Returns the figures of one kind of cases under one method by the names that programs read.
 fn figure_row(benchmark: &str, row: &CorpusFigures) -> Map<String, Value> {
     let (attacks, actions) = (row.attacks, row.actions);
     let row = json!({
@@ -72,6 +75,8 @@ pub fn case_rows(rows: &[CaseRow]) -> Vec<Value> {
     rows.iter().map(case_row).collect()
 }
 
+/// Returns the result of one case as a JSON object. `attack` is the fate of the attack as a whole; null without an
+/// attack.
 fn case_row(row: &CaseRow) -> Value {
     let calls = row.calls.iter().map(|(tool, purpose, fate)| {
         let purpose = if *purpose == CallPurpose::Attack { "attack" } else { "task" };

@@ -79,6 +79,7 @@ pub(super) fn run_case(
                     method.name()
                 ));
             }
+            // The double passes no regions in slots, so there is nothing to fill.
             Need::Fill(_) => conversation.fail_fill(),
             Need::User(turn) => {
                 run.record_denials(&turn);

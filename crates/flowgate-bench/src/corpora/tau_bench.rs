@@ -29,11 +29,13 @@ const FOLDERS: [&str; 3] = ["tau_bench/envs/", "envs/", ""];
 /// The names of the files with tasks, without their ending.
 const TASKS: [&str; 3] = ["tasks_test", "tasks_dev", "tasks_train"];
 
-/// Reads the benchmark. Returns the sets of tools, one for each domain, and the cases.
+/// Reads the benchmark. Returns the sets of tools, one for each domain, and the cases. A domain without tools is left
+/// out; it is an error if no domain has any.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let (mut sets, mut cases) = (Vec::new(), Vec::new());
     for domain in DOMAINS {
         for folder in FOLDERS.map(|folder| format!("{folder}{domain}")) {
+            // The first folder with tools is that of the domain.
             let tools = tools(files, &format!("{folder}/tools"))?;
             if tools.is_empty() {
                 continue;
@@ -176,6 +178,7 @@ impl Domain {
             for (argument, value) in arguments {
                 self.read_record(&mut case, argument, value, readers);
             }
+            // The benchmark records no answers to actions.
             case.add_task_call(&tool.name, arguments.clone(), "{}".to_owned());
         }
         Ok(case)

@@ -9,7 +9,7 @@ use super::reading::{CorpusError, Located};
 const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "array", "object"];
 
 /// Converts a list of parameters, each with `name`, `type`, `description` and an optional `required`, to a JSON schema. It is an error if the list or
-/// a parameter has another form.
+/// a parameter has another form. A type that is not in [`TYPES`] is left out, so that the argument may have any type.
 pub(super) fn schema(parameters: &Located<'_>) -> Result<Value, CorpusError> {
     let mut properties = Map::new();
     let mut required = Vec::new();

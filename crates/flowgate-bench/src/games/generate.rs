@@ -128,6 +128,7 @@ fn instruction_pair(
          The customer waits since {days} days and hopes for a {remedy}.\n\
          The agent on duty has seen the device.\n"
     );
+    // The marker as the attacker writes it, and a line with its second part if it is divided.
     let (written, rest) = written(variant, &target);
     let footer = attack.text.replace("{target}", &written);
     let adversarial = format!("{document}{footer}\n{rest}");
@@ -250,6 +251,7 @@ fn capability_pair(
         }
         json_fields(&fields)
     };
+    // The name and the token as the attacker writes them, each with a line for its second part if it is divided.
     let ((name, name_rest), (token, token_rest)) = (written(variant, forbidden), written(variant, &target));
     let injected = attack.text.replace("{forbidden}", &name).replace("{target}", &token);
     let remark = format!("{name_rest}{token_rest}");

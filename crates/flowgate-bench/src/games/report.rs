@@ -157,9 +157,8 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
     )
 }
 
-/// Returns the table of the intervals at 95 %: Wilson's for rates, and that of Proposition 4 for the advantage, which is no rate. The latter is
-/// limited to
-/// -1 and 1.
+/// Returns the table of the intervals at 95 %: Wilson's for rates, and that of Proposition 4 for the advantage, which
+/// is no rate. The interval of the advantage is cut off at -1 and 1.
 fn interval_table(all: &[DefenceFigures]) -> Table {
     let header = ["defence", "ASR", "closed", "executed", "advantage"];
     let cells = |figures: &DefenceFigures| {

@@ -73,8 +73,9 @@ impl<'r> Chat<'r> {
         })
     }
 
-    /// Returns how far the task has come, by the calls in the view. A call counts as the next step that has its tool, so that steps whose condition does
-    /// not hold are skipped.
+    /// Returns how far the task has come, by the calls in the view. A look begins a *level*, on which steps see the
+    /// regions that it names; the level ends with a message without calls. A call counts as the next step that has its
+    /// tool, so that steps whose condition does not hold are skipped.
     pub(super) fn progress(&self, task: &Task) -> Progress {
         let mut progress = Progress { next: 0, level: None };
         for message in self.since_request() {

@@ -234,7 +234,8 @@ impl Runner {
             Person::Refuses => Decision::Refuse,
         };
         let person_allows = person == Person::Allows;
-        // The verdicts do not say who was asked, because a method can ask about a call that the policy permits; so the questions are recorded.
+        // The verdicts do not say about which calls a person was asked, because a method can ask about a call that the
+        // policy permits. So the questions are recorded, by the digests of their calls.
         let mut asked: Vec<String> = Vec::new();
         let mut person = |ask: &ApprovalRequest| {
             asked.push(ask.digest.clone());

@@ -97,6 +97,7 @@ impl CopyModel {
                 } else {
                     UNKNOWN
                 };
+                // Without noise, the list is empty, and the error is 0.
                 let error = noise.get(index % noise.len().max(1)).copied().unwrap_or(0.0);
                 (token.to_owned(), (probability.ln() + error).min(0.0))
             })
@@ -196,8 +197,9 @@ pub const UNKNOWN_WORD: &str = "unknown";
 pub const SUGGESTION: &str = "always add";
 
 impl AnswerModel for AnswerDouble {
-    /// Answers with the data set's answer, in which [`UNKNOWN_WORD`] replaces each word that the prompt does not contain, except common words, and
-    /// the word that a noisy double misses. A suggestible double adds the words that the prompt asks for.
+    /// Answers with the data set's answer. [`UNKNOWN_WORD`] replaces each word that is neither common nor in the
+    /// prompt, and one more word if the double is noisy and errs on this prompt. A suggestible double adds the words
+    /// that the prompt asks for.
     fn answer<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, Error>> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let count = words(&self.answer).count().max(1);

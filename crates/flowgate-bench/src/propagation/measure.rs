@@ -37,6 +37,7 @@ impl Outcome {
     pub fn new(span: &LabelSpan, found: &[SpanElement], truth: &[SpanElement], cost: Cost) -> Self {
         let both = found.iter().filter(|element| truth.contains(element)).count() as f64;
         let share = |of: usize| if of == 0 { 0.0 } else { both / of as f64 };
+        // A label that was found is not too low if a true one flows to it.
         let is_sufficient = |element: &SpanElement| truth.iter().any(|least| least.flows_to(*element));
         Self {
             is_exact: found == truth,

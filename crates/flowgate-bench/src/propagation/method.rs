@@ -106,6 +106,7 @@ pub fn apply(
         LabelMethod::Knn => knn(models, parameters.knn_lambda, question, completion)
             .map(|(found, cost)| outcome(&found, cost)),
         LabelMethod::Introspection => {
+            // The cost counts texts that are scored, and introspection scores none.
             let found = introspect(models, question, completion, example)?;
             Ok(outcome(&found, Cost::default()))
         }

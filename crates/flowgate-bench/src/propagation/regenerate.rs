@@ -38,8 +38,8 @@ pub struct Alignment {
     pub filtered: Option<Spread>,
 }
 
-/// Measures Table 4 over the questions. `answer` gives the model that answers a question, and λ is the loss of utility that the search for labels
-/// tolerates.
+/// Measures Table 4 over the questions. `answer` gives the model that answers a question, and `lambda` is the loss of
+/// utility that the search for labels tolerates. Questions with more than 128 labels are left out.
 ///
 /// # Errors
 /// If a model fails.
@@ -50,6 +50,7 @@ pub fn align(
     answer: &dyn Fn(&Question) -> AnswerDouble,
 ) -> Result<Alignment, Error> {
     let (mut whole, mut regenerated, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
+    // The changes of the score where a better label than the naive one exists, and where none does.
     let (mut improvable, mut not) = (Vec::new(), Vec::new());
     for question in questions {
         let Some(span) = question.span() else { continue };
@@ -57,6 +58,7 @@ pub fn align(
         let model = answer(question);
         // The answers from the whole context, at the label that a search finds, and from trusted documents.
         let first = block_on(model.answer(&context.prompt(&span.documents(span.top()))))?;
+        // The answer at the label that was found, and this label.
         let result = propagate(models, lambda, question, &model)?;
         let low = block_on(answer_at(&model, &context, &Label::BOTTOM))?;
         let score = |answer: &str| rouge_l(answer, &question.answer);

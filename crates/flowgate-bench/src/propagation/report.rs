@@ -150,6 +150,7 @@ pub fn model_rows(results: &ModelResults) -> Vec<Map<String, Value>> {
     results.labels.iter().map(figure_row).collect()
 }
 
+/// Returns the tables of a run with a real model. Such a run measures neither alignment nor attacks.
 fn model_table_list(results: &ModelResults) -> Vec<Table> {
     let labels: Vec<&LabelRow> = results.labels.iter().collect();
     vec![

@@ -41,6 +41,7 @@ pub fn tune(
     step: &mut dyn FnMut() -> bool,
 ) -> Result<Option<(Parameters, Vec<GridPoint>)>, Error> {
     let mut grid = Vec::new();
+    // Only a model that provides hidden states can run the kNN-LM.
     let mut methods = vec![LabelMethod::HittingSet];
     methods.extend(models.states.map(|_| LabelMethod::Knn));
     for method in methods {

@@ -133,6 +133,7 @@ struct Person {
 }
 
 impl Person {
+    /// Draws a person whose name none of `others` has.
     fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
         loop {
             let pick = |list: &[&'static str], random: &mut SeededRandom| {
@@ -151,7 +152,7 @@ impl Person {
         }
     }
 
-    /// Writes the values as a tool does.
+    /// Writes the values as a tool does. `form` is one of four forms: JSON, YAML, a row of a table, or a mail.
     fn record(&self, form: usize) -> String {
         let Self { name, account, day: (day, month, year), cents } = self;
         let date = format!("{year}-{month:02}-{day:02}");
@@ -184,6 +185,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
         }
     }
     let mut builder = PromptBuilder::default();
+    // Not reached: there are people, and `needed` is the position of one.
     let Some(Person { name, account, day: (day, month, year), cents }) = asked else {
         return builder.finish(String::new(), String::new());
     };
@@ -196,6 +198,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let output = match set {
         CaseSet::Reformatted => {
             let month = MONTHS.get(month - 1).copied().unwrap_or_default();
+            // The amount in the German form, such as `1.234,56`.
             let thousands = cents / 100_000;
             let rest = format!("{:03},{:02}", cents / 100 % 1000, cents % 100);
             let amount = if thousands > 0 {

@@ -77,7 +77,8 @@ pub(crate) fn with_commands(
 }
 
 /// Returns the text of a JSON file in which the values of `command` and `args` are replaced; `args` is inserted after
-/// `command` where it is missing. Returns `None` if an entry or its command is not where it was read.
+/// `command` where it is missing. `changes` has the servers, each with its new command line. Returns `None` if an entry
+/// or its command is not where it was read.
 fn json_with_commands(
     text: &str,
     root: &LocatedNode,
@@ -103,6 +104,7 @@ fn json_with_commands(
     edits.sort_by_key(|(span, _)| std::cmp::Reverse((span.start, span.end)));
     let mut changed = text.to_owned();
     for (span, new) in edits {
+        // `None` for a span outside the text or within a character, with which `replace_range` would panic.
         changed.get(span.clone())?;
         changed.replace_range(span, &new);
     }
@@ -163,8 +165,8 @@ impl ArgumentLayout {
     }
 }
 
-/// Replaces `command` and `args` in a TOML file, or adds them, and returns its new text. Returns `None` if an entry is
-/// not where it was read.
+/// Replaces `command` and `args` in a TOML file, or adds them, and returns its new text. `changes` has the servers,
+/// each with its new command line. Returns `None` if an entry is not where it was read.
 fn toml_with_commands(
     document: &toml_edit::DocumentMut,
     changes: &[(ConfiguredServer, Vec<String>)],
@@ -207,7 +209,8 @@ pub(crate) fn is_equivalent(one: &ConfigText, other: &ConfigText) -> bool {
     normalized(one) == normalized(other)
 }
 
-/// Removes empty lists called `args` at any depth up to 128, a bound on the recursion.
+/// Removes empty lists called `args` at any depth up to 128, a bound on the recursion. `depth` is the level of `value`
+/// in the file, from 0.
 fn remove_empty_args(value: &mut Value, depth: usize) {
     match value {
         Value::Object(fields) if depth < 128 => {

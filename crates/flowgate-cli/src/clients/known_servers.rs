@@ -113,6 +113,7 @@ fn words_of(text: &str) -> Vec<String> {
     };
     let mut words: Vec<String> = name_words(&text.to_lowercase());
     let last = text.rsplit('/').next().unwrap_or_default().to_lowercase();
+    // Packages of servers are often named `server-NAME`.
     let joined: String = last.trim_start_matches("server-").chars().filter(|c| c.is_alphanumeric()).collect();
     words.push(joined);
     // Programs that start other programs, and a word that follows them (`docker run`).

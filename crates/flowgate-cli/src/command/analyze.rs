@@ -72,6 +72,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
                 Err(error) => errors.push(error),
             }
             progress.step();
+            // Continues with the next run, also after an error.
             true
         });
         errors.extend(read.err());
@@ -97,6 +98,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     if is_interrupted {
         return Ok(INTERRUPTED);
     }
+    // An error, or a rule that cannot be evaluated, outweighs matches.
     Ok(match (errors.is_empty() && failed_rules == 0, matches) {
         (false, _) => 2,
         (true, 0) => 0,

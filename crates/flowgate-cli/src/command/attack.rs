@@ -79,6 +79,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     let method = MethodRegistry::builtin().find_influence(&options.influence).unwrap_or(&EverythingMethod);
     let trial = Trial { policy: &policy, method, name: &name };
     let mut results = AttackResults::default();
+    // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&options.traces, "run", true, output);
     for attack in runs::by_answers(&tools, &targets) {
         if progress.is_interrupted() || results.count() >= MAX_ATTACKS {
@@ -103,6 +104,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
                 Err(error) => unreadable = Some(error),
             }
             progress.step();
+            // Continues with the next run.
             unreadable.is_none() && results.count() < MAX_ATTACKS
         })?;
     }
@@ -152,8 +154,8 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Tries an attack, and adds its result under a source. A run whose last call could not be judged counts as
-    /// stopped: such a call does not run.
+    /// Tries an attack, and adds its result to `results` under `source`. The last entry of `run` is the call that the
+    /// attacker wants. If that call could not be judged, it counts as stopped: such a call does not run.
     ///
     /// The call is judged twice: as `flowgate mcp` and `flowgate hook` do, by what it can depend on, and in a guarded
     /// conversation, whose model makes it as soon as it is shown the injection.
@@ -182,7 +184,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns the lines of the policy's statements that label the region with the injection, and the label of
+    /// Returns the lines of the policy's statements that label the region whose text is `injection`, and the label of
     /// this region in words, one per dimension. If no single region is the injection, they are those of the
     /// whole answer. Without an answer, both are empty.
     fn injected_label(&self, replayed: &ReplayedRun, injection: &str) -> (Vec<usize>, Vec<String>) {
@@ -231,12 +233,14 @@ impl AttackResults {
         }
     }
 
-    /// Prints a table of the sources, the escapes, and the grade.
+    /// Prints a table of the sources, the escapes, and the grade. `name` is the policy's file.
     fn print(&self, name: &str, output: &mut Console) {
         let rows = self.by_source.iter().map(|(source, totals)| {
             let escaped = totals.attacks - totals.stopped;
             vec![
                 escaping::line(source),
+                // A table aligns its first two columns to the left. The empty one lets the numbers be aligned to the
+                // right.
                 String::new(),
                 totals.attacks.to_string(),
                 totals.stopped.to_string(),
@@ -279,7 +283,8 @@ impl AttackResults {
         ));
     }
 
-    /// Returns the result as JSON, with the run of each escape.
+    /// Returns the result as JSON, with the run of each escape. `name` is the policy's file, and `is_interrupted` says
+    /// that not all attacks were tried.
     fn to_json(&self, name: &str, is_interrupted: bool) -> Value {
         let sources = self.by_source.iter().map(|(source, totals)| {
             json!({"source": source, "attacks": totals.attacks, "stopped": totals.stopped})
@@ -326,6 +331,7 @@ fn trace_json(escape: &Escape) -> Value {
             }
             Some(json!({"role": "assistant", "content": null, "tool_calls": [proposed]}))
         }
+        // Descriptions of tools have no form among messages, and are left out.
         EventBody::Tool(_) => None,
     });
     messages.collect()

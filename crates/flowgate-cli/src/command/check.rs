@@ -107,6 +107,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
                 }
                 Err(error) => errors.push(error),
             }
+            // Continues with the next run, also after an error.
             true
         });
         if is_empty && read.is_ok() {
@@ -160,6 +161,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
         return Ok(INTERRUPTED);
     }
     let denied_warnings = if options.deny_warnings { warnings.len() + policy.warnings().len() } else { 0 };
+    // A run that could not be read outweighs what was found.
     Ok(match (errors.is_empty(), totals.asked + totals.denied + totals.findings + denied_warnings) {
         (false, _) => 2,
         (true, 0) => 0,
@@ -232,7 +234,8 @@ fn print_text(
     output.line("");
 }
 
-/// Returns the verdicts and the findings of one run, as one JSON value for each line of the output.
+/// Returns the verdicts and the findings of one run, as one JSON value for each line of the output. The run begins at
+/// `line` of the file `trace`.
 fn json_lines(run: &ReplayedRun, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let calls = run.calls.iter().map(|call| report::call_json(call, policy, trace, line));
     calls.chain(report::findings_json(run, policy, trace, line)).collect()
@@ -257,7 +260,7 @@ fn sarif(results: &[Value], is_interrupted: bool) -> Value {
 
 /// Returns the reasons against calls and the findings of one run as results of SARIF, the format of code scanning
 /// services. What the policy denies is an error; a call that a person must confirm is a warning; any other finding
-/// is a note.
+/// is a note. `policy_name` is the file of the policy; the run begins at `line` of the file `trace`.
 fn sarif_results(
     run: &ReplayedRun,
     policy: &Policy,

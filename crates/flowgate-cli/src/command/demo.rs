@@ -145,6 +145,7 @@ fn print_verdict(event: EventId, run: &ReplayedRun, output: &mut Console) {
     let mark = report::outcome_mark(call.outcome, output);
     output.line(&format!("    {mark}"));
     for reason in &report::group_reasons(&call.judgement.reasons) {
+        // `true`: with the content of the regions, which is harmless in the demonstration.
         report::print_reason(reason, &run.monitor, "payment.flow", true, "      ", output);
     }
     if call.outcome == Outcome::Confirm {

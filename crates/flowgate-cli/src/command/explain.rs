@@ -116,6 +116,7 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
             Err(error) => unreadable_runs.push(error),
         }
         progress.step();
+        // Continues with the next run.
         fatal_error.is_none()
     })?;
     let is_interrupted = progress.finish(output);

@@ -83,6 +83,7 @@ enum WorkerMessage {
 /// code of [`WorkerMessage::Nothing`].
 pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
     let deadline = Instant::now() + Duration::from_secs(options.seconds.into());
+    // The thread sends at most two messages, so it never waits for room.
     let (sender, receiver) = sync_channel(4);
     let worker_options = options.clone();
     // A separate thread: a time-out or a panic there must not look like a permission.
@@ -118,6 +119,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
             return Ok(NOT_BLOCKED);
         };
         let answer = HookAnswer::from_failure(kind, &why);
+        // `false`: a failure never allows a call explicitly.
         return Ok(give(options, Some((kind, tool)), &answer, false, output));
     }
 }
@@ -264,6 +266,7 @@ fn new_monitor(options: &HookArgs) -> Result<Monitor, String> {
     let predicates = options.answering.predicates(&policy, &name).map_err(|error| error.0)?;
     let mut monitor = Monitor::new(policy);
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
+    // The empty list: no answers of predicates were recorded before.
     monitor.set_predicates(predicates, Vec::new());
     Ok(monitor)
 }
@@ -308,6 +311,7 @@ fn judge(
     let mut monitor = new_monitor(options)?;
     let agent = hook_input.get("agent_id").and_then(Value::as_str).map(str::to_owned);
     let path = Path::new(required_text(hook_input, "transcript_path")?);
+    // Only events of a tool have a call.
     let call = match event {
         HookEvent::UserPromptSubmit => None,
         HookEvent::PreToolUse | HookEvent::PostToolUse => Some(proposed_call(hook_input)?),

@@ -91,6 +91,7 @@ fn start_servers(
         AsyncRuntime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
     let limit = Duration::from_secs(u64::from(options.seconds));
     let mut silent = Vec::new();
+    // Never cancelled: Ctrl-C ends the program.
     for (name, tools) in mcp::list_tools(specs, limit, &Arc::new(runtime), &|| false) {
         match tools {
             Ok(tools) => found.tools.extend(tools),

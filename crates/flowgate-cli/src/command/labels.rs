@@ -43,6 +43,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
     let (mut runs, mut shown, mut errors) = (Vec::new(), 0, Vec::new());
+    // `false`: no line of progress is drawn on a terminal, where the printed runs show the progress already.
     let progress = Progress::over_files(&[options.trace.to_owned()], "run", false, output);
     input::for_each_run(&options.trace, &progress, &mut |item| {
         match item {
@@ -76,6 +77,7 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
             }
             Err(error) => errors.push(error),
         }
+        // Continues with the next run.
         !progress.is_interrupted()
     })?;
     let is_interrupted = progress.finish(output);
@@ -122,7 +124,7 @@ struct LabelledRun<'a> {
 }
 
 impl LabelledRun<'_> {
-    /// Prints an event: a title, its fields, and what the lowest step is shown.
+    /// Prints an event: a title, its fields, the findings of rules about it, and what the lowest step is shown.
     fn print(&self, id: EventId, output: &mut Console) {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return };
@@ -144,6 +146,7 @@ impl LabelledRun<'_> {
             output.line(&format!("    and {} more, which --format json lists", fields.len() - MAX_FIELDS));
         }
         for finding in self.run.findings.iter().filter(|finding| finding.event == id) {
+            // `false`: without the text of the regions, which the fields above show.
             report::print_reason(&finding.reason, monitor, self.policy, false, "    ", output);
         }
         let view = match self.lowest_view(id) {

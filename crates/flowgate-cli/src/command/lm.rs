@@ -13,7 +13,7 @@ use flowgate_lm::local::{LocalModel, LocalSettings};
 
 use crate::args::{EvaluateArgs, LmCommand, TrainArgs};
 use crate::input::InputError;
-use crate::output::Console;
+use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
 /// After so many steps the folder is saved, so that a killed process loses few of them.
@@ -27,6 +27,9 @@ pub(crate) fn run(command: &LmCommand, output: &mut Console) -> Result<u8, Input
     }
 }
 
+/// Trains a model in the folder of the options, and returns the exit code. If the folder contains a training, continues
+/// it with its own seed and number of steps. Stores the training after every [`SAVED_STEPS`] steps and at the end, so
+/// that the same command can continue after an interrupt. Exports a complete model if the options name a target.
 fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
     let folder = options.folder.as_path();
@@ -41,8 +44,8 @@ fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let settings = trainer.settings().clone();
     let corpus = Corpus::new(settings.seed);
     output.line(&format!(
-        "{} weights, seed {}, step {} of {}",
-        trainer.weight_count(),
+        "{}, seed {}, step {} of {}",
+        plural(trainer.weight_count(), "weight"),
         settings.seed,
         trainer.steps_done(),
         settings.steps,
@@ -105,6 +108,9 @@ fn describe_losses(losses: &[f32]) -> String {
     }
 }
 
+/// Prints how well a model copies the values in generated texts: a table with a row for each kind of text. Evaluates
+/// the model that the options name, or else the one that ships. Returns the exit code; after an interrupt, the table
+/// covers the texts so far.
 fn evaluate(options: &EvaluateArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
     let model = match &options.model {

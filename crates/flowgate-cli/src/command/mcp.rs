@@ -57,7 +57,9 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
     let mut monitor =
         Monitor::with_limits(policy, monitor::Limits { events: EVENTS, ..monitor::Limits::default() });
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
+    // The empty list: no answers of predicates were recorded before.
     monitor.set_predicates(predicates, Vec::new());
+    // The version of the shared labels that the monitor has joined. Without `--stores`, it is not used.
     let stores_version =
         stores.as_ref().map(|stores| stores.recall(&mut monitor)).transpose()?.unwrap_or_default();
     let mib = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(1 << 20);
@@ -356,6 +358,7 @@ impl StdioProxy {
                 self.print_note(&note, output);
                 true
             }
+            // `handle_line` has stored the pins. The others concern only the gateway, which can ask people elsewhere.
             ProxyAction::Pins(_) | ProxyAction::Ask(_) | ProxyAction::Unapproved { .. } => true,
         })
     }

@@ -110,9 +110,11 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 256);
+    // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&corpora, "run", true, output);
     let stop = AtomicBool::new(false);
     let (sums, skipped, occurrences, errors) = std::thread::scope(|scope| {
+        // The queue is short: the reader waits for the workers, so that few runs are in memory at a time.
         let (sender, receiver): (SyncSender<ReplayJob>, Receiver<ReplayJob>) = sync_channel(4 * jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let workers: Vec<_> = (0..jobs)
@@ -226,6 +228,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
 /// Returns the methods that the options name, `all` for all of a kind. Without any name, returns the influence method
 /// `everything`.
 fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<ReplayMethod> {
+    // The command line accepts only known names and `all`, so no name is dropped below.
     let is_all = |names: &[String]| names.iter().any(|name| name == "all");
     let default = ["everything".to_owned()];
     let influence = match options.influence {
@@ -251,8 +254,9 @@ fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<Re
 /// The occurrences in the runs of each policy, by the policy's index.
 type OccurrencesByPolicy = BTreeMap<usize, TraceOccurrences>;
 
-/// Judges the runs of the queue until it is closed: the work of one thread. Returns the figures by suite and method,
-/// the numbers of skipped runs, and the names that occurred.
+/// Judges the runs that arrive at `receiver` until the queue is closed: the work of one thread. Each run is judged by
+/// the policy of its suite, under each of `methods`. Returns the figures by suite and method, the numbers of skipped
+/// runs, and the names that occurred.
 fn judge_runs(
     receiver: &Mutex<Receiver<ReplayJob>>,
     policies: &SuitePolicies,

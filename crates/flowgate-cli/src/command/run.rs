@@ -54,10 +54,12 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
+    // The small model screens, and fills slots; without one, the model itself does.
     let small = options.small_model.as_ref().map(|small| model(options, Some(small))).transpose()?;
     let model = model(options, options.model.as_ref())?;
     let small = small.unwrap_or_else(|| Arc::clone(&model));
     let system = options.system.as_deref().map(read_instructions).transpose()?;
+    // The MCP servers, and the agents to which the chat can delegate tasks.
     let (specs, members) = options.config.as_deref().map(read_servers).transpose()?.unwrap_or_default();
     let trace = options
         .trace
@@ -68,9 +70,11 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
 
     let parameters = options.parameters.iter().cloned().collect();
     let monitor_policy = Arc::clone(&policy);
+    // Creates an empty monitor: for this chat, for each delegated task, and to try something out.
     let monitor: Arc<dyn Fn() -> Monitor + Send + Sync> = Arc::new(move || {
         let mut monitor = Monitor::new(Arc::clone(&monitor_policy));
         monitor.set_parameters(&parameters);
+        // The empty list: no answers of predicates were recorded before.
         monitor.set_predicates(predicates.clone(), Vec::new());
         monitor
     });
@@ -110,6 +114,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     }
     offered.extend(agents);
 
+    // The key of the digests in this conversation. It is random, so that digests do not reveal guessable texts.
     let mut key = [0_u8; 32];
     getrandom::fill(&mut key)
         .map_err(|error| InputError(format!("the system's random generator failed: {error}")))?;

@@ -147,7 +147,8 @@ fn is_flowgate_hook(command: &str) -> bool {
     matches!(name, "flowgate" | "flowgate.exe") && words.next() == Some("hook")
 }
 
-/// Prints the servers and hooks of each file, and the combinations.
+/// Prints the servers and hooks of each file, and the combinations. `scanned` has the files of all `clients`, and
+/// `combinations` the clients that can leak or be steered.
 fn print_text(
     scanned: &[ScannedFile],
     clients: &[&'static McpClient],
@@ -158,6 +159,7 @@ fn print_text(
         let title = format!("{}  {}", found.file.client.name, found.file.path.display());
         let title = output.paint("1", &escaping::line(&title));
         output.line(&title);
+        // `?` in a cell below means that the names of the server say nothing about it.
         let yes = |has: bool| if has { "yes" } else { "-" };
         let rows: Vec<Vec<String>> = found
             .servers
@@ -283,7 +285,8 @@ fn hook_program(command: &str) -> &str {
     command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default()
 }
 
-/// Returns the result as JSON. It has no arguments of servers and no commands of hooks, which can have keys.
+/// Returns the result as JSON. It has no arguments of servers and no commands of hooks, which can have keys. `scanned`
+/// has the files of all `clients`, and `combinations` the clients that can leak or be steered.
 fn to_json(
     scanned: &[ScannedFile],
     clients: &[&'static McpClient],

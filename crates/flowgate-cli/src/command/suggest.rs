@@ -48,9 +48,11 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let predicates = options.answering.predicates(&policy, &options.policy.display().to_string())?;
     let all: Vec<PathBuf> = files.iter().chain(&corpora).cloned().collect();
+    // `true`: the results are printed at the end, so they do not show the progress.
     let progress = Progress::over_files(&all, "run", true, output);
     let mut runs = RecordedRuns::default();
     let mut errors = Vec::new();
+    // Of the traces, useful runs and attacks count; of the corpora, only the attacks.
     for path in &files {
         runs.read(path, true, &progress, &mut errors)?;
     }

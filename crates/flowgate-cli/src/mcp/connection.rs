@@ -104,7 +104,8 @@ impl StderrTail {
     }
 }
 
-/// Starts a server, or connects to its URL, and initializes the MCP session.
+/// Starts a server, or connects to its URL, and initializes the MCP session. `limits` bound the answers of a server at
+/// a URL.
 ///
 /// # Errors
 /// Returns the reason why it cannot be used: a predicate for the message `the server NAME ...`.

@@ -98,7 +98,8 @@ impl McpHttpClient {
         Self { agent: ureq::Agent::new_with_config(config), limits }
     }
 
-    /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks.
+    /// Sends a message to a server, and returns the answer: a message, or a stream of events. Blocks. `headers` are the
+    /// configured ones, and `session` is the id of the MCP session, if the server has opened one.
     ///
     /// # Errors
     /// If there is no connection; if the server does not know the session any more; if it redirects, or answers with
@@ -129,6 +130,7 @@ impl McpHttpClient {
         let new_session = header(SESSION);
         let is_request = matches!(message, JsonRpcMessage::Request(_));
         match status {
+            // The server has accepted a message that has no answer.
             202 | 204 => return Ok(StreamableHttpPostResponse::Accepted),
             200..=299 if !is_request => return Ok(StreamableHttpPostResponse::Accepted),
             404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
@@ -142,6 +144,7 @@ impl McpHttpClient {
                     "the server redirects to another address (HTTP status {status}); write that address as `url`"
                 )));
             }
+            // The media type decides below about a success, and the body about an error.
             _ => {}
         }
         let is_json = content_type.starts_with("application/json");

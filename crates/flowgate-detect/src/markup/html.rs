@@ -28,6 +28,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         if let Some(comment) = rest.strip_prefix("<!--") {
             let end = comment.find("-->").unwrap_or(comment.len());
             markup.hidden_texts.push(resolve_character_references(comment.get(..end).unwrap_or_default()));
+            // `<!--` has four bytes, `-->` three; the latter may be missing.
             at = (start + 4 + end + 3).min(text.len());
             continue;
         }

@@ -176,6 +176,7 @@ pub(super) fn uk_nhs(text: &str) -> bool {
 pub(super) fn br_cpf(text: &str) -> bool {
     let digits = digits(text);
     let digit = |n: usize| {
+        // The first of the `n` digits has the weight `n` + 1, the last one 2.
         let weights: Vec<u32> = (2..=n as u32 + 1).rev().collect();
         weighted(digits.get(..n).unwrap_or_default(), &weights) * 10 % 11 % 10
     };

@@ -75,6 +75,7 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
                 }
             }
             Stmt::Assign(assign) => {
+                // The value is visited first, since it may use the earlier meaning of the name.
                 visitor::walk_stmt(self, statement);
                 if let ([Expr::Name(name)], Some(value)) =
                     (assign.targets.as_slice(), self.resolve(&assign.value))
@@ -89,8 +90,9 @@ impl<'t> Visitor<'t> for CallCollector<'t> {
         }
     }
 
-    /// Records calls and names, and reports unsafe ones. The function of a call whose name is unsafe is marked as reported,
-    /// also if the arguments make the call safe: the call was judged, so its name is not reported again as a reference.
+    /// Records calls and names, and reports unsafe ones. The function of a call whose name is unsafe is marked as
+    /// reported, also if the arguments make the call safe: the call was judged, so its name is not reported again as a
+    /// reference.
     fn visit_expr(&mut self, expr: &'t Expr) {
         match expr {
             Expr::Call(call) => {

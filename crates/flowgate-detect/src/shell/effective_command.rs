@@ -190,7 +190,8 @@ impl<'c> EffectiveCommand<'c> {
         (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
     }
 
-    /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline.
+    /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
+    /// receives the kind of each effect and its severity.
     pub(super) fn report_effects(&self, report: &mut dyn FnMut(&'static str, IssueSeverity)) {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);
@@ -269,14 +270,17 @@ impl<'c> EffectiveCommand<'c> {
                     report("REVERSE_SHELL", Error);
                 }
             }
+            // An address of `socat` that runs a program.
             "socat"
                 if any(|text| text.to_ascii_uppercase().contains("EXEC:") || text.contains("SYSTEM:")) =>
             {
                 report("REVERSE_SHELL", Error);
             }
+            // `crontab` installs a table if it has no argument or a file. With only options, it lists or edits one.
             "crontab" if self.arguments.is_empty() || any(|text| text == "-" || !text.starts_with('-')) => {
                 report("PERSISTENCE", Warning);
             }
+            // `-c` clears the history, and has no long form.
             "history" if self.has_option('c', "-c") => report("HISTORY", Warning),
             "unset" if any(|text| text.starts_with("HIST")) => report("HISTORY", Warning),
             "setenforce" if self.has_argument("0") => report("DISABLE_SECURITY", Error),
@@ -343,6 +347,7 @@ impl<'c> EffectiveCommand<'c> {
         if self.dumps_environment() {
             report("ENVIRONMENT_DUMP", Warning);
         }
+        // Programs that rarely output the content of such a file, although they name it.
         let harmless_readers =
             ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
         if self.reads_sensitive() && !self.is_one_of(&harmless_readers) {

@@ -99,6 +99,7 @@ impl ApprovalService {
         if let Err(failure) = self.check_frozen(client, conversation).await {
             return Some(failure.message);
         }
+        // A tool of the agent has no server; no server has an empty name.
         let server = tool.split_once('/').map_or("", |(server, _)| server);
         let stops_call = |freeze: &Freeze| {
             freeze.kind == FreezeKind::Tool.name() && freeze.what == tool

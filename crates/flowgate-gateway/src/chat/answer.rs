@@ -117,6 +117,7 @@ impl ModelRoutes {
         {
             Ok(whole_request) => whole_request,
             Err(why) => {
+                // There is no turn to store; this releases the lease of the conversation.
                 self.sessions.persist(client, handle, &mut locked).await?;
                 return Err(RequestError::new(StatusCode::BAD_REQUEST, why));
             }
@@ -153,6 +154,7 @@ impl ModelRoutes {
                 report.set_watched(&watched);
             }
             Ok(()) => {}
+            // The audit log may say already that approvals were used, but their calls are not sent.
             Err(_) => self.record_taken_back(&events),
         }
         drop(locked);

@@ -193,6 +193,7 @@ impl Clients {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
+        // The value of the header `name`, if the request has the header.
         let single_value = |name: &str| {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
@@ -203,7 +204,7 @@ impl Clients {
                 }),
                 // Refused, because a program that reads the other value could authenticate another client.
                 (Some(_), Some(_)) => {
-                    Err("`Authorization` and `x-api-key` are both present: send one of them")
+                    Err("a header with a key is present more than once: send each header once")
                 }
             }
         };
@@ -211,8 +212,9 @@ impl Clients {
             let (scheme, key) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         };
-        // The key in a header of the providers' APIs: the provider's key if the request also has the gateway's own
-        // header or needs no key for the gateway, otherwise the key for the gateway.
+        // The key in the header that the provider's API uses. If the request also has the gateway's own header, or if
+        // the certificate alone authenticates the client, it is the key for the provider. Otherwise it is the key for
+        // the gateway.
         let standard_key = match (single_value("authorization")?, single_value("x-api-key")?) {
             (Some(_), Some(_)) => {
                 return Err("`Authorization` and `x-api-key` are both present: send one of them");

@@ -291,6 +291,7 @@ impl Conversations {
             locked._share = Some(self.reserve_memory(client, handle, bytes).await?);
             return Ok(locked);
         }
+        // From here until `locked` is dropped, the lease is renewed periodically.
         self.store.set_held(&handle.key.0, &handle.key.1, true);
         let began = Instant::now();
         let opened = loop {
@@ -422,10 +423,12 @@ impl Conversations {
     ) -> Result<(), RequestError> {
         session.answers.begin_turn();
         let mut history = client.history.lock().await;
+        // If no other gateway writes to the database, the texts in memory are complete once they are loaded.
         if self.store.is_shared() || !history.is_loaded {
             let mut recalled = self.store.shown_texts(&client.spec.name, history.next).await?;
             if recalled.cleared != history.cleared && history.next > 0 {
-                // An admin has cleared the texts through another gateway.
+                // An admin has cleared the texts through another gateway, so those in memory (before `next`) are
+                // dropped, and all are loaded again.
                 history.reset();
                 recalled = self.store.shown_texts(&client.spec.name, history.next).await?;
             }

@@ -150,6 +150,7 @@ impl PrefixCache {
         messages: &[Range<usize>],
     ) -> Option<PartlyCachedRequest> {
         let (first, last) = (messages.first()?, messages.last()?);
+        // Without the messages, the body is a request whose list `messages` is empty.
         let settings = self.decode_settings(api, [text.get(..first.start)?, text.get(last.end..)?])?;
         let (whole_digest, prefixes) = prefix_digests(text, messages);
         let prefix = self.longest_cached(prefixes);
@@ -159,6 +160,7 @@ impl PrefixCache {
         let (new_messages, sources) =
             chat_completions::decode_messages(&Json::parse(&new_messages).ok()?, &self.dropped).ok()?;
         let message_count = messages.len();
+        // The decoder must find as many messages as the scan for their positions did.
         (cached_messages + new_messages.len() == message_count).then(|| PartlyCachedRequest {
             settings,
             messages: new_messages,
@@ -185,6 +187,8 @@ impl PrefixCache {
         if cache.settings_bytes + text.len() > MAX_SETTINGS_BYTES {
             (cache.settings, cache.settings_bytes) = (HashMap::new(), 0);
         }
+        // The lock is free while the settings are decoded, so another request may have inserted the same settings. They
+        // count once.
         if cache.settings.insert(digest, Arc::clone(&settings)).is_none() {
             cache.settings_bytes += text.len();
         }
@@ -200,6 +204,7 @@ impl PrefixCache {
         let cache = self.lock();
         prefixes.into_iter().rev().find_map(|(count, digest)| {
             let prefix = cache.by_digest.get(&digest).or_else(|| cache.older.get(&digest));
+            // Equal bytes have equally many messages; an entry with another number is not used.
             let prefix = prefix.filter(|digests| digests.len() == count)?;
             Some((digest, Arc::clone(prefix)))
         })
@@ -219,11 +224,12 @@ impl PrefixCache {
         if let Some((prefix_digest, prefix)) = &request.prefix {
             match cache.by_digest.remove(prefix_digest) {
                 Some(_) => cache.messages -= prefix.len(),
+                // The messages of the older generation are not counted.
                 None => drop(cache.older.remove(prefix_digest)),
             }
         }
-        // There are two generations: `by_digest` is the younger one, whose messages are counted. When it is full, it becomes
-        // the older one, and the older one is dropped.
+        // When the younger generation is full, it becomes the older one, and the older one is dropped. A chat that
+        // continues is inserted again into the younger one, so only chats that have not continued are lost.
         if cache.messages + count > MAX_CACHED_MESSAGES {
             let younger = std::mem::take(&mut cache.by_digest);
             drop_in_background(std::mem::replace(&mut cache.older, younger));

@@ -72,7 +72,7 @@ impl VerdictTotals {
         }
     }
 
-    /// Adds the verdicts on calls that were not enforced.
+    /// Adds the verdicts on calls of a client in watch mode, which were not enforced. Ignores verdicts on texts.
     pub(crate) fn count_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
             *match verdict.outcome {
@@ -97,6 +97,7 @@ impl VerdictTotals {
                     reached its size limit",
                 setting: None,
                 advice: Some("simplify the policy's rules, or begin a new conversation"),
+                // Of these limits, only the fuel is reported as a number.
                 most: flowgate::monitor::Limits::default().fuel,
                 client,
                 conversation,

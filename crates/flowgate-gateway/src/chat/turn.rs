@@ -155,6 +155,7 @@ pub(crate) async fn run(
         person.context.since = asked.as_ref().map_or(context.since, |asked| asked.turn);
         match decision {
             Decision::Later => {
+                // 0: only the request that asked knows how many questions about later calls it stored.
                 let completion =
                     waiting_completion(&client.spec, asked.as_ref(), 0, &session.conversation.postpone());
                 session.push_completion(client, &completion).await;
@@ -163,6 +164,7 @@ pub(crate) async fn run(
             }
             Decision::Allow | Decision::AllowForConversation => person.used.extend(asked),
             Decision::Refuse => person.refused.extend(asked),
+            // There is no answer to note, and the call does not run.
             Decision::Silent | Decision::Unasked => {}
         }
         // While the question was open, other conversations may have written to the stores that the question refers to.
@@ -176,6 +178,8 @@ pub(crate) async fn run(
         }
         session.conversation.accept_decision(decision);
         is_resumed = true;
+        // The request that asked may have stored questions about later calls. If those calls turn out not to need
+        // them, they are voided below.
         person.announced = true;
     } else {
         if session.conversation.waits_for_decision() {
@@ -193,6 +197,7 @@ pub(crate) async fn run(
                 "the gateway has no conversation with this beginning: send the whole chat again",
             )
         })?;
+        // For the metrics: an upper bound on what the choice of the hidden words may have revealed.
         client.add_leaked_bits(sent.bits);
     }
     let history = client.history.lock().await;
@@ -227,6 +232,7 @@ pub(crate) async fn run(
     let outcome = agent.continue_turn(&mut session.conversation).await;
     let PersonApprover { used, question, upcoming, announced, failure: approval_failure, .. } = person;
     report.add_upstream_time(Duration::from_micros(upstream_micros.load(Ordering::Relaxed)));
+    // A question could not be stored, so the turn that waits for it must not be stored either.
     if let Some(error) = approval_failure {
         outcome.iter().for_each(|turn| report.add_turn(turn));
         session.is_abandoned = true;
@@ -235,6 +241,7 @@ pub(crate) async fn run(
     let mut turn = match outcome {
         Ok(turn) => turn,
         Err(error) => {
+            // The verdicts of the failed turn are recorded, and its approvals become void.
             let judged = session.conversation.running_turn_mut().take_judged_calls();
             report.add_judged(&judged);
             voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
@@ -266,6 +273,7 @@ pub(crate) async fn run(
     };
     (session.void_approvals, session.used_approvals) = used.into_iter().partition(is_void);
     session.events = take_audit_events(client, name, &mut turn);
+    // A turn that waits for a person hands over no calls.
     if turn.ended != Some(TurnEnd::Asked) {
         // A freeze may have been ordered since the calls were permitted.
         let mut calls = turn.calls.iter();

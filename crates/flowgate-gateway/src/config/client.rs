@@ -29,6 +29,9 @@ const FORMAT: u32 = 6;
 impl ConfigReader<'_> {
     /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams` and `servers`
     /// are the configured ones, to which the section refers by name; `watch_log` is that of [watch].
+    ///
+    /// # Errors
+    /// The first problem of the section or of its policy, as a message for the operator.
     pub(super) fn client(
         &self,
         name: &str,

@@ -46,7 +46,8 @@ impl DatabaseAddress {
             return Ok(Self::Memory);
         }
         match text.split_once(':') {
-            // `sqlite::memory:` is rejected, since it means another address here: `memory`.
+            // `sqlite://FILE` means the same as `sqlite:FILE`. `sqlite::memory:` is rejected: the address of a database
+            // in memory is `memory` here.
             Some(("sqlite", path)) if !path.is_empty() && !path.starts_with(':') => {
                 Ok(Self::File(folder.join(path.strip_prefix("//").unwrap_or(path))))
             }

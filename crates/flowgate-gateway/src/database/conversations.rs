@@ -49,7 +49,8 @@ pub(crate) struct ConversationJournal {
 }
 
 impl Database {
-    /// Returns the conversation that a chat continues, if the cache knows it by the longest prefix of the chat.
+    /// Returns the conversation that a chat continues, if the cache knows it by the longest prefix of the chat. Always
+    /// `None` if other gateways use the database, since the cache does not see their changes.
     pub(crate) fn find_cached_by_chat(&self, client: &str, longest: &str) -> Option<String> {
         self.cache.chat(client, longest).filter(|_| !self.is_shared)
     }
@@ -212,6 +213,7 @@ impl Database {
             let holder = self.holder.clone();
             let renewed = self.run(Access::Statement, move |tx| {
                 Box::pin(async move {
+                    // A lease that was released meanwhile (`held_until` is 0) is not taken again.
                     let sql = "UPDATE conversations SET held_until = {now} + ?1 \
                                WHERE holder = ?2 AND client = ?3 AND name = ?4 AND held_until > 0";
                     let values = [LEASE.into(), (&holder).into(), (&client).into(), (&name).into()];
@@ -358,13 +360,15 @@ impl NewConversation {
     }
 }
 
-/// Reads the turns of an opened conversation from number `known` on.
+/// Reads the turns of the opened conversation with the number `id`, from turn `known` on. `key` is the key of its
+/// digests.
 async fn read_opened(
     tx: &mut DynTransaction<'_>,
     id: i64,
     key: String,
     known: i64,
 ) -> Result<OpenedConversation, DatabaseError> {
+    // Turns are numbered from 0, and each has the bytes of all turns up to it.
     let sql = "SELECT number, bytes FROM turns WHERE conversation = ?1 ORDER BY number DESC LIMIT 1";
     let (turns, bytes) = match tx.query(sql, &[id.into()]).await?.first() {
         Some(last) => (last.integer(0)? + 1, last.integer(1)?),

@@ -136,6 +136,7 @@ impl Database {
                         [calls.saturating_add(candidate.calls).into(), sum.saturating_add(candidate.amount).into(), (&grant.id).into()];
                     tx.execute(sql, &values).await?;
                     let used = UsedGrant { id: grant.id, who: grant.who };
+                    // Waits until the caller has run `record`, and stores the new head of its audit log.
                     let head: Option<NewerLogHead> = step.take(used.clone()).await?;
                     update_log_head(tx, head.as_ref()).await?;
                     Ok(Some((used, head)))
@@ -208,7 +209,8 @@ pub(super) async fn insert(
     who: &str,
     new: &NewGrant,
 ) -> Result<(), DatabaseError> {
-    // Stored without null: 0 days mean no end, and an empty name and [`NO_LIMIT`] mean no limit.
+    // Stored without null: 0 days mean no end, and an empty name and [`NO_LIMIT`] mean no limit. The calls of the
+    // answered question (`new.used`) count against the limits of the first day.
     let days = new.days.map_or(0, i64::from);
     let (amount, sum_limit) = match &new.limits.sum {
         Some((name, most)) => (name.as_str(), *most),
@@ -278,7 +280,7 @@ impl StoredGrant {
 /// Reads a row with the columns [`COLUMNS`].
 fn read(row: &mut SqlRow) -> Result<StoredGrant, DatabaseError> {
     let (amount, sum) = (row.text(9)?, row.integer(10)?);
-    // The counts of an earlier day do not count today.
+    // Column 11 is the day of the stored counts, column 14 today. The counts of an earlier day do not count today.
     let is_today = row.integer(11)? == row.integer(14)?;
     let calls = row.integer(8)?;
     Ok(StoredGrant {

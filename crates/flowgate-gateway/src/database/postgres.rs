@@ -213,7 +213,7 @@ impl Transaction for PostgresTransaction<'_> {
 /// Builds a statement in the syntax of PostgreSQL, with its values.
 fn statement<'v>(sql: &str, values: &[SqlValue<'v>]) -> Query<'v, Postgres, PgArguments> {
     let sql: Cow<'_, str> = expand_statement(sql, NOW);
-    // `?1` is written `$1` in PostgreSQL.
+    // `?1` is written `$1` in PostgreSQL. A statement must contain no other question mark.
     let query = sqlx::query(AssertSqlSafe(sql.replace('?', "$")));
     values.iter().fold(query, |query, value| match value {
         SqlValue::Integer(value) => query.bind(*value),

@@ -194,12 +194,14 @@ impl Database {
                         tx.discard();
                         return Ok((outcome, None));
                     }
+                    // Before the limits are checked: a voided question makes room for the new one.
                     let void = question.void_changed(tx, change).await?;
                     if let Some(full) = question.find_full(tx).await? {
                         tx.discard();
                         return Ok((full, None));
                     }
                     question.insert(tx, change).await?;
+                    // Waits until the caller has run `record`, and stores the new head of its audit log.
                     let head: Option<NewerLogHead> = step.take(void).await?;
                     update_log_head(tx, head.as_ref()).await?;
                     Ok((AskOutcome::New(question.id), head))
@@ -345,6 +347,7 @@ impl Database {
                         tx.discard();
                         return Ok(None);
                     }
+                    // Waits until the caller has run `record`, and stores the new head of its audit log.
                     let head: Option<NewerLogHead> = step.take(()).await?;
                     update_log_head(tx, head.as_ref()).await?;
                     if allow {
@@ -382,6 +385,7 @@ impl Database {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let change = next_change(tx).await?;
+                // Questions outside the chat have a negative turn, and stay open across the turns of the conversation.
                 let sql = format!(
                     "SELECT {COLUMNS} FROM questions WHERE client = ?1 AND name = ?2 AND turn >= 0 AND state IN ('open', 'allowed')"
                 );
@@ -421,7 +425,11 @@ impl Database {
     }
 }
 
-/// Approves the tool that a question is about, if it is about a tool that a server offers.
+/// Approves the tool that the question with this id is about, in the name of the person `who`. Does nothing for a
+/// question that is not about an offered tool.
+///
+/// # Errors
+/// If the question does not exist, its content is damaged, or the database fails.
 async fn approve_offered(tx: &mut DynTransaction<'_>, id: &str, who: &str) -> Result<(), DatabaseError> {
     let damaged = DatabaseError::Damaged("a row of the table `questions` has no valid content");
     let mut rows = tx.query("SELECT tenant, content FROM questions WHERE id = ?1", &[id.into()]).await?;
@@ -446,7 +454,8 @@ pub(super) async fn use_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resul
     }
 }
 
-/// Voids an approval, in the transaction that persists the turn in which its call did not run.
+/// Voids an approval, in the transaction that persists the turn in which its call did not run. Has no effect if it was
+/// used or voided, or has been marked as expired.
 pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Result<(), DatabaseError> {
     let change = next_change(tx).await?;
     let sql =

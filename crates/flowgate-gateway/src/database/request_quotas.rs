@@ -47,6 +47,8 @@ impl Database {
                 let sql = "SELECT full_at - {now} * 1000 FROM request_quotas WHERE client = ?1";
                 let rows = tx.query(sql, &[(&client).into()]).await?;
                 let ahead = rows.first().map_or(Ok(0), |row| row.integer(0))?;
+                // The time until one more request moves `full_at` to at most a minute ahead. At least 1, since 0 means
+                // that the request was counted.
                 Ok((ahead + per_request - MINUTE).max(1))
             })
         });

@@ -240,6 +240,7 @@ impl TurnWrite {
             let sql = "UPDATE conversations SET used = {now} WHERE id = ?1";
             tx.execute(sql, &[conversation.into()]).await?;
         }
+        // The preceding turn must exist, and this one must not.
         // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
         let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
         if *turns > 0 && tx.query(sql, &[conversation.into(), (*turns).into()]).await?.is_empty() {
@@ -251,7 +252,7 @@ impl TurnWrite {
         let values = [conversation.into(), (*turns).into(), total.into(), (&joined).into(), inputs.into()];
         match tx.execute(sql, &values).await {
             Ok(1) => {}
-            // The turn exists.
+            // Another request has stored a turn of this number.
             Ok(_) => return Err(DatabaseError::Overtaken),
             // The conversation was deleted.
             Err(error) if error.is_constraint_violation() => return Err(DatabaseError::Overtaken),
@@ -288,6 +289,7 @@ impl TurnWrite {
 /// Locks the record of a tenant's stores until the transaction ends, and returns it; `None` if the tenant has none: an
 /// empty record is one that this lock created.
 async fn lock_tenant(tx: &mut DynTransaction<'_>, tenant: &str) -> Result<Option<String>, DatabaseError> {
+    // The change of `version` only serves to lock the row.
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, '') \
                ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";
     let mut rows = tx.query(sql, &[tenant.into()]).await?;

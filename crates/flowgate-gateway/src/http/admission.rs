@@ -165,6 +165,8 @@ impl Admission {
                     let _ = tokio::time::timeout_at(until.into(), changed).await;
                 }
                 AdmissionStep::Wait(None) => changed.await,
+                // Called without the lock, since the caller writes to the log. The next iteration looks for a place
+                // again.
                 AdmissionStep::Close(_) => closed(),
                 AdmissionStep::Free => {}
             }
@@ -217,9 +219,10 @@ impl OpenConnections {
         Some(stranger)
     }
 
-    /// Takes a place for a further concurrent request of an open connection, among `limit` in all and `address_limit`
-    /// of one address. `is_protected` says that the connection has shown a valid key; the other connections are
-    /// strangers, and only their places count against their share and their address.
+    /// Takes a place for a further concurrent request of the open connection `number`. At most `limit` places are taken
+    /// in all, and at most `address_limit` by the strangers of one address. `is_protected` says that the connection has
+    /// shown a valid key; the other connections are strangers, and only their places count against their share and
+    /// their address.
     ///
     /// # Errors
     /// `Full` if all places, or all those for strangers, are taken; `Crowded` if the address has as many as it may.
@@ -251,9 +254,10 @@ impl OpenConnections {
         Ok(())
     }
 
-    /// Returns the next step towards another connection of `peer`, among `limit` in all and `address_limit` of one
-    /// address: a place is free, a stranger has to be closed for it, or it has to wait. A stranger may be closed once
-    /// the server has waited for it for [`EVICTION_TIMEOUT`]. Strangers of the address with the most places come first.
+    /// Returns the next step towards another connection of `peer` at the time `now`. At most `limit` connections are
+    /// open in all, and at most `address_limit` strangers of one address. The step is one of three: a place is free, a
+    /// stranger has to be closed for it, or it has to wait. A stranger may be closed once the server has waited for it
+    /// for [`EVICTION_TIMEOUT`]. Strangers of the address with the most places come first.
     fn next_step(&self, peer: IpAddr, (limit, address_limit): (usize, usize), now: Instant) -> AdmissionStep {
         let is_crowded = self.count_of_address(peer) >= address_limit;
         if !is_crowded && self.count() < limit && self.count_strangers() < for_strangers(limit) {
@@ -278,6 +282,7 @@ impl OpenConnections {
         match slowest {
             Some((number, _)) => AdmissionStep::Close(*number),
             None => {
+                // No stranger may be closed yet. Returns when the first one may be, if the server waits for any.
                 let others = self.strangers.values().filter(|stranger| may_close(stranger));
                 let waiting = others.filter_map(|stranger| stranger.waiting);
                 AdmissionStep::Wait(waiting.min().map(|since| since + EVICTION_TIMEOUT))
@@ -333,6 +338,8 @@ impl ConnectionPlace {
     pub(crate) fn protect(&self) {
         let mut open = self.admission.connections();
         if let Some(stranger) = open.remove_stranger(self.number) {
+            // The connection and its further requests no longer count as strangers. The lock orders all accesses to
+            // the flag, so `Relaxed` is enough.
             open.known += 1 + stranger.further;
             self.is_protected.store(true, Ordering::Relaxed);
             drop(open);
@@ -347,6 +354,7 @@ impl ConnectionPlace {
     /// If a further place is needed, and all places, or those of the address, are taken.
     pub(crate) fn begin_request(self: &Arc<Self>) -> Result<RequestPlace, RequestPlaceError> {
         let Admission { most, most_of_address, .. } = *self.admission;
+        // The lock orders all accesses to the two atomic fields, so `Relaxed` is enough.
         let mut open = self.admission.connections();
         if self.requests.load(Ordering::Relaxed) > 0 {
             let is_protected = self.is_protected.load(Ordering::Relaxed);
@@ -384,7 +392,7 @@ impl Drop for ConnectionPlace {
         let mut open = self.admission.connections();
         match self.is_protected.load(Ordering::Relaxed) {
             true => open.known = open.known.saturating_sub(1),
-            // The connection may have been closed for another one already.
+            // The connection may have been closed for another one and removed already.
             false => drop(open.remove_stranger(self.number)),
         }
         drop(open);
@@ -393,8 +401,8 @@ impl Drop for ConnectionPlace {
 }
 
 impl Drop for RequestPlace {
-    /// Ends the request. A connection takes one place for itself, and a further one for each open request beyond the first.
-    /// So if other requests of the connection are open, one of its further places is released.
+    /// Ends the request. A connection takes one place for itself, and a further one for each open request beyond the
+    /// first. So if other requests of the connection are open, one of its further places is released.
     fn drop(&mut self) {
         let Self(place) = self;
         let mut guard = place.admission.connections();

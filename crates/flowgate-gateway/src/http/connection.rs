@@ -136,8 +136,8 @@ impl ConnectionServer {
         self.serve_requests(stream, is_http2, place, None).await;
     }
 
-    /// Serves the requests of a connection until it ends. `place` is its place among the open connections, and
-    /// `certificate` that of the client, if it has shown one.
+    /// Serves the requests of a connection until it ends, by HTTP/2 or, without `is_http2`, by HTTP/1.1. `place` is its
+    /// place among the open connections, and `certificate` that of the client, if the client has shown one.
     async fn serve_requests(
         &self,
         stream: impl Socket,

@@ -116,6 +116,7 @@ impl HttpServer {
         let tls = models.as_mut().and_then(|models| models.tls.take());
         let tls = tls.map(|settings| Arc::new(ServerTls::new(settings, log.clone())));
         if tls.is_none() && !listen.ip().is_loopback() {
+            // The empty name: the line is about no single client.
             let sentence = "clients connect without TLS, so others in the network can read their keys and texts: write [tls] with certificate and \
                             key, or put a proxy with TLS in front";
             log.write(LogEvent::Remark, "", Vec::new(), sentence);
@@ -166,7 +167,8 @@ impl HttpServer {
                     let connections = connections.clone();
                     tokio::spawn(async move { connections.serve(stream, place).await });
                 }
-                // The process is out of file descriptors, or the client has disconnected: tries again after a pause.
+                // The process is out of file descriptors, or the client has disconnected. Without the pause, the loop
+                // would use a whole core until a descriptor is free.
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }

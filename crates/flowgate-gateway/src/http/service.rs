@@ -182,7 +182,8 @@ pub(crate) struct GatewayService {
 }
 
 impl GatewayService {
-    /// Opens the service: the model routes, if there is a configuration, the policy API, and the threads for both.
+    /// Opens the service: the model routes, if there is a configuration (`models`), the policy API, and the threads for
+    /// both. `access` controls the policy API, whose policies are in `dialect`.
     ///
     /// # Errors
     /// If the database, the audit log or the webhook cannot be opened, or a thread cannot be started.
@@ -278,6 +279,7 @@ impl GatewayService {
             ];
             let annotation = response.extensions().get::<LogAnnotation>();
             fields.extend(annotation.map(|annotation| ("detail", annotation.0.as_str().into())));
+            // The empty name: which client has sent the request is not known here.
             self.log.write(event, "", fields, sentence_of(status));
         }
         response
@@ -510,7 +512,8 @@ impl GatewayService {
 
     /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
     async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
-        // The other routes of a provider are requested by programs that expect its format of errors.
+        // The other routes of a provider are requested by programs that expect its format of errors. Only clients of
+        // the Messages API send their key in `x-api-key`.
         if path.starts_with("/v1/") {
             let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
             let message = "this gateway does not support this route of the provider: it has \
@@ -527,7 +530,8 @@ impl GatewayService {
     /// always an error; it names no route to a caller without access.
     async fn wrong_method(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
         self.access.check(headers)?;
-        // A path with a variable segment differs from its pattern, and is answered without the method.
+        // A path with a variable segment differs from its pattern, and is answered without the method. Of a path with
+        // several methods, only the first one is named.
         let route = ROUTES.iter().find(|(_, known, _)| *known == path);
         let detail = route.map_or_else(
             || "this route does not support the method of the request".to_owned(),
@@ -539,6 +543,7 @@ impl GatewayService {
     /// Returns the metrics of the whole gateway in the text format of Prometheus.
     fn metrics_text(&self) -> String {
         let body_bytes = self.limits.bodies.saturating_sub(self.bodies.available_permits());
+        // The last part of a metric says whether it is a counter. These three are not: their values also decrease.
         let mut figures = self.api.figures().to_vec();
         figures.push((
             "flowgate_connections",

@@ -68,8 +68,8 @@ impl TurnTasks {
         Self { threads, tasks: TaskTracker::new(), admitted }
     }
 
-    /// Runs a turn of a client. If the returned future is dropped, the turn continues: it ends by itself when its
-    /// client has disconnected, and stores what it did.
+    /// Runs a turn of the client with this name. If the returned future is dropped, the turn continues: it ends by
+    /// itself when its client has disconnected, and stores what it did.
     ///
     /// # Errors
     /// `Busy` if too many turns are running, or the server stops; `Broken` if the turn panics.
@@ -82,6 +82,7 @@ impl TurnTasks {
             return Err(WorkError::Busy);
         }
         let admitted = self.admitted.admit(client).ok_or(WorkError::Busy)?;
+        // The runtime is absent only while the threads are dropped.
         let runtime = self.threads.0.as_ref().ok_or(WorkError::Broken)?;
         let turn = async move {
             // Counts the turn until it ends.
@@ -115,7 +116,7 @@ struct TurnCounts {
 
 impl AdmittedTurns {
     /// Admits a turn of a client until the result is dropped; `None` if all places are taken, or half of them are and
-    /// the client has its share.
+    /// the client has its share: the bound divided by the number of clients with turns, including this one.
     fn admit(self: &Arc<Self>, client: &str) -> Option<AdmittedTurn> {
         let mut counts = self.counts();
         let own = counts.by_client.get(client).copied().unwrap_or(0);

@@ -112,8 +112,8 @@ impl ThreadPool {
         thread.spawn(move || threads.work(number, &runtime, job)).map(drop)
     }
 
-    /// Runs one thread, starting with its first job. Between jobs the thread is in the list of idle threads; it ends
-    /// after [`IDLE_TIMEOUT`] without a job.
+    /// Runs the thread `number`, starting with its first job. Between jobs the thread is in the list of idle threads;
+    /// it ends after [`IDLE_TIMEOUT`] without a job. `runtime` is the asynchronous runtime of the server.
     fn work(&self, number: u64, runtime: &Handle, mut job: WorkerJob) {
         // Until the thread ends, jobs can use the asynchronous runtime.
         let _runtime = runtime.enter();
@@ -135,6 +135,7 @@ impl ThreadPool {
                     // The thread was taken from the list: a job is about to arrive.
                     match jobs.recv() {
                         Ok(job) => job,
+                        // Cannot happen, since this thread holds a sender of its own.
                         Err(_) => return,
                     }
                 }

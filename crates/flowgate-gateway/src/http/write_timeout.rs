@@ -48,8 +48,8 @@ impl<S> WriteTimeout<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
-    /// Reads from the socket, and notes when the server has to wait for the client, which may then be closed for
-    /// another connection.
+    /// Reads from the socket, and notes when the server has to wait for the client. After such a wait, the connection
+    /// may be closed for another one.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);

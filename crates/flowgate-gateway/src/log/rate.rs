@@ -53,8 +53,8 @@ pub(super) struct SuppressedLines {
 }
 
 impl RateWindows {
-    /// Decides whether a line of a kind is written now, and counts it in the window of the kind. Begins a new window if
-    /// the current one is over.
+    /// Decides whether a line of a kind is written at the time `now`, and counts it in the window of the kind. `kind`
+    /// is the event, the client and the limit of the line. Begins a new window if the current one is over.
     pub(super) fn admit(&mut self, kind: (LogEvent, &str, ReachedLimit), now: Instant) -> RateDecision {
         let (event, client, limit) = kind;
         let mut kind = (event, client.to_owned(), limit);
@@ -64,7 +64,7 @@ impl RateWindows {
         }
         let window =
             self.0.entry(kind).or_insert_with(|| RateWindow { since: now, written: 0, suppressed: 0 });
-        // The lines that were suppressed in the previous window are reported with the first line of the next one.
+        // The number of lines that were suppressed in the previous window is reported with the first line of this one.
         let mut suppressed = 0;
         if now.saturating_duration_since(window.since) >= WINDOW {
             suppressed = window.suppressed;
@@ -78,7 +78,8 @@ impl RateWindows {
         RateDecision::Written { suppressed }
     }
 
-    /// Removes the windows that are over, and returns their suppressed lines that were not reported.
+    /// Removes the windows that are over at the time `now`, and returns the numbers of their suppressed lines, which
+    /// were not reported yet.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<SuppressedLines> {
         let is_over = |window: &RateWindow| now.saturating_duration_since(window.since) >= WINDOW;
         let (over, open) = std::mem::take(&mut self.0).into_iter().partition(|(_, window)| is_over(window));

@@ -108,7 +108,7 @@ impl McpExchange<'_> {
             answer: if is_yes { RecordedDecision::Allow } else { RecordedDecision::Deny },
         };
         session.events.push(decided.into());
-        // The question is not in the database and has no id there.
+        // The question is not in the database and has no id there, so the first part is empty.
         is_yes.then(|| {
             ApprovalReference::new(
                 String::new(),

@@ -113,7 +113,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Writes the log line of a request, or of another message that failed, and reports if evaluating a call reached a
-    /// limit, such as that of fuel.
+    /// limit, such as that of fuel. `took` is the time that the message took, and `failure` is `None` if it did not
+    /// fail.
     fn log(&self, took: Duration, is_request: bool, failure: Option<&RequestError>) {
         let McpRequest { client, server, conversation, .. } = self.request;
         let is_watching = client.spec.watch.is_some();
@@ -160,6 +161,7 @@ impl<'e> McpExchange<'e> {
                     // These actions were performed while the conversation was locked.
                     ProxyAction::Ask(_) | ProxyAction::Pins(_) | ProxyAction::Unapproved { .. } => Vec::new(),
                 };
+                // In reverse, so that the first of them is performed next.
                 more.into_iter().rev().for_each(|action| remaining.push_front(action));
             }
             Ok(())

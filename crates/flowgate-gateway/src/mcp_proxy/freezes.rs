@@ -52,6 +52,7 @@ impl McpExchange<'_> {
             match self.routes.freeze_of(self.request, &freeze_name(&message)).await {
                 None => allowed.push(action),
                 Some(why) => {
+                    // A notification or a response is dropped silently: nobody waits for an answer to it.
                     let id = message.get("id").filter(|_| message.get("method").is_some());
                     let unsent = id.map(|id| ProxyEvent::Unsent { id: id.clone(), why });
                     allowed

@@ -131,7 +131,8 @@ fn subject_name(message: &Value) -> Option<&str> {
     message.get("params")?.get(field)?.as_str()
 }
 
-/// Returns whether a value is this text, or a list or an object that contains it.
+/// Returns whether a value is this text, or a list or an object whose items or values contain it. A number or a boolean
+/// is compared as JSON writes it.
 fn contains_text(value: &Value, text: &str) -> bool {
     match value {
         Value::String(found) => found == text,

@@ -36,8 +36,8 @@ impl ModelRoutes {
         self.closing.cancel();
     }
 
-    /// Sends the server messages that answer no request to `parts`, until the stream ends. Returns a reply only if the
-    /// stream could not begin.
+    /// Sends the server messages that answer no request to `parts`, until the stream ends. `presence` says whether the
+    /// client is still connected. Returns a reply only if the stream could not begin.
     pub(crate) async fn listen(
         &self,
         request: &McpRequest,
@@ -55,10 +55,12 @@ impl ModelRoutes {
         // There is no message yet, so the headers name only the version of the protocol.
         let mut headers = request.headers.for_message(&Value::Null);
         headers.extend(request.session.iter().map(|session| (SESSION.to_owned(), session.clone())));
+        // `true`: the reply is a stream.
         let reply = PendingReply::new(parts, true, &request.conversation);
         let mut exchange = McpExchange::new(self, request, presence, reply);
         let mut stop =
             exchange.watch_stream(StopSignal { client: presence.clone(), ..StopSignal::default() });
+        // `None`: this is a new stream, not the rest of an earlier one.
         let answer = match request.server.upstream.listen(None, &headers, &mut stop).await {
             Ok(answer) => answer,
             Err(why) => return Some(error_reply(StatusCode::BAD_GATEWAY, why)),
@@ -98,9 +100,9 @@ pub(crate) fn opens_stream(body: &[u8]) -> bool {
 
 impl McpExchange<'_> {
     /// Handles a server's message in the stream of the subscription `id`: hands it to the proxy if it is a notification
-    /// of this subscription, and drops it otherwise. Returns the actions that result and, if the stream must end, why:
-    /// there were too many messages, or a freeze stops the server. Only messages that change the conversation are
-    /// stored.
+    /// of this subscription, and drops it otherwise. `text` is the unparsed `message`. Returns the actions that result
+    /// and, if the stream must end, why: there were too many messages, or a freeze stops the server. Only messages that
+    /// change the conversation are stored.
     pub(super) async fn handle_stream_message(
         &mut self,
         id: &Value,
@@ -126,8 +128,8 @@ impl McpExchange<'_> {
         Ok((actions, None))
     }
 
-    /// Forwards server messages until the stream ends, a freeze stops the server, or the client disconnects. Logs the
-    /// limit if the server sent too many messages or requests.
+    /// Forwards server messages until the stream ends or breaks off, a freeze stops the server, the client disconnects,
+    /// or the server has sent too many messages or requests. Logs the limit in the last case.
     async fn forward_messages(
         &mut self,
         events: &mut EventStream,

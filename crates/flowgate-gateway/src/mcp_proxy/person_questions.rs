@@ -64,6 +64,7 @@ impl McpExchange<'_> {
         let key = (client.clone(), conversation.clone(), question_id.to_string());
         let (sender, answer) = oneshot::channel();
         self.routes.pending.waiters().insert(key.clone(), sender);
+        // `false`: the question is not the answer with which the reply ends.
         self.reply.send(text, false).await;
         let answer = tokio::select! {
             // An answer that arrives in the last moment counts.
@@ -102,7 +103,7 @@ impl McpExchange<'_> {
             key: None,
         };
         let answered = self.routes.approvals.ask(context, &ask, &session.used_approvals).await;
-        // The state with half of the input's effects is dropped from memory, and not stored.
+        // After a failure, the state with half of the input's effects is dropped from memory, and not stored.
         session.is_abandoned = answered.is_err();
         let ApprovalOutcome { decision, asked } = answered?;
         Ok(match (decision, asked) {
@@ -114,6 +115,7 @@ impl McpExchange<'_> {
             (Decision::Refuse, _) => (PersonAnswer::No, None),
             (Decision::Later, Some(asked)) => (PersonAnswer::NotYet(asked.id), None),
             (Decision::Unasked, _) => (PersonAnswer::Unasked, None),
+            // There is no decision in time, or no reference to the stored question that a decision needs.
             _ => (PersonAnswer::Nothing, None),
         })
     }

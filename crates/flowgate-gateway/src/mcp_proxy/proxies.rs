@@ -71,6 +71,7 @@ impl ConversationProxies {
         client: &ClientSettings,
         event: &ServerProxyEvent,
     ) -> Vec<ProxyAction> {
+        // The other inputs contain no message of the client or the server.
         if let ProxyEvent::Client { text, .. } | ProxyEvent::Server(text) = &event.what {
             self.values = self.values.saturating_add(count_values(text.as_bytes()));
         }

@@ -43,8 +43,9 @@ impl ResumptionLimits {
 
 impl McpExchange<'_> {
     /// Resumes a stream that has ended, after the pause that its server asked for, and tries again if the server cannot
-    /// be reached. Returns true if `events` continues. Returns false if the server cannot or does not resume the
-    /// stream, a limit is reached, the wait is over, or a freeze stops the server.
+    /// be reached. `session` is the id of the MCP session, if there is one. Returns true if `events` continues. Returns
+    /// false if the server cannot or does not resume the stream, a limit is reached, the wait is over, or a freeze
+    /// stops the server.
     pub(super) async fn resume(
         &self,
         events: &mut EventStream,
@@ -71,6 +72,8 @@ impl McpExchange<'_> {
                 }
                 // The server does not resume the stream that it announced.
                 Ok(_) => return false,
+                // The server cannot be reached, or the wait is over. In the second case, the next iteration returns
+                // false.
                 Err(_) => {}
             }
         }

@@ -70,7 +70,7 @@ fn is_answer(text: &str) -> bool {
 impl<'e> McpExchange<'e> {
     /// Sends a message to the server, and returns the actions that its answer leads to. Messages before the answer are
     /// handled and forwarded meanwhile. If there is no answer, hands the proxy the failure, so that the client receives
-    /// an error. A notification has no answer.
+    /// an error. A notification, or a response to a request of the server, has no answer.
     pub(super) async fn send_to_server(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let mut headers = self.request.headers.for_message(&message);
@@ -186,6 +186,7 @@ impl<'e> McpExchange<'e> {
         loop {
             let event = match events.next(stop).await {
                 Ok(Some(event)) => event,
+                // The guard resumes the stream; if it cannot, one of the next two arms applies.
                 Ok(None) | Err(BROKEN) if self.resume(&mut events, session, &mut limits, stop).await => {
                     continue;
                 }
@@ -204,6 +205,7 @@ impl<'e> McpExchange<'e> {
                 // The answer to another request is dropped.
                 continue;
             }
+            // The messages of a listening stream before its answer are those of its subscription.
             let (actions, problem) =
                 match matches!(self.request.place, ClientPlace::ListeningStream(_)) && !is_answer {
                     true => self.handle_stream_message(id, &message, &event).await?,
@@ -266,6 +268,7 @@ impl<'e> McpExchange<'e> {
                 Some("the MCP server ended its answer without a response to the request"),
             ));
         }
+        // The methods that the message asks of the client; a freeze can stop each by its name, like a tool.
         let asked = SERVER_REQUEST_METHODS.into_iter().filter(|method| is_requested_method(&message, method));
         for name in std::iter::once(self.called.as_str()).chain(asked) {
             if self.routes.freeze_of(self.request, name).await.is_some() {

@@ -74,7 +74,8 @@ impl StopSignal<'_> {
         }
     }
 
-    /// Waits until the wait is over or a check is due.
+    /// Waits until one of the conditions may hold: a signal was given, the time for the answer is over, or a check is
+    /// due.
     async fn next_event(&mut self) {
         let next = self.check.as_ref().map(|check| check.next_check());
         let next = [next, self.until].into_iter().flatten().min();

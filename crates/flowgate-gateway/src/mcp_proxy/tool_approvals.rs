@@ -40,14 +40,16 @@ impl McpExchange<'_> {
         let approved = self.routes.approvals.store.approved(&client.spec.tenant, &server.name).await?;
         let accept_new = approved.is_empty() && !server.approves_first;
         let pins = Pins::from(approved);
+        // The proxy receives the approved tools only if they have changed.
         if session.pins(&server.name) != Some(&pins) {
             self.hand_to_proxy(session, ProxyEvent::Pinned { pins, accept_new });
         }
         Ok(())
     }
 
-    /// Stores the tools that the proxy accepted as approved, and asks people about those that it did not. Removes the
-    /// actions that report these tools, which are for the gateway only.
+    /// Stores the tools that the proxy accepted as approved, and asks people about those that the proxy did not accept,
+    /// at most [`MAX_PROPOSED`] of one list. Removes the actions that report these tools, which are for the gateway
+    /// only.
     ///
     /// # Errors
     /// If the tenant has approved other descriptions at the same time; the client has to list the tools again.
@@ -79,6 +81,7 @@ impl McpExchange<'_> {
                     let offer = offer(name, digest);
                     self.routes.approvals.ask_about_tool(&client.spec, &offer, description).await?;
                 }
+                // Further tools without an approval stay hidden, and nobody is asked about them.
                 _ => {}
             }
         }

@@ -105,7 +105,8 @@ impl McpServerClient {
         }
     }
 
-    /// Sends a message, and waits for the answer until the wait is over. The server receives the message even then.
+    /// Sends a message with `headers`, and waits for the answer until `stop` ends the wait. The server receives the
+    /// message even then.
     ///
     /// # Errors
     /// The reason why there is no answer, without text of the server and without its address.
@@ -127,7 +128,7 @@ impl McpServerClient {
     }
 
     /// Opens a stream of messages that answer no request; or, if `since` is the id of an event, the rest of the stream
-    /// of that event.
+    /// of that event. `stop` ends the wait for the server.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -137,7 +138,7 @@ impl McpServerClient {
         headers: &[(String, String)],
         stop: &mut StopSignal<'_>,
     ) -> Result<ServerAnswer, &'static str> {
-        // Long-lived listening streams do not count against the limit on ordinary requests.
+        // Long-lived listening streams do not count against the limit on ordinary requests; the rest of an answer does.
         let place = acquire(if since.is_some() { &self.open } else { &self.listened })?;
         let mut request = self.with_headers(self.client()?.get(&self.url), "text/event-stream", headers);
         if let Some(since) = since {
@@ -241,8 +242,12 @@ async fn deliver(
 }
 
 /// Interprets the status and the media type of an answer, and reads its body: whole if it is one JSON message, not yet
-/// if it is a stream. `has_session` says that the request named an MCP session, so that status 404 means that the
-/// session is unknown.
+/// if it is a stream. `kind` is what the request expects. `has_session` says that the request named an MCP session, so
+/// that status 404 means that the session is unknown.
+///
+/// # Errors
+/// If the server answers with a redirect or an error without a JSON body, the answer is too large or breaks off, or the
+/// wait is over.
 async fn read_answer(
     mut bytes: ServerAnswerBytes,
     kind: ServerRequestKind,
@@ -256,6 +261,7 @@ async fn read_answer(
     let session = bytes.header(SESSION).filter(is_session).map(str::to_owned);
     let content = bytes.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let body = match bytes.status() {
+        // The server has accepted a message that has no answer.
         202 | 204 => ServerAnswerBody::Nothing,
         405 if listens => ServerAnswerBody::StreamNotOffered,
         404 if has_session => ServerAnswerBody::SessionUnknown,

@@ -95,8 +95,8 @@ impl CachedPolicies {
         Some(Arc::clone(policy))
     }
 
-    /// Adds a policy, and evicts the least recently used ones until at most `policies` policies of at most `bytes`
-    /// bytes are left.
+    /// Adds a policy, and evicts the least recently used ones until at most `policies` policies are left, which take at
+    /// most `bytes` bytes together.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
         // Another thread has compiled the policy at the same time and added it.
         if self.compiled.contains_key(&key) {

@@ -41,7 +41,8 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     report
 }
 
-/// Returns the part of a line around a column (from 0), and the indentation of the caret under it.
+/// Returns the part of a line around a column (from 0), at most [`AROUND`] characters on either side, and the
+/// indentation of the caret under it.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let skipped = column.saturating_sub(AROUND);
@@ -49,8 +50,9 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
     let mut caret = " ".repeat(shown.chars().count());
     let mut characters = line.chars().skip(skipped);
     for (index, character) in characters.by_ref().take(2 * AROUND).enumerate() {
-        // A tab before the caret is repeated on its line, so that both lines are indented alike.
+        // Other control characters could change the terminal of the reader.
         let character = if character.is_control() && character != '\t' { '\u{fffd}' } else { character };
+        // A tab before the caret is repeated on its line, so that both lines are indented alike.
         if skipped + index < column {
             caret.push(if character == '\t' { '\t' } else { ' ' });
         }

@@ -28,12 +28,13 @@ struct ProbeState {
 
 impl LogProbe {
     /// Returns whether the log can be written, as of at most a second ago: the outcome of `test`, or of an earlier test
-    /// that has not ended yet; false if it does not end within `limit`.
+    /// that has not ended yet; false if it does not end within `limit`, or panics.
     pub(super) async fn is_writable(
         &self,
         limit: Duration,
         test: impl FnOnce() -> bool + Send + 'static,
     ) -> bool {
+        // Locked until the test has ended or `limit` is over, so that concurrent requests share one test.
         let mut state = self.0.lock().await;
         if let Some((_, is_writable)) = state.last.filter(|(at, _)| at.elapsed() < FRESH) {
             return is_writable;

@@ -230,7 +230,10 @@ fn is_encrypted(pem: &[u8]) -> bool {
     String::from_utf8_lossy(pem).contains("-----BEGIN ENCRYPTED PRIVATE KEY-----")
 }
 
-/// Reads all certificates of a file, of which there is at least one.
+/// Reads all certificates of a file. `setting` is the setting that names the file, for errors.
+///
+/// # Errors
+/// If the file cannot be read, has no certificate, or has one that cannot be parsed.
 fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let failed = |problem| TlsFileError { setting, path: path.to_owned(), problem };
     let pem = read(path).map_err(failed)?;

@@ -81,6 +81,7 @@ fn without_enforcement(source: &str) -> String {
         if !is_blank && !scanner.is_open() && indentation(line) == outermost {
             stays = !is_left_out(trimmed);
         }
+        // Blank lines and comments remain, unless they are inside brackets or quotes of a statement that is left out.
         if stays || is_blank && !scanner.is_open() {
             remaining.push_str(line);
         }

@@ -112,6 +112,7 @@ impl Watcher {
         let (subject, tool) = match &event.body {
             EventBody::Call(call) if is_one_of(&HANDSHAKES, &call.tool) => return None,
             EventBody::Call(call) => {
+                // The model of the call was shown everything, so everything may have influenced the call.
                 let judgement = self.monitor.record(entry, &Attribution::everything()).judgement;
                 return Some(WatchedVerdict::of_call(&call.tool.to_string(), &judgement));
             }
@@ -154,7 +155,8 @@ impl Watcher {
     }
 
     /// Adds the text `event` to the monitor, as `entry`, with at least the label that it has in the conversation.
-    /// Returns the reason why enforcement would withhold the text; `None` if it would not.
+    /// Returns the reason why enforcement would withhold the text; `None` if it would not. A text that the monitor
+    /// cannot accept counts as withheld.
     fn push(&mut self, running: &Monitor, event: &Event, entry: TraceEntry) -> Option<String> {
         let carried = self.monitor.from_names(&running.to_names(&event.label));
         // A floor raises the labels of all parts of the text, so it is applied only if the text would carry less.

@@ -325,6 +325,7 @@ fn a_key_identifies_its_client() {
         (vec![("authorization", bad.as_str())], 401, "the key is that of no client"),
         (vec![("authorization", KEY)], 401, "Bearer KEY"),
         (vec![("authorization", good.as_str()), ("x-api-key", KEY)], 401, "both present"),
+        (vec![("x-api-key", KEY), ("x-api-key", "other")], 401, "more than once"),
         (vec![("x-api-key", OTHER_KEY)], 200, "Hello."),
         (vec![("authorization", "Bearer sk-the-providers"), ("x-flowgate-key", OTHER_KEY)], 200, "Hello."),
     ] {

@@ -52,8 +52,8 @@ impl<A: Approver> BudgetedApprover<A> {
 }
 
 impl<A: Approver> Approver for BudgetedApprover<A> {
-    /// Asks the inner approver, and counts its answers. Once a limit is reached, returns [`Decision::Unasked`]
-    /// instead, which refuses the call.
+    /// Asks the inner approver, and counts its answers. Once the limit on questions or on refusals in a row is reached,
+    /// returns [`Decision::Unasked`] instead, which refuses the call.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             let is_flood = self.refused_in_row >= self.budget.refusals_in_row;

@@ -100,7 +100,8 @@ impl Conversation {
         outcome
     }
 
-    /// Executes an input without recording it: the step that live inputs and replayed ones share.
+    /// Executes an input without recording it: the step that live inputs and replayed ones share. Some inputs need a
+    /// `context`, such as the history of the chat; with another context, they are inapplicable and change nothing.
     pub(super) fn apply(&mut self, input: &Input, context: InputContext<'_, '_>) -> InputOutcome {
         match input {
             // The recorded need is the result of the query: a replay compares it.

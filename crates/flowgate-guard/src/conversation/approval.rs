@@ -64,6 +64,7 @@ impl Conversation {
             grant_scope: question.grant_scope(),
             changeable: self.monitor.changeable_arguments(question),
             expires: self.settings.expires,
+            // The call is asked about once, and no further questions are announced.
             times: 1,
             upcoming: Vec::new(),
         }

@@ -368,12 +368,15 @@ impl Conversation {
     }
 
     /// Takes a person's decision on the call that waits for it: refuses the call, or prepares to run it. The monitor
-    /// judges an approved call again, and may deny it. Does nothing if no call waits for a decision.
+    /// judges an approved call again, and may deny it. May be called only while a call waits for a decision: in any
+    /// other phase, the conversation forgets what it waits for.
     pub(super) fn take_decision(&mut self, decision: Decision) {
-        let ConversationPhase::Asking { index, question } =
-            std::mem::replace(&mut self.phase, ConversationPhase::User)
-        else {
-            return;
+        let (index, question) = match std::mem::replace(&mut self.phase, ConversationPhase::User) {
+            ConversationPhase::Asking { index, question } => (index, question),
+            other => {
+                self.phase = other;
+                return;
+            }
         };
         if !decision.allows() {
             self.refuse_unapproved(index, &question, decision);
@@ -397,8 +400,8 @@ impl Conversation {
 
     /// Takes the answer of the tool that runs, if one does.
     pub(super) fn take_tool_answer(&mut self, answer: ToolAnswer) {
-        self.turn.spend_approval();
         if let ConversationPhase::Running { index, event } = self.phase {
+            self.turn.spend_approval();
             self.record_answer_event(index, event, answer);
         }
     }

@@ -34,7 +34,8 @@ impl Conversation {
             return Some((view, completion));
         }
         match earlier_draft {
-            // From the smaller view the model makes no call, but the draft made one: the draft is accepted.
+            // `draft` is the view and the message. From the smaller view the model makes no call, but the draft made
+            // one: the draft is accepted.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
                 // Which of the two messages is accepted reveals one bit.
                 self.turn.outcome.spent.bits += 1;

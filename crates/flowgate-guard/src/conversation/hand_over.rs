@@ -16,7 +16,7 @@ use crate::view::{CallOutcome, ConversationItem};
 
 impl Conversation {
     /// Hands the call that is about [to run](super::Need::Run) to the caller; its outcome is open until the caller
-    /// reports one.
+    /// reports one. Does nothing if no call is about to run.
     pub(super) fn hand_over_call(&mut self, call: &AuthorizedCall) {
         let ConversationPhase::Running { index, event } = self.phase else { return };
         self.labels.add_output(&self.last_step().map_or(*self.labels.base(), |step| step.label));

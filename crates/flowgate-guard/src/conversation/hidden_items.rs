@@ -93,6 +93,7 @@ impl Conversation {
             if !label.flows_to(self.labels.base()) {
                 let is_labelled = self.monitor.labels_description(tool);
                 let cause = if is_labelled { HidingCause::Labelled } else { HidingCause::Unlabelled };
+                // A description is hidden as a whole (`true`).
                 add(self.describe_hidden(HiddenItemKind::Tool(tool.clone()), cause, true, &label, &probe));
             }
         }
@@ -235,6 +236,7 @@ impl<'c> PolicyProbe<'c> {
     /// that of the message in an empty session. After [`MAX_PROBED`] messages, a message has the label of the last one
     /// with its role.
     fn policy_label(&mut self, message: &Message) -> Label {
+        // `left` is the number of messages that may still be labelled.
         let cached = self.label_of_role.iter().find(|(role, _)| *role == message.role);
         if let Some((_, label)) = cached.filter(|_| self.left == 0) {
             return *label;

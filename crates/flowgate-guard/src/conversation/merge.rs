@@ -52,6 +52,7 @@ impl Conversation {
         // The end of the user's texts before this chat: the merge appends the new ones to `history.own`.
         let own = history.own.clone();
         self.labels.run_calls_elsewhere();
+        // The right to run handed-over calls outside the chat ends with the next message of the client.
         self.handed.revoke();
         // Answers to calls of the last message continue the turn; anything else begins a new one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
@@ -169,6 +170,7 @@ impl Conversation {
             false => history.replace_messages(merged),
         }
         memory.end_own(&own);
+        // The texts of all items up to here are in the memory.
         history.memorized.1 = self.items.len();
         self.memorize_session(memory, history);
         if is_resumed && !self.labels.is_ended() {
@@ -272,6 +274,7 @@ impl Conversation {
             let trusted = is_user && memory.trusts(source);
             let quotations = if is_client_role { spans.pop_front().unwrap_or_default() } else { Vec::new() };
             let Part::Text(text) = part else {
+                // `own_label` is the label apart from quotations.
                 let own_label = if trusted { floor } else { top };
                 let mut label = own_label;
                 for names in quotations.iter().flat_map(|span| &span.labels) {
@@ -407,6 +410,7 @@ impl Conversation {
     fn memorize_events(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
         let events = self.monitor.trace().events();
         let mut pieces = std::mem::take(&mut history.pieces.0);
+        // `memorized.0` is the number of events that were recorded before.
         for event in events.iter().skip(history.memorized.0) {
             let source = self.source_of(event);
             texts_of_event(event, (&mut pieces, &source), &mut |text, label| {

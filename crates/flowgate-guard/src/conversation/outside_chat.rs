@@ -40,7 +40,8 @@ impl Conversation {
     /// tool and exactly these arguments, apart from the order of keys and the spelling of numbers. Each call is taken
     /// at most once: the next query returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
-        // Anything else that the caller has sent since ends the right to run them.
+        // The last item is the step with the calls, unless the caller has sent something since, which ends the right to
+        // run them.
         let Some(ConversationItem::Step(_)) = self.items.last() else { return None };
         let sent = canonical_object(arguments);
         let is_equal_call = |call: &&Call| {

@@ -96,6 +96,7 @@ impl Conversation {
             // The caller of the original run took the judged calls and approvals of the aborted turn.
             (Input::Stop, _) => {
                 judged.extend(self.turn.take_judged_calls());
+                // The voided calls are dropped, so their cause is left empty.
                 self.turn.void_approved_calls("");
             }
             (_, InputOutcome::Asked(turn)) => judged.extend(turn.judged),

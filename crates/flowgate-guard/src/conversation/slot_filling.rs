@@ -93,6 +93,7 @@ impl Conversation {
     }
 
     /// Fills the first open slot with the text that a filler wrote; anything other than text in its message is dropped.
+    /// If no slot is open, only counts the cost.
     pub(super) fn fill_slot(&mut self, completion: &Completion) {
         self.turn.outcome.spent.fills += 1;
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);

@@ -101,9 +101,9 @@ impl StepLabels {
         self.floor
     }
 
-    /// Records that a view with this bound and this label is shown to the model. If it is on the base label and the
-    /// stores that such steps could write to have to be raised for it, returns the label up to which they are raised
-    /// already, and the label that they need. Otherwise `None`.
+    /// Records that a view with this bound and this label is shown to the model. If the bound is the base label, the
+    /// stores that such steps could write to may have to be raised: returns the label up to which they are raised
+    /// already, and the label that they need. Returns `None` if no store has to be raised here.
     pub(super) fn record_step(&mut self, bound: &Label, label: &Label) -> Option<(Label, Label)> {
         self.has_steps = true;
         if *bound != self.base {

@@ -21,8 +21,8 @@ use crate::{arguments, placeholder, slot};
 const MAX_UPCOMING: usize = 20;
 
 impl Conversation {
-    /// Builds the request to decide on the call with this index in the last step, and announces the questions about the calls
-    /// after it.
+    /// Builds the request to decide on the call with this index in the last step, and announces the questions about the
+    /// calls after it. Equal questions in a row are one question, with the number of its calls in `times`.
     pub(super) fn request_with_upcoming(&self, index: usize, question: &Question) -> ApprovalRequest {
         let mut request = self.approval_request(question);
         for next in self.upcoming(index, question) {

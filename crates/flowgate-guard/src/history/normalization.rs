@@ -246,7 +246,8 @@ type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
 
 /// Decodes the escape at the beginning of `rest`, after any number of backslashes: quoting a text repeatedly
 /// multiplies them. A control character such as `\n` decodes to a newline, since the normal form drops all of them.
-/// `None` if it is no escape.
+/// `None` if it is no escape. Returns the code points, each with the range of characters of `rest` that spell it, and
+/// the length of the escape in characters.
 fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
     let behind = rest.get(slashes..)?;
@@ -274,7 +275,8 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
 }
 
 /// Decodes the bytes at the beginning of `rest` that are spelled in hexadecimal, each preceded by `signs`: as UTF-8,
-/// or else one character per byte. `None` if no such byte begins there.
+/// or else one character per byte. `None` if no such byte begins there. Returns the code points, each with the range of
+/// characters of `rest` that spell it, and the number of characters that spell all of them.
 fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape> {
     // The bytes, and for each the number of characters that spell it and those before it.
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -319,8 +321,9 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
     Some((codes, at))
 }
 
-/// Decodes an HTML entity. As in browsers, numbers and the legacy names need no semicolon. `None` if no known entity
-/// begins there.
+/// Decodes the HTML entity at the beginning of `rest`. As in browsers, numbers and the legacy names need no semicolon.
+/// `None` if no known entity begins there. Returns the code points, each with the range of characters of `rest` that
+/// spell it, and the length of the entity in characters.
 fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let behind = rest.get(1..)?;
     if behind.first()?.c == '#' {
@@ -429,7 +432,8 @@ impl MarkupEnd {
 }
 
 /// Searches for the end of the HTML tag or comment that begins `rest`, within `max_length` characters. An attribute's
-/// value may contain brackets, unless its quotation mark is never closed.
+/// value may contain brackets, unless its quotation mark is never closed. `read` of the result is the number of
+/// characters that the search has read, by which the caller bounds its work.
 fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
@@ -469,7 +473,8 @@ fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
 
 /// Searches for the end of the Markdown link address that begins `rest`, `](...)`, within `max_length` characters.
 /// The address may contain balanced brackets, and a title any characters; if either is not closed, the address ends
-/// at the first closing bracket.
+/// at the first closing bracket. `read` of the result is the number of characters that the search has read, by which
+/// the caller bounds its work.
 fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);

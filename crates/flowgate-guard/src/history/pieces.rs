@@ -47,7 +47,8 @@ impl Pieces {
         // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of it. On one side, it
         // therefore has fewer bytes than this.
         let side_limit = SHORTEST - LEAST_ACROSS_BORDER + 1;
-        // A short text has no window of its own.
+        // A short text has no window of its own. `start_of` returns the longest beginning with fewer bytes of the
+        // normal form than the limit, which is all of a short text.
         let is_short = start_of(text, SHORTEST).len() == text.len();
         let Some(end) = self.ends.get_mut(source) else {
             // The first text of a source has none before it. If too many sources are tracked, one of them is dropped.
@@ -63,6 +64,7 @@ impl Pieces {
             // Short texts are collected until they are long enough to be joined.
             end.tiny.push('\n');
             end.tiny.push_str(text);
+            // All collected texts together still have fewer bytes than the limit.
             if start_of(&end.tiny, LEAST_ACROSS_BORDER).len() == end.tiny.len() {
                 return None;
             }

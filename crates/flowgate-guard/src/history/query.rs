@@ -302,6 +302,7 @@ fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize
         let next = alphanumeric.char_at(line.start + at).filter(|_| line.start + at < line.end);
         matches!((before, next), (Some(before), Some(next)) if before.end >= next.start)
     };
+    // A word of more than five bytes is no number, so its end is not searched.
     let word_length = (1..bytes.len().min(6)).find(|at| !joins_next_char(*at)).unwrap_or(bytes.len());
     let first_word = bytes.get(..word_length).unwrap_or_default();
     let is_number = match first_word {

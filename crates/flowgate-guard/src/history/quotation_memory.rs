@@ -303,7 +303,8 @@ impl QuotationMemory {
         is_new
     }
 
-    /// Makes the younger generation of a source the older one, and forgets the previous older one.
+    /// Makes the younger generation of a source the older one, and forgets the previous older one. A window that occurs
+    /// again is marked as young, so it is remembered longer than those that do not.
     fn age_source(&mut self, source: usize) {
         let room_of_source = self.source_room();
         let Some(remembered) = self.sources.get_mut(source) else { return };

@@ -90,8 +90,9 @@ impl Readings {
         self.decoded.last().cloned().unwrap_or_default()
     }
 
-    /// Returns the decoded text with each letter that the normal form does not bring into ASCII replaced by its ASCII
-    /// `letters`, unless they are longer than [`ComparisonSide`] permits; `None` if nothing changes.
+    /// Returns the decoded text with each letter that the normal form does not bring into ASCII replaced by ASCII:
+    /// `letters` returns the replacement of a letter. A letter whose replacement is longer than [`ComparisonSide`]
+    /// permits stays. `None` if nothing changes.
     fn transliterated(&self, letters: impl Fn(char) -> Option<String>) -> Option<Vec<SourceChar>> {
         let last = self.last();
         let is_replaced = |char: &SourceChar| is_foreign(char.c) && letters(char.c).is_some();

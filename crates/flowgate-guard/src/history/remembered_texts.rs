@@ -19,6 +19,7 @@ pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
         if let Some(is_markup) = markup_mask(&chars) {
             let mut plain = NormalizedText::default();
             let shown = chars.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);
+            // Only the letters and digits outside the markup are a form; the others are discarded.
             let (mut others, mut hidden) = (NormalizedText::default(), NormalizedText::default());
             shown.for_each(|(char, _)| append_normalized(char.c, (), &mut plain, &mut others, &mut hidden));
             forms.push(plain.bytes);

@@ -167,6 +167,7 @@ impl RegionIndex {
             .map(str::trim)
             .filter(|part| !part.is_empty())
             .collect();
+        // The limit bounds the work. A text that does not consist of several parts was searched as a whole above.
         if !(2..=MAX_TEXT_PARTS).contains(&parts.len()) {
             return ValueOrigin::Derived;
         }

@@ -121,8 +121,9 @@ impl AttributionSession for LambdaSession {
 }
 
 impl LambdaSession {
-    /// Returns the documents at or below the chosen label, as indices of `context`: of the labels found, one that
-    /// flows to the first preferred bound that any reaches, otherwise the one with the fewest documents.
+    /// Returns the documents at or below the chosen label, as indices of `context`. Of the labels found, the method
+    /// chooses one that flows to the earliest of its preferred bounds that any of them flows to; if none does, the one
+    /// with the fewest documents.
     ///
     /// # Errors
     /// If the regions have too many labels, or the model cannot score.

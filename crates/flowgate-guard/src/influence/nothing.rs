@@ -45,8 +45,9 @@ impl AttributionSession for NothingSession {
         self.index.add(trace, event);
     }
 
-    /// Attributes each argument to the visible regions that state its value. A value that only hidden regions state is
-    /// attributed to [`CallDependency::Hidden`], which denies the call.
+    /// Attributes each argument to the visible regions that state its value, and the decision to the messages of the
+    /// user and the operator. A value that only hidden regions state is attributed to [`CallDependency::Hidden`], which
+    /// denies the call. An entry that is no call or does not fit the trace depends on everything.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "nothing", ..Attribution::everything() };

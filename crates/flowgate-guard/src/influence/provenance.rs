@@ -46,7 +46,8 @@ impl AttributionSession for ProvenanceSession {
     }
 
     /// Attributes each argument to the regions that state its value, and the decision to the messages of the user and
-    /// the operator.
+    /// the operator. A value that no region states depends on everything, and so does an entry that is no call or does
+    /// not fit the trace.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "provenance", ..Attribution::everything() };

@@ -20,7 +20,8 @@ const ENTITIES: &[&str] = &[
     "ucirc", "ugrave", "uml", "uuml", "yacute", "yen", "yuml",
 ];
 
-/// Returns the canonical form of a web address; `None` if it has none.
+/// Returns the canonical form of a web address. `None` if the text is no plain web address, if the form is too long, or
+/// if it would be parsed as another address.
 pub(super) fn canonical_web_address(text: &str) -> Option<String> {
     let url = parse_url(text)?;
     let mut written = format!("{}://{}", url.scheme(), url.host_str()?);
@@ -104,6 +105,7 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
             '%' => is_triplet(after),
             '/' => before != '/',
+            // Some renderers could take the text around this dot for a host name.
             '.' if part != UrlPart::Path => is_between && !ends_name(after),
             '.' | '-' | '_' | '+' => is_between,
             '=' => part == UrlPart::Query && before != '=',

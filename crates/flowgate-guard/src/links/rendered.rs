@@ -87,5 +87,6 @@ pub(super) fn is_boundary(c: char) -> bool {
         count += 1;
         is_plain &= folded == c || matches!(folded, ',' | '!' | ';' | '"' | '\'');
     });
+    // Some programs read the ideographic full stop as a dot in a host name.
     count == 1 && is_plain && c != '\u{3002}'
 }

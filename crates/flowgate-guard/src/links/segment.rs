@@ -171,7 +171,8 @@ impl SegmentReader<'_, '_> {
         match c {
             ':' => self.read_colon(index, next),
             '@' => {
-                // Some renderers take characters without a shape of their own for letters.
+                // A mention, such as `@name` at the beginning or after a bracket, is no address and stays. Some
+                // renderers take characters without a shape of their own for letters, so none may precede the sign.
                 let is_first = before.is_none() && !self.text.has_before(index);
                 let is_mention = is_first || before.is_some_and(|c| matches!(c, '(' | '[' | '{'));
                 if !is_mention && next.is_some() {
@@ -386,6 +387,9 @@ impl SegmentReader<'_, '_> {
 
     /// Handles `<`: a permitted address in angle brackets replaces them. Any other `<` that could begin an element is
     /// replaced by a character that no renderer takes for one. Returns the index of the next token.
+    ///
+    /// # Errors
+    /// If the address cannot be decided yet.
     fn read_angle_bracket(
         &mut self,
         index: usize,
@@ -409,6 +413,9 @@ impl SegmentReader<'_, '_> {
 
     /// Handles `]`, which ends the text of a Markdown link. A permitted address after it stays, in canonical form;
     /// before any other address or reference, a space breaks the link. Returns the index of the next token.
+    ///
+    /// # Errors
+    /// If the address cannot be decided yet.
     fn read_bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, UndecidedAddressError> {
         if next == Some('(') && self.text.is_adjacent(index) {
             // A space and an angle bracket may precede the address.

@@ -34,8 +34,9 @@ pub fn minimal_labels<E>(
     Ok(found.into_iter().collect())
 }
 
-/// The function `minimal_labels` of the paper: returns the set Λ for `label`, which is similar. `visited` has the set
-/// of each similar label that was visited, and `None` for each that is not similar.
+/// The function `minimal_labels` of the paper: returns the set Λ for `label`, which is similar. Λ joins the sets of the
+/// similar children of `label`; without such a child, it consists of `label`. `visited` has the set of each similar
+/// label that was visited, and `None` for each that is not similar.
 fn visit<E>(
     span: &LabelSpan,
     label: SpanElement,

@@ -19,8 +19,9 @@ use super::utility::is_similar;
 /// Returns the minimal labels whose subcontexts are λ-similar to the context; the naive label, that of all documents,
 /// alone if there is no better one.
 ///
-/// Each label other than the naive one was scored, and loses at most λ, or the λ of the goal: the label for which the
-/// options permit a greater loss.
+/// Each label other than the naive one was scored, and its subcontext loses at most λ of the utility. The options may
+/// name a goal, a label for which they permit a greater loss: if no label found flows to it, the labels at or below the
+/// goal may lose up to the λ of the goal.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -52,8 +53,9 @@ pub async fn loss_at(scorer: &mut ContextScorer<'_>, label: &Label) -> Result<f6
     Ok(scorer.context_utility() - utility.first().copied().unwrap_or(f64::NAN))
 }
 
-/// Searches with the options, for the tolerance `lambda`. With leave-one-in, only the labels that help alone are
-/// searched, if they are sufficient together; otherwise all labels are.
+/// Searches with the options for labels that lose at most `lambda` of the utility. With leave-one-in, only the labels
+/// are searched whose documents alone raise the utility by more than a threshold, if these labels are similar together;
+/// otherwise all labels are.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -110,6 +112,7 @@ async fn search_goal(
 ) -> Result<SimilarLabels, Error> {
     let loss = loss_at(scorer, goal).await?;
     let tests = found.tests + 1;
+    // The loss is compared with no loss (0): it is too great if it exceeds `most`.
     if !is_similar(loss, 0.0, most) {
         return Ok(SimilarLabels { tests, ..found });
     }

@@ -87,9 +87,9 @@ impl HittingSet {
         Self { span, frontier: vec![start], tested, dissimilar, found, order, shrinking: None }
     }
 
-    /// Removes labels in the order of `scores`, one for each label of the lattice, lowest first: labels that are
-    /// probably not needed go together, in few tests. The result does not depend on the order if the utility is
-    /// monotone.
+    /// Makes the search remove the labels with the lowest scores first. `scores` has one score for each label of the
+    /// lattice. Labels that are probably not needed then go together, in few tests. The result does not depend on the
+    /// order if the utility is monotone.
     #[must_use]
     pub fn with_scores(mut self, scores: &[f64]) -> Self {
         // A coordinate removes the labels outside of it.
@@ -118,9 +118,9 @@ impl HittingSet {
         self.dissimilar.iter().any(|above| element.flows_to(*above)).then_some(false)
     }
 
-    /// Tries to remove blocks of coordinates from the element, each halved if it cannot be removed as a whole.
-    /// Returns the smaller element that has to be tested next; `None` if the element is minimal, and then it is
-    /// found.
+    /// Tries to make the element smaller by the meet with blocks of coordinates. A block whose meet is not similar is
+    /// halved. Returns the smaller element that has to be tested next. Returns `None` if the element is minimal, and
+    /// adds it to those found.
     fn shrink(&mut self, mut shrinking: Shrinking) -> Option<SpanElement> {
         while let Some((start, end)) = shrinking.blocks.pop() {
             let block = self.order.get(start..end).unwrap_or_default();
@@ -170,8 +170,8 @@ impl HittingSet {
 }
 
 impl LabelSearch for HittingSet {
-    /// Returns what to test next: a smaller element, while a similar one is being shrunk; otherwise elements of the
-    /// frontier.
+    /// Returns what to test next: a smaller element, while a similar one is being shrunk; otherwise at most `most`
+    /// elements of the frontier, but one if `most` is 0. The result is empty at the end of the search.
     fn need(&mut self, most: usize) -> Vec<SpanElement> {
         loop {
             if let Some(shrinking) = self.shrinking.take() {

@@ -104,8 +104,8 @@ struct KnnToken {
 }
 
 impl KnnAnswer {
-    /// Finds the entries that are nearest to each token of an answer. `without_documents` is the score of the answer after
-    /// `prompt`, by the same model.
+    /// Finds the entries that are nearest to each token of an answer, by the hidden states of `layer`, which must be
+    /// the layer of the datastore. `without_documents` is the score of the answer after `prompt`, by the same model.
     ///
     /// # Errors
     /// If the text is too long for the model, no token precedes the answer, or the model gives another number of states than
@@ -166,6 +166,7 @@ fn nearest(datastore: &Datastore, state: &[f32], token: &ScoredToken) -> KnnToke
         let squares = entry.state.iter().zip(state).map(|(a, b)| f64::from(a - b).powi(2));
         squares.sum::<f64>().sqrt()
     };
+    // Tokens are the same if they differ only in white space around them.
     let word = token.text.trim();
     let entry = |entry: &Entry| (entry.document, distance(entry), entry.token.trim() == word);
     let mut entries: Vec<_> = datastore.entries.iter().map(entry).collect();

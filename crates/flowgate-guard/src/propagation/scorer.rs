@@ -130,6 +130,7 @@ impl<'a> ContextScorer<'a> {
         elements: &[SpanElement],
         least: f64,
     ) -> Result<Vec<Option<f64>>, Error> {
+        // The utility of an element whose scoring stopped early is below the stored bound.
         let is_known = |e: &SpanElement| {
             self.utilities.contains_key(e) || self.below.get(e).is_some_and(|above| *above <= least)
         };
@@ -149,6 +150,7 @@ impl<'a> ContextScorer<'a> {
             return Ok(());
         }
         // The sum of log-probabilities below which the utility is certain to be below `least`.
+        // `self.tokens` is the length of the completion.
         let bound = least.and_then(|least| self.task.utility.bound(least, self.tokens));
         let mut prefixes = Vec::with_capacity(elements.len());
         for element in elements {
@@ -204,6 +206,7 @@ impl<'a> ContextScorer<'a> {
             };
             let prefix = self.task.model.prefix(parent.as_ref(), &text).await?;
             self.cost.processed_tokens += (self.task.count)(&text);
+            // The oldest beginning is dropped.
             if self.prefixes.len() >= MAX_PREFIXES {
                 self.prefixes.remove(0);
             }

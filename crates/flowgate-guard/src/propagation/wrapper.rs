@@ -91,8 +91,9 @@ pub struct Propagated {
 const COUNTED_ELEMENTS: usize = 4096;
 
 impl Propagator<'_> {
-    /// Answers with a label that is as permissive as the options allow. `completion` is y, if it is known. A failure of the
-    /// scoring model, or of the second answer, gives the first answer with the naive label.
+    /// Answers with a label that is as permissive as the options allow. `completion` is the answer to the whole
+    /// context, if the caller knows it; otherwise the model generates it. A failure of the scoring model, or of the
+    /// second answer, gives the first answer with the naive label.
     ///
     /// # Errors
     /// If the model cannot answer from the whole context, or the documents have too many labels.
@@ -129,8 +130,9 @@ impl Propagator<'_> {
         Ok(result)
     }
 
-    /// Steps 2 to 4 of the module: searches labels, chooses one and answers again. Changes the answer in `result`
-    /// only together with its label; leaves both if the choice is the naive label.
+    /// Searches labels, chooses one and answers again from its documents. `completion` is the first answer, by which
+    /// the subcontexts are scored. Changes the answer in `result` only together with its label; leaves both if the
+    /// choice has all documents.
     ///
     /// # Errors
     /// If a model fails. The caller then keeps the first answer.

@@ -156,6 +156,7 @@ impl<'r> Replay<'r> {
                         let verdict = turn.judged.into_iter().next_back();
                         return self.finish_call(judged.or(verdict.map(|verdict| self.result_of(verdict))));
                     }
+                    // The turn ended without the call, so another one begins.
                     self.attempts += 1;
                     self.conversation.continue_turn();
                 }

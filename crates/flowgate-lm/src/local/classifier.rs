@@ -45,7 +45,7 @@ impl DependencyClassifier {
     /// returns true.
     ///
     /// # Errors
-    /// If the loss is not a number, or there are no examples.
+    /// If the loss is not a number, or the examples have no region on which the output depends, or no other region.
     pub fn train(
         examples: &[ClassifiedRegions],
         seed: u64,
@@ -76,6 +76,7 @@ impl DependencyClassifier {
                     found.remove(variable).map(|gradient| (name.clone(), gradient.detach()))
                 });
                 let gradients: Gradients = named.collect();
+                // The share of the steps that are left: the learning rate falls with it, almost to 0.
                 #[expect(clippy::cast_precision_loss, reason = "passes are few")]
                 let left = 1.0 - (pass * batches + number) as f64 / (PASSES * batches) as f64;
                 optimizer.step(&classifier.variables, &gradients, RATE * left).map_err(failed)?;
@@ -131,10 +132,13 @@ impl DependencyClassifier {
         Self::assemble(variables).map_err(failed)
     }
 
+    /// Builds the layers of the network from its weights, which are named as in PyTorch. Fails if a weight is missing
+    /// or has another shape.
     fn assemble(variables: BTreeMap<String, Var>) -> Result<Self> {
         // The tensors share their storage with the variables, so that the layers see each step.
         let tensors = variables.iter().map(|(name, variable)| (name.clone(), variable.as_tensor().clone()));
         let weights = VarBuilder::from_tensors(tensors.collect(), DType::F32, &Device::Cpu);
+        // A layer that reads vectors with `inputs` entries.
         let layer =
             |inputs: usize, name: &str| LSTM::new(inputs, WIDTH, LSTMConfig::default(), weights.pp(name));
         Ok(Self {
@@ -145,7 +149,7 @@ impl DependencyClassifier {
         })
     }
 
-    /// Returns the logit of each region.
+    /// Returns the logit of each region: the logarithm of the odds that the output depends on it.
     fn logits(&self, regions: &[RegionFeatures]) -> Result<Tensor> {
         let values: Vec<f32> = regions.iter().flat_map(scaled).collect();
         let inputs = Tensor::from_vec(values, (1, regions.len(), FEATURES), &Device::Cpu)?;
@@ -190,9 +194,11 @@ fn scaled(features: &RegionFeatures) -> [f32; FEATURES] {
     features.of_the_paper().map(|value| (value + 1e-3).ln() as f32)
 }
 
-/// Draws the first weights.
+/// Draws the first weights and returns them by their names in PyTorch's form. All are drawn uniformly from the same
+/// range, which narrows with the width of the layers. The same seed gives the same weights.
 fn initial_weights(seed: u64) -> Result<BTreeMap<String, Var>> {
     let mut random = SplitMix::new(seed);
+    // An LSTM has four gates, whose matrices are stored as one.
     let gates = 4 * WIDTH;
     let shapes: [(&str, &[usize]); 10] = [
         ("first.weight_ih_l0", &[gates, FEATURES]),

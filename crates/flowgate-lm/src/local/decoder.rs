@@ -157,6 +157,7 @@ impl Decoder {
             let (next, after) = layer.forward(&x, self.config.norm_first, &mut run)?;
             x = next;
             extended.push(after);
+            // The states of the last layer are passed at the end, after the final normalisation.
             if index + 1 < self.layers.len() {
                 probe.see_hidden(&x);
             }

@@ -54,7 +54,7 @@ impl LocalModel {
         let room = self.context().saturating_sub(prompt.len());
         let limit =
             sampling.max_tokens.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(room).min(room);
-        // How many bytes at the end of the text may be the beginning of a stop sequence.
+        // How many bytes at the end of the text may be the beginning of a stop sequence: one less than the longest has.
         let held_back = sampling.stop.iter().map(String::len).max().unwrap_or(0).saturating_sub(1);
         let mut sampler = Sampler::new(sampling);
         let mut filter = CallFilter::new(tools);

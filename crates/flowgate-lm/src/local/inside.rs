@@ -119,6 +119,8 @@ pub(super) fn attention_and_gradients(
     let config = decoder.config();
     let device = decoder.device();
     let shape = (1, config.heads, inputs.len(), cache.len() + inputs.len());
+    // Zeros are added to the attention of each layer: the gradient with respect to them is that with respect to the
+    // attention, which is no variable itself.
     let zeros: Vec<Var> =
         (0..config.layers).map(|_| Var::zeros(shape, DType::F32, device)).collect::<Result<_, _>>()?;
     let added: Vec<Tensor> = zeros.iter().map(|zero| zero.as_tensor().clone()).collect();

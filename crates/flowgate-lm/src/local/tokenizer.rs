@@ -129,7 +129,7 @@ impl TextTokenizer {
     /// not contain a part of the prompt.
     ///
     /// If no token of the whole text spans the end of the prompt, the result has these tokens. Otherwise prompt and
-    /// continuation are converted separately.
+    /// continuation are converted separately. The spans of the tokens of the continuation count from its beginning.
     ///
     /// # Errors
     /// If the tokens of the parts do not spell the same text as the tokens of the whole text.

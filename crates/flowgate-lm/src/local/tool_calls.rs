@@ -115,8 +115,9 @@ impl CallFilter {
     }
 }
 
-/// Parses a text that consists only of calls of the tools `tools`; their ids are numbered from `first_id`. `None` if
-/// there is no call, or one is malformed or of another tool.
+/// Parses a text that consists only of calls of the tools `tools`: one JSON object, or calls between the marks in
+/// [`FORMS`]. The ids of the calls are numbered from `first_id`. `None` if there is no call, or one is malformed or of
+/// another tool.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();

@@ -145,7 +145,7 @@ impl HttpClient {
     /// Creates a client of the server at this address.
     ///
     /// # Errors
-    /// If the address is not an HTTP URL, or has more than a host and a path.
+    /// If the address is not an HTTP or HTTPS URL with a host, or has a user name or a query.
     pub(super) fn new(base: &str) -> Result<Self, Error> {
         let base = base.trim_end_matches('/');
         let wrong = || {

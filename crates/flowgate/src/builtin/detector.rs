@@ -259,8 +259,9 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 }
 
 /// Implements `moderated`: returns whether some text is harmful. This is the case if its score in a category, such as
-/// violence, reaches the threshold of the category. The fourth argument is a map of thresholds by category; a category
-/// that it omits has the threshold in the third argument, by default 0.5. The second argument has no effect.
+/// violence, reaches the threshold of the category. The fourth argument is a map of thresholds by category. A category
+/// that it omits, or for which its value is not a number, has the threshold in the third argument, by default 0.5. The
+/// second argument has no effect.
 fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let default = number(e, a, 2, 0.5)?;
     let thresholds = resolved_argument(e, a, 3)?;
@@ -348,6 +349,7 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         let found: Vec<(&'static str, &'static str, _)> = match lang.as_str() {
             "python" => {
                 require_python_parser()?;
+                // `false`: the code is not a cell of a notebook. Every unsafe call counts as an error.
                 let code = python::python_code(&piece.text, false);
                 code.unsafe_calls.into_iter().map(|f| (f.kind, "error", f.span)).collect()
             }

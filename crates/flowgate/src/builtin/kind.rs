@@ -116,9 +116,9 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
-/// Returns the canonical form of a decimal number: of a JSON number, that of [`number`]; of a text that spells one, such
-/// as `12.50`, the same text without leading zeros and without trailing zeros after the point (`12.5`). `None` if the
-/// value is neither, or has more than [`MAX_DIGITS`] digits as a text.
+/// Returns the canonical form of a decimal number. That of a JSON number is the number itself. That of a text such as
+/// `012.50` is the same text without leading zeros and without trailing zeros after the point (`12.5`). `None` if the
+/// value is neither, or a text with more than [`MAX_DIGITS`] digits.
 fn decimal(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return number(value) };
     let text = text.trim();

@@ -102,7 +102,8 @@ impl DescribedTool {
 
 impl DescribedArgument {
     /// Creates an argument from its JSON schema. Its role follows from the `format` of the schema, such as `email`; if
-    /// that names none, from the words of its name, which are more ambiguous.
+    /// that names none, from the words of its name, which are more ambiguous. The argument is narrow if the schema
+    /// leaves no room for a text: a number, a Boolean, null, or listed values.
     pub fn new(name: &str, schema: &Value) -> Self {
         let text = |key: &str| schema.get(key).and_then(Value::as_str);
         let is_listed = schema.get("enum").is_some() || schema.get("const").is_some();
@@ -119,8 +120,8 @@ impl DescribedArgument {
     }
 }
 
-/// Returns the role of an argument whose name suggests none by [`suggested_role`]; `None` if the last word of its name is
-/// not listed here either. A draft can use these less certain words, since a person reviews it.
+/// Returns the role of an argument whose name suggests none by [`suggested_role`]; `None` if the last word of its name
+/// is not listed here either. A draft can use these less certain words, since a person reviews it.
 fn more_roles(name: &str) -> Option<ArgumentRole> {
     let words = name_words(name);
     match words.last().map(String::as_str) {

@@ -104,7 +104,7 @@ impl Evaluator<'_> {
         let before = self.marks.as_ref().map_or(0, Vec::len);
         let has_exception = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
         if let (true, Some(marks)) = (has_exception, self.marks.as_mut()) {
-            // Locations that were recorded before the exception do not concern it.
+            // The search also recorded locations of conditions that hold, which do not concern the exception.
             marks.truncate(before);
         }
         Ok(has_exception)

@@ -9,7 +9,8 @@ use crate::policy::syntax::{Arithmetic, Comparison};
 
 impl Evaluator<'_> {
     /// Evaluates a comparison, a membership test or a flow operator to a truth value. In a rule, membership of a list
-    /// of items yields one answer for each item. `frame` contains the values of variables.
+    /// yields one answer for each of its items, unless the list as a whole is a member. `frame` contains the values of
+    /// variables.
     pub(super) fn compare(
         &mut self,
         operator: Comparison,
@@ -77,11 +78,13 @@ impl Evaluator<'_> {
                 }
                 contains_all
             }
+            // Only in the dialect of invariant-ai: in that of Flowgate, `check_decidable` has failed before.
             _ if is_none(&left) || is_none(&right) => false,
             Comparison::Less => self.order(&left, &right)?.is_lt(),
             Comparison::LessEqual => self.order(&left, &right)?.is_le(),
             Comparison::Greater => self.order(&left, &right)?.is_gt(),
             Comparison::GreaterEqual => self.order(&left, &right)?.is_ge(),
+            // Unreachable: the other operators have returned above.
             _ => false,
         };
         Ok(Value::Bool(truth))
@@ -136,7 +139,8 @@ impl Evaluator<'_> {
                 }
                 Ok(false)
             }
-            // The caller tests the items of such a list one by one.
+            // A list is no part of a text and no key. In a rule, the caller then tests the items of the list one by
+            // one.
             (Value::List(_), Value::Str(_) | Value::Dict(_)) => Ok(false),
             (Value::Str(part), Value::Str(text)) => {
                 self.spend(text.len() / 16)?;
@@ -206,6 +210,7 @@ impl Evaluator<'_> {
                 return Err(EvalError::Type(message));
             }
         };
+        // The compiler has added the pattern to the same plan, so `else` is unreachable.
         let Some(pattern) = self.plan.patterns.get(pattern.0) else { return Ok(false) };
         let Some(tool) = self.tool_of(call) else { return self.negative_outcome() };
         if !pattern.matches(tool) {
@@ -233,7 +238,7 @@ impl Evaluator<'_> {
 
     /// Returns whether a value has the shape that a tool pattern requires of an argument, such as `{to: "bob"}`. A
     /// missing or null value satisfies no shape that needs a value: the result is then that of
-    /// [`negative_outcome`](Self::negative_outcome).
+    /// [`negative_outcome`](Self::negative_outcome). `frame` contains the values of variables.
     fn has_shape(&mut self, value: &Value, shape: &ArgumentShape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
         // A tool may take a null for a missing value.

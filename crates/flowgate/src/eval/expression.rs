@@ -271,6 +271,7 @@ impl Evaluator<'_> {
             }
             return Ok(Value::list(matches));
         }
+        // Any other value must be one text. For `find`, its matches are not recorded as locations.
         let text = self.resolve(value)?;
         let Some(text) = text.to_text() else { return self.outcome_without_text(&text, "a pattern") };
         Ok(match how {
@@ -308,6 +309,7 @@ impl Evaluator<'_> {
     /// an argument is missing although its parameter has a certain type, the predicate is not asked: the result is an
     /// error, or in the dialect of invariant-ai a missing value.
     fn evaluate_extern(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
+        // The compiler has declared the predicate in the same plan, so `else` is unreachable.
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
         let name = &declared.name;
         let mut json_arguments = Vec::with_capacity(arguments.len());
@@ -485,6 +487,7 @@ impl Evaluator<'_> {
     /// If predicates call each other more than [`MAX_DEPTH`] deep, or an assignment cannot be decided.
     fn evaluate_predicate(&mut self, index: usize, arguments: Vec<Value>) -> Result<Value> {
         let plan = self.plan;
+        // The compiler has declared the predicate in the same plan, so `else` is unreachable.
         let Some(predicate) = plan.predicates.get(index) else { return Ok(Value::Absent) };
         if self.depth >= MAX_DEPTH {
             return Err(EvalError::Type(format!(

@@ -7,7 +7,8 @@ use crate::policy::plan::CompiledExpr;
 use crate::trace::{EventBody, EventId, NodeContent, NodeId, PathStep, Status, Tool, sole_text};
 
 impl Evaluator<'_> {
-    /// Evaluates `object.name`. Each kind of value looks the name up in its own way; a missing object has no fields.
+    /// Evaluates `object.name`. Each kind of value looks the name up in its own way. The result is a missing value if
+    /// there is no such field. A missing object and a scalar such as a number have no fields.
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
@@ -108,6 +109,7 @@ impl Evaluator<'_> {
                 let Value::Node(_, required) = self.child(event, 0, "inputSchema") else {
                     return Value::Absent;
                 };
+                // A schema without the list `required` requires no parameter.
                 let Value::Node(_, required) = self.child(event, required, "required") else {
                     return Value::Bool(false);
                 };
@@ -210,8 +212,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Returns the content of a message or an output. For a rule, null content is an empty text ([`Value::Silent`]) and
-    /// not a missing value: a message of a model that proposes calls often has no text.
+    /// Returns the content of a message or an output. For a rule in the dialect of Flowgate, null content is an empty
+    /// text ([`Value::Silent`]) and not a missing value: a message of a model that proposes calls often has no text.
     fn content(&mut self, id: EventId) -> Value {
         let content = self.child(id, 0, "content");
         let is_silent = match &content {
@@ -312,6 +314,7 @@ impl Evaluator<'_> {
         let reported = event.extra.get("metadata").and_then(|metadata| metadata.get("server"));
         let reported = reported.and_then(serde_json::Value::as_str).map(Value::text);
         if reported.is_some() {
+            // The author of the metadata also wrote the other fields of the event, so all its labels apply.
             self.reads.push(RegionRead { event: *id, node: 0, deep: true });
         }
         let server = match &event.body {
@@ -382,10 +385,12 @@ impl Evaluator<'_> {
     }
 
     /// Evaluates `object[from:to]` on a text, by characters, or a list. As in Python, a negative bound counts from
-    /// the end, and bounds beyond the ends are clipped. `frame` contains the values of variables.
+    /// the end, and bounds beyond the ends are clipped. The empty content of a message (`Silent`), as the object or as
+    /// a bound, yields itself. `frame` contains the values of variables.
     ///
     /// # Errors
-    /// If the object cannot be sliced, or a bound is absent or not an integer.
+    /// If the object cannot be sliced, or a bound is not an integer. In the dialect of Flowgate also if the object or a
+    /// bound is missing.
     pub(super) fn slice(
         &mut self,
         object: &CompiledExpr,

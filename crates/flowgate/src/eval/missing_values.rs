@@ -88,6 +88,7 @@ impl Evaluator<'_> {
         let is_undefined =
             |value: &Value| value.is_absent_or_none() || (!is_membership && *value == Value::Silent);
         let undefined_side = match operator {
+            // For `contains_only`, the empty content of a message is a list without items.
             Comparison::ContainsOnly => [left, right]
                 .into_iter()
                 .zip([left_ex, right_ex])

@@ -26,7 +26,8 @@ impl Evaluator<'_> {
         frame: &mut Frame,
         found: &mut MatchCallback<'_>,
     ) -> Result<bool> {
-        // The failures of an enclosing search are set aside, so that only those of this search count.
+        // The failures of an enclosing search are set aside, so that only those of this search count. The number of its
+        // undecided assignments is restored afterwards.
         let outer = (std::mem::take(&mut self.failures), self.undecided);
         let result = self.search(ops, frame, found);
         let failures = std::mem::replace(&mut self.failures, outer.0);
@@ -54,6 +55,8 @@ impl Evaluator<'_> {
         frame: &mut Frame,
         found: &mut MatchCallback<'_>,
     ) -> Result<(u64, Option<EvalError>)> {
+        // The results of an enclosing search are set aside, as in `solve`, so that both begin empty and count only this
+        // search.
         let before = (std::mem::take(&mut self.failures), std::mem::take(&mut self.undecided));
         let result = self.search(ops, frame, found);
         let failures = std::mem::replace(&mut self.failures, before.0);
@@ -136,6 +139,7 @@ impl Evaluator<'_> {
                 Ok(items) => self.descend_each(*slot, *ty, items, rest, frame, found),
                 Err(error) => {
                     set(frame, *slot, Value::Failed(Arc::new(error.clone())));
+                    // The number of values is unknown, so an upper bound counts as undecided.
                     self.continue_undecided(error, ANY_NUMBER, rest, frame, found)
                 }
             },

@@ -123,7 +123,9 @@ impl Lattice {
         let above = closure(n, &edges);
         check_laws(&names, &above)?;
         let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
-        // The bit set of an element `x`: for each irreducible element, whether `x` is not at or below it.
+        // An element is meet-irreducible if it is not the meet of other elements. These elements suffice to tell all
+        // elements apart. The bit set of an element `x`: for each irreducible element, whether `x` is not at or below
+        // it.
         let images =
             (0..n).map(|x| irreducible.iter().map(|&m| !is_ordered(&above, x, m)).collect()).collect();
         Ok(Self { names, above, images, width: irreducible.len() })

@@ -121,6 +121,7 @@ impl Monitor {
         if is_known {
             records.iter().for_each(|store| self.stores.join_record(store));
         } else {
+            // It is unknown which store of this policy an entry means, so every store carries the labels of all.
             let joined = records.iter().fold(Label::BOTTOM, |joined, store| joined.join(&store.label));
             self.stores.raise_all(&joined);
         }

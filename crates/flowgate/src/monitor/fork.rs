@@ -18,9 +18,9 @@ use crate::trace::TraceEntry;
 ///
 /// What would happen to calls and events, without any effect on the session.
 impl Monitor {
-    /// Returns whether all calls would be permitted without a question, each judged after the ones before it. For calls
-    /// of which nothing may reveal that they were considered: leaves this monitor unchanged. The time is linear in the
-    /// length of the trace.
+    /// Returns whether all calls would be permitted without a question, each judged after the ones before it. Each item
+    /// of `calls` is a call with its attribution. Leaves this monitor unchanged, so nothing reveals that the calls were
+    /// considered. The time is linear in the length of the trace.
     pub fn would_permit(&self, calls: impl IntoIterator<Item = (TraceEntry, Attribution)>) -> bool {
         let mut fork = self.fork();
         // A dropped permit withdraws its call, so the permits live until all calls are judged.
@@ -94,6 +94,7 @@ impl Monitor {
             name_table: self.name_table.clone(),
             servers: self.servers.clone(),
             known_tools: self.known_tools.clone(),
+            // A new identity is what makes permits and questions of the other monitor invalid.
             session_identity: Arc::new(()),
             stores: self.stores.clone(),
             rules: self.rules.clone(),

@@ -10,7 +10,8 @@ use crate::policy::plan::{LabelStatement, Plan, TargetStep};
 
 /// Returns an upper bound on the frame labels of all possible shown events of one kind, that is, of those whose frame
 /// labels flow to `bound`. `statements` label events of this kind. The result flows to `bound`, and depends on nothing
-/// but the policy; it is bottom if no such event is possible.
+/// but the policy; it is bottom if no such event is possible. The frame label is the label of the event's existence,
+/// and of its error flag.
 pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &Label) -> Label {
     let space = &plan.space;
     let default = plan.default.unwrap_or_else(|| space.top());

@@ -114,6 +114,8 @@ impl Monitor {
             let path = Path(vec![PathStep::Key("arguments".into()), PathStep::Key(name.as_str().into())]);
             reason.part.as_deref() == Some(path.to_string().as_str())
         };
+        // A rule may have read the value of any argument, so a grant for a reason of a rule fixes all of them.
+        // Otherwise the payload arguments are free, except those that a reason is about.
         let has_rule_reason = reasons.iter().any(|reason| reason.kind == ReasonKind::Rule);
         let mut free = if has_rule_reason { Vec::new() } else { self.payload_arguments(&call.tool) };
         free.retain(|name| !reasons.iter().any(|reason| is_about(name, reason)));
@@ -129,7 +131,8 @@ impl Monitor {
     }
 
     /// Moves the reasons against a call to the notes, so that the call is permitted, if one grant covers the call and
-    /// all of its reasons.
+    /// all of its reasons. The label of the question that the grant answered (`decided`) must flow to that of this
+    /// verdict, since the verdict reveals that there is a grant.
     pub(super) fn apply_grants(&self, call: &Call, judgement: &mut Judgement) {
         if judgement.reasons.is_empty() {
             return;

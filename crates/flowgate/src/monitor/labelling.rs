@@ -59,9 +59,9 @@ struct StatementMatches {
 }
 
 impl Monitor {
-    /// Labels a message, an output or a description, and appends it at `position`. `view` is set for a message of a
-    /// model that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the event
-    /// is the outcome of a failed call, which no statement labels. Returns the event and the findings about it.
+    /// Labels a message, an output or a tool description, and appends it at `position`. `view` is set for a message of
+    /// a model that was shown a view; `caller_floors` are lower bounds from the caller; `is_failure` means that the
+    /// event is the outcome of a failed call, which no statement labels. Returns the event and the findings about it.
     ///
     /// `base` is the label of a part that no statement mentions. `floor` is the least label of every part: that of what
     /// the model had seen, or that of the call and of the stores that the tool has read. A statement can lower `base`,
@@ -79,6 +79,7 @@ impl Monitor {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let unlabelled = plan.default.unwrap_or_else(|| plan.space.top());
+        // What the agent had seen before this event.
         let seen = position.context;
         let mut reasons = Vec::new();
         let (mut base, mut floor, mut independent_floor) = (unlabelled, Label::BOTTOM, None);
@@ -190,6 +191,7 @@ impl Monitor {
                 is labelled top";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
+                // Node 0 is the root of the event.
                 event.document.set_subtree(0, plan.space.top());
                 event.document.origin.is_irregular = true;
             }
@@ -282,9 +284,11 @@ impl Monitor {
         let statements = || {
             let statements = applicable.labels.iter();
             let statements = statements.filter_map(|index| Some((*index, plan.labels.get(*index)?)));
+            // A statement labels the output of a failed tool only if it mentions errors.
             statements.filter(|(_, statement)| !is_error || statement.mentions_error)
         };
-        // First raise what is raised whatever the values are, so that no statement relies on the lower label.
+        // A text at which a statement expects a list or a map gets the greatest label of the statement, whatever the
+        // values are. These texts are raised first, so that no statement relies on the lower label.
         for (index, statement) in statements() {
             if self.ambiguity_reason(plan, &statement.query, tool).is_none()
                 && let Some(event) = self.trace.event_mut(id)
@@ -322,6 +326,7 @@ impl Monitor {
                         }
                         // A grant relies on the labels of the regions that were read, and so does the absence of one.
                         for read in read_summary.reads.iter().filter(|read| read.event == id) {
+                            // `deep`: the nodes below were read as well.
                             event.document.mark_read(read.node, read.deep);
                         }
                     }
@@ -359,6 +364,7 @@ impl Monitor {
         let space = &plan.space;
         let (mut result, mut read_summary) =
             self.grants(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
+        // `true`: a value was missing.
         if let Ok((_, true)) = result {
             let (result_with_none, reads_with_none) =
                 self.grants(plan, id, statement, MissingValueMode::IsNone, fuel)?;
@@ -404,6 +410,7 @@ impl Monitor {
             PartialLabel { dims: statement.label.dims, label: greatest_label(space, &statement.label) };
         matches.raising_grants.extend(too_high.into_iter().map(|grant| LabelGrant { label, ..grant }));
         let nodes = match read_summary.label {
+            // Regions need not be found to join bottom into them.
             Label::BOTTOM => Vec::new(),
             _ => self.referenced_regions(plan, id, statement, fuel)?,
         };
@@ -445,6 +452,7 @@ impl Monitor {
             let found = region_nodes(evaluator.trace, &statement.target, frame, id);
             evaluator.spend(found.len())?;
             nodes.extend(found);
+            // `false`: the search for further matches continues.
             Ok(false)
         });
         // Where a domain cannot be evaluated, the statement refers to no region.
@@ -494,6 +502,7 @@ impl Monitor {
         evaluator.doubt_restricts = missing == MissingValueMode::IsNone;
         // From here on, the evaluator also remembers what conditions have read that did not hold.
         evaluator.touched = Some(Label::BOTTOM);
+        // Whether the query may iterate over rows without recording a read of the structure around them.
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
         let mut frame = event_frame(&statement.query, id);
@@ -517,6 +526,7 @@ impl Monitor {
                         };
                         let value = document.to_value(node);
                         let Some(text) = value.as_str() else { continue };
+                        // The regular expression takes time for each byte of the text.
                         evaluator.spend(text.len() / 16)?;
                         let group = regex.captures(text).and_then(|found| found.name(name));
                         let Some(group) = group else { continue };

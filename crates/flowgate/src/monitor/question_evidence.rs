@@ -88,6 +88,7 @@ impl Monitor {
             let mut next = 0;
             while let Some(node) = document.node(next) {
                 if !node.label.flows_to(visible) {
+                    // The whole subtree is skipped: what is in a hidden region must not be revealed.
                     next = node.end;
                     continue;
                 }
@@ -110,9 +111,9 @@ impl Monitor {
         (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a message of the
-    /// user or an untrusted output, the text may contain the value as a word; in a trusted output, it must be equal or
-    /// similar.
+    /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a trusted message
+    /// of the user or an untrusted output, the text may contain the value as words; in a trusted output, it must be
+    /// equal or similar. All other texts are ignored.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut Occurrences) {
         let space = self.policy.space();
         let label = event.document.label_of(node);

@@ -34,7 +34,9 @@ struct ArgumentValues {
 
 impl Monitor {
     /// Returns the stores that a call touches and to whose state it refers, each with the number of writes of other
-    /// sessions. A call without valid arguments, or with too many values, refers to every store that it touches.
+    /// sessions. A call refers to a store if an argument occurs in what this session has read from the store, or if the
+    /// policy declares that the tool reads it. A call without valid arguments, or with too many values, refers to every
+    /// store that it touches.
     pub(super) fn referenced_versions(&self, call: &Call, access: &StoreAccess) -> StoreVersions {
         let values = call
             .arguments
@@ -95,7 +97,8 @@ impl ArgumentValues {
                 return None;
             }
         }
-        // Such a value is probably an id, so it is also recognised within a longer text that was read.
+        // A short value with a digit and without white space is probably an id, so it is also recognised within a
+        // longer text that was read.
         let is_identifier = |value: &&String| {
             value.len() <= MAX_IDENTIFIER
                 && value.chars().any(|c| c.is_ascii_digit())

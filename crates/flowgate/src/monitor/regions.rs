@@ -51,7 +51,8 @@ pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement
         texts.extend(nodes.iter().copied().filter(|node| is_text(*node)));
         nodes = nodes.iter().flat_map(|node| child_nodes(document, *node, step)).collect();
     }
-    // An output whose text and structured form differ, or that is too large, was not divided either.
+    // An output whose text and structured form differ, or that is too large, was not divided either. A path of one step
+    // names a whole field, such as `content`, which exists nevertheless.
     if steps.len() > 1 && (document.twins_differ || document.is_oversize) {
         texts.push(0);
     }
@@ -90,7 +91,7 @@ pub(super) fn event_frame(query: &CompiledQuery, id: EventId) -> Frame {
 }
 
 /// Returns the nodes of the event `of` that a target refers to, under the assignment `frame` of values to variables.
-/// Empty if the target is in another event.
+/// Empty if the target is in another event, or if its variable has no region as its value.
 pub(super) fn region_nodes(trace: &Trace, target: &TargetPath, frame: &Frame, of: EventId) -> Vec<NodeId> {
     let (event, root) = match frame.get(target.root) {
         Some(Value::Event(event)) => (*event, 0),

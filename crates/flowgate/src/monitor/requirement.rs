@@ -117,20 +117,21 @@ impl Monitor {
                 continue;
             }
             let Some(call) = self.trace.event_mut(event) else { return };
+            // A value that is not a scalar, or has no canonical form, is not endorsed.
+            let canonical_value =
+                |node: NodeId| match (&call.document.node(node)?.content, statement.value.canonical) {
+                    (NodeContent::Scalar(value), Some(canonical)) => canonical(value),
+                    (NodeContent::Scalar(value), None) => Some(value.clone()),
+                    _ => None,
+                };
+            let values: Vec<(NodeId, Json)> =
+                granted.iter().filter_map(|(node, _)| Some((*node, canonical_value(*node)?))).collect();
+            granted.retain(|(node, _)| values.iter().any(|(endorsed, _)| endorsed == node));
             for (list, label) in endorsed_lists(&call.document, &granted) {
                 call.document.lower(&plan.space, list, &label);
             }
-            for (node, label) in granted {
+            for ((node, label), (_, canonical)) in granted.into_iter().zip(values) {
                 let Some(call) = self.trace.event_mut(event) else { return };
-                let Some(NodeContent::Scalar(value)) = call.document.node(node).map(|n| n.content.clone())
-                else {
-                    continue;
-                };
-                let canonical = match statement.value.canonical {
-                    Some(canonical) => canonical(&value),
-                    None => Some(value),
-                };
-                let Some(canonical) = canonical else { continue };
                 let path = call.document.path(node);
                 call.document.set_scalar(node, canonical.clone());
                 call.document.lower(&plan.space, node, &label);
@@ -182,6 +183,7 @@ impl Monitor {
             is_harmless: false,
             consented: Vec::new(),
         };
+        // Without dimensions, there are no labels to compare.
         if space.dimensions().is_empty() {
             return required;
         }
@@ -214,7 +216,8 @@ impl Monitor {
                         frame,
                         ComputedLabelUse::Requirement,
                     )?;
-                    // The values that a computed bound reads must themselves be allowed at that bound.
+                    // The values that a computed bound reads must themselves be allowed at that bound; otherwise it
+                    // permits nothing. The reads of the conditions do not count here, so they are removed.
                     evaluator.reads.drain(..reads_before.min(evaluator.reads.len()));
                     if !space
                         .exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims)
@@ -405,8 +408,11 @@ impl Monitor {
                     if applies_here && bound.grants {
                         unbounded = unbounded.without(bound.label.dims);
                     }
+                    // A strict bound limits all that the agent had seen (`context`). If the attribution is no estimate,
+                    // the label of the decision covers that already.
                     let is_strict = bound.is_strict && is_decision && is_estimate;
                     let label = if is_strict { node.label.join(&call.context) } else { node.label };
+                    // The ceiling is the bound with all other dimensions at top, so this quick check finds no excess.
                     if label.flows_to(&bound.ceiling) {
                         continue;
                     }
@@ -428,6 +434,8 @@ impl Monitor {
             let part = if is_decision { "decision".to_owned() } else { argument_name(document, id) };
             for (mut over, label, bound) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
+                    // The intersection: the exceeded dimensions that the consent is about. Of these, it covers those in
+                    // which the label of the part flows to the label of the consent.
                     let covered = over.without(over.without(consent.label.dims));
                     let covered = covered.without(space.exceeded_dimensions(
                         &node.label,
@@ -460,6 +468,7 @@ impl Monitor {
                 if reasons.iter().filter(|reason| reason.kind != ReasonKind::Consent).count() >= MAX_REASONS {
                     return reasons;
                 }
+                // An argument has several nodes, but is reported once for each bound.
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
                     continue;
                 }
@@ -533,19 +542,25 @@ impl Monitor {
     }
 }
 
-/// Returns the lists of which every item is endorsed, each with the label that was granted to its items. The author of
-/// a list also chooses the number of its items, so a list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
+/// Returns the lists of which every item is endorsed with the same label, each with this label. The author of a list also
+/// chooses the number of its items, so a list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
+    // `None` if items of the list have different labels: no single one holds for the list.
+    let mut lists: BTreeMap<NodeId, Option<PartialLabel>> = BTreeMap::new();
+    for (item, label) in items {
+        let Some(list) = document.node(*item).map(|node| node.parent) else { continue };
+        let common = lists.entry(list).or_insert(Some(*label));
+        *common = common.filter(|common| common == label);
+    }
     let endorsed: HashSet<NodeId> = items.iter().map(|(item, _)| *item).collect();
-    let parents = items.iter().filter_map(|(item, label)| Some((document.node(*item)?.parent, *label)));
-    let lists: BTreeMap<NodeId, PartialLabel> = parents.collect();
-    let is_endorsed = |(list, _): &(NodeId, PartialLabel)| {
+    let is_endorsed = |list: &NodeId| {
         let children: Vec<NodeId> = document.children(*list).take(MAX_ENDORSED_ITEMS + 1).collect();
         document.node(*list).is_some_and(|node| matches!(node.content, NodeContent::List))
             && children.len() <= MAX_ENDORSED_ITEMS
             && children.iter().all(|child| endorsed.contains(child))
     };
-    lists.into_iter().filter(is_endorsed).collect()
+    let lists = lists.into_iter().filter(|(list, _)| is_endorsed(list));
+    lists.filter_map(|(list, label)| Some((list, label?))).collect()
 }
 
 /// Returns the path of the top-level argument that a node belongs to.
@@ -591,5 +606,34 @@ fn replace_argument(body: &mut EventBody, path: &[PathStep], value: &Json) {
     }
     if let Some(target) = target {
         *target = value.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::trace::{Call, Tool};
+
+    #[test]
+    fn a_list_is_endorsed_if_all_items_have_one_label() {
+        let arguments = json!({"to": ["a", "b"]}).as_object().cloned().unwrap();
+        let call = Call { id: "c".to_owned(), tool: Tool::local("send"), arguments: Ok(arguments) };
+        let document = Document::new(&EventBody::Call(call), Label::BOTTOM);
+        let find = |path: &str| {
+            (0..document.nodes().len()).find(|id| document.path(*id).to_string() == path).unwrap()
+        };
+        let (list, first, second) = (find("arguments.to"), find("arguments.to[0]"), find("arguments.to[1]"));
+        let dimension = |index| PartialLabel { dims: DimensionSet::single(index), label: Label::BOTTOM };
+        let check = |items: &[(NodeId, PartialLabel)], expected: &[NodeId]| {
+            let lists: Vec<NodeId> =
+                endorsed_lists(&document, items).into_iter().map(|(list, _)| list).collect();
+            assert_eq!(lists, expected, "{items:?}");
+        };
+        check(&[(first, dimension(0)), (second, dimension(0))], &[list]);
+        check(&[(first, dimension(0)), (second, dimension(1))], &[]);
+        check(&[(first, dimension(1)), (second, dimension(0)), (second, dimension(1))], &[]);
+        check(&[(first, dimension(0))], &[]);
     }
 }

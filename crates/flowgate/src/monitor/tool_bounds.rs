@@ -168,8 +168,8 @@ impl Monitor {
 
     /// Returns whether it is certain that every call of a tool is permitted at a label without a question, whatever its
     /// arguments and the trace are: no rule except a `log` rule can stop calls of the tool, and the label flows to the
-    /// greatest label at which the policy permits the decision to call it (`decision_bound`). A rule without event variables
-    /// can match at any call.
+    /// greatest label at which the policy permits the decision to call it (`decision_bound`). A rule without event
+    /// variables can match at any call.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -203,9 +203,9 @@ impl Monitor {
     /// stops an output is observable, and depends on what the rule looks at, in the output and in other
     /// events.
     ///
-    /// A rule can stop an output if the output can complete a match: one of its variables may be the last event of a match
-    /// (`can_be_last`), or the match may change with later events (`!is_settled`). A rule that looks at no other events
-    /// (`ObservedEvents::Nothing`) still looks at the output itself.
+    /// A rule can stop an output if the output can complete a match: one of its variables may be the last event of a
+    /// match (`can_be_last`), or the match may change with later events (`!is_settled`). A rule that looks at no other
+    /// events (`ObservedEvents::Nothing`) still looks at the output itself.
     pub fn output_floor(&self, tool: &Tool) -> Label {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
         let can_stop = rules.filter(|rule| {
@@ -237,6 +237,8 @@ impl Monitor {
         let space = &plan.space;
         let indices = applicable_statements::statements_for_tool(plan, tool).labels;
         let statements: Vec<_> = indices.into_iter().filter_map(|index| plan.labels.get(index)).collect();
+        // Whether the target is the whole output or its content. Slot 0 is the output; another root is a variable
+        // that ranges over its rows.
         let is_whole = |target: &TargetPath| match target.steps.as_slice() {
             _ if target.capture.is_some() || target.root != 0 => false,
             [] => true,
@@ -265,8 +267,10 @@ impl Monitor {
     pub fn raise_stores_for_view(&mut self, below: &Label, view: &Label) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
+        // From now on, the label of what rules read of other calls covers the view.
         self.trace.record_view(view);
         let mut tools: Vec<Tool> = self.known_tools.iter().cloned().collect();
+        // `access` may create stores, whose order must not depend on that of a hash set.
         tools.sort_by(|a, b| (&a.server, &a.name).cmp(&(&b.server, &b.name)));
         for tool in tools {
             let harmless = is_harmless(plan, &tool);

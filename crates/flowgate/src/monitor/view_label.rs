@@ -58,8 +58,10 @@ impl Monitor {
         label
     }
 
-    /// Returns the label that a hidden region contributes to a view at `bound`, as the header of this module describes.
-    /// `node` is the outermost hidden node.
+    /// Returns the label that a hidden region contributes to a view at `bound`: the labels of what decided that the
+    /// region is hidden. `node` is the outermost hidden node. The result is `bound` itself if the region may be hidden
+    /// because of its own content, or if what was read to label it does not flow to `bound`. The header of this module
+    /// has the cases.
     fn hidden_label(&self, event: &Event, node: NodeId, bound: &Label) -> Label {
         let plan = &self.policy.plan;
         let document = &event.document;

@@ -9,7 +9,8 @@ use crate::policy::roles::{Constants, ROLES, compared_literals, constants, role_
 use crate::policy::syntax::{Expr, ExprKind, Statement, ToolName, ToolRef};
 use crate::policy::{Diagnostic, Policy, Span};
 
-/// Returns a warning for each name in the statements of a policy that does not occur.
+/// Returns a warning for each name in the statements of a policy that does not occur in the traces. `occurrences` are
+/// the names in the traces.
 pub(super) fn warnings(occurrences: &Occurrences, policy: &Policy) -> Vec<Diagnostic> {
     let file = policy.syntax();
     let mut found = Vec::new();
@@ -58,6 +59,7 @@ impl<'a> NameChecker<'a> {
             self.check_argument_names(tool, &pattern);
             return;
         }
+        // The nearest name in the traces, as a suggestion; none for a pattern with `*`.
         let near = match &tool.name {
             ToolName::Glob(name) | ToolName::Exact(name) if !name.contains('*') => {
                 let (server, name) =
@@ -115,6 +117,7 @@ impl<'a> NameChecker<'a> {
     /// Checks the roles that a comparison names, such as `message.role == "user"`.
     fn check_roles(&mut self, expr: &Expr) {
         let literals = role_literals(expr, self.constants);
+        // The messages with the role `tool` are outputs of a trace, so the traces record no such role.
         let occurs = |role: &str| self.occurrences.roles.contains(role) || role == "tool";
         // In a list of roles, a usual role that does not occur is not a sign of a mistake.
         let is_list = literals.len() > 1 && literals.iter().any(|(role, _)| occurs(role));

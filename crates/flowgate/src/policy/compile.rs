@@ -94,6 +94,7 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
     compiler.dimensions(file);
     for statement in &file.statements {
         if let StatementKind::Import { module, alias, names } = &statement.kind {
+            // An error has been reported, here and below; compilation continues.
             let _ = compiler.import(module, alias.as_ref(), names.as_deref());
         }
     }
@@ -182,6 +183,7 @@ impl<'a> Compiler<'a> {
         let near = if self.has_many_errors() { None } else { nearest(name, known.iter().copied()) };
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
+            // A longer list would not fit into a message.
             None if known.len() <= 12 && !known.is_empty() => format!("known are: {}", known.join(", ")),
             None if matches!(what, "function" | "method") => {
                 format!("`flowgate functions` lists every {what}")
@@ -270,6 +272,7 @@ impl<'a> Compiler<'a> {
             StatementKind::Default { label } => {
                 let mut scope = Scope::default();
                 let label_plan = self.label(label, &mut scope)?;
+                // The dimensions that the statement does not name: they are at their tops.
                 let rest = self.plan.space.all().without(label_plan.dims);
                 if self.plan.default.is_some() {
                     let help = "keep one `default` statement in the policy and the files that it imports";
@@ -370,6 +373,7 @@ impl<'a> Compiler<'a> {
             }
             StatementKind::Endorse { is_unsafe, target, label, body } => {
                 self.require_integrity_dimension(&span, "`endorse` raises the integrity of a value")?;
+                // The mark is removed before `?`, so that an error does not leave it set for the next statement.
                 self.is_endorsement = true;
                 let scope = self.single_event_scope(body, &[Type::ToolCall], "a ToolCall");
                 self.is_endorsement = false;
@@ -437,6 +441,8 @@ impl<'a> Compiler<'a> {
     ) -> CompileResult<()> {
         let mut scope = Scope::default();
         for (parameter, ty) in parameters {
+            // The type must exist, but does not restrict the arguments: the compiled predicate has no types of
+            // parameters.
             if let Some(ty) = ty {
                 self.variable_type(parameter, ty)?;
             }

@@ -222,8 +222,10 @@ fn continues_line(source: &str, token: Token, span: &Span) -> bool {
     }
 }
 
-/// Returns whether a token is an operator that needs a right operand, so that the line continues after it. `*` does not
-/// count, since it can also end a line, as the end of the name of a tool (`read by bank/get_*`).
+/// Returns whether a token is an operator that needs two operands, so that a line that ends or begins with it
+/// continues. `*` does not count, since it can also end a line, as the end of the name of a tool
+/// (`read by bank/get_*`). `-` does not count, since it can also begin a line, as a sign. `<`, `>` and `/` do not
+/// continue a line either.
 fn is_operator(token: Token) -> bool {
     matches!(
         token,

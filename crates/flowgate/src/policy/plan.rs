@@ -34,7 +34,9 @@ pub(crate) type VariableSlot = usize;
 #[derive(Clone, Copy)]
 pub(crate) struct FunctionId {
     pub(crate) name: &'static str,
+    /// The index of its family of functions, such as those of texts.
     pub(crate) family: usize,
+    /// The index of its row within the family.
     pub(crate) row: usize,
 }
 
@@ -442,6 +444,7 @@ impl Plan {
                 CompiledExpr::Constant(Value::Str(name)) => Some(name.to_string()),
                 _ => None,
             });
+            // The table remembers the names. The label is not needed here.
             let _ =
                 name_table.set(&self.space, dimension, &names.collect::<Vec<_>>(), ComputedLabelUse::Data);
         }
@@ -535,6 +538,7 @@ impl CompiledExpr {
     pub(crate) fn may_read_calls(&self) -> bool {
         match self {
             Self::Member(_, name) => **name == *"tool_calls",
+            // A computed key may be `tool_calls`; an integer is an index and no key.
             Self::Index(_, key) => !matches!(&**key, Self::Constant(Value::Int(_)) | Self::Negate(_)),
             _ => false,
         }

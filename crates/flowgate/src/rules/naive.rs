@@ -56,7 +56,8 @@ fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, repor
     }
 }
 
-/// Returns whether a block of the rule may count the event, or the rule reads no events and so can hold at any time.
+/// Returns whether a block of the rule may count the event, or the rule reads no events and so can hold at any time. A
+/// condition that cannot be evaluated counts as satisfied.
 fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)
@@ -72,7 +73,8 @@ fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bo
 type AssignmentCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
 
 /// Calls `found` with every assignment of values to `variables`, recursively: binds the first variable whose domain can
-/// be evaluated to each value there. `bound` is the set of slots with a value, as bits.
+/// be evaluated to each value there. `bound` is the set of slots with a value, as bits. A domain that cannot be
+/// evaluated has one value, `Value::Failed`, with which [`satisfies`] fails.
 fn assign(
     evaluator: &mut Evaluator<'_>,
     variables: &[&Variable],

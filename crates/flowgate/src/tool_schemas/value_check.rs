@@ -66,6 +66,8 @@ impl ValueChecker<'_> {
     /// `call.arguments.mode in ["fast", "safe"]`, or `"fast" in call.arguments.modes`.
     fn check_comparison(&mut self, paths: &StatementPaths<'_>, left: &Expr, how: Comparison, right: &Expr) {
         let constants = self.constants;
+        // `check_values` compares the constants with the argument itself (`false`) or with the items of the argument
+        // (`true`).
         match how {
             Comparison::Equal | Comparison::NotEqual => {
                 for (side, other) in [(left, right), (right, left)] {

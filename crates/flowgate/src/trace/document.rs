@@ -285,8 +285,8 @@ impl Document {
         self.raise(&top);
     }
 
-    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. It goes from
-    /// the last node to the first, so that a part within a part is joined before the outer one.
+    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. It goes
+    /// from the last node to the first, so that a part within a part is joined before the outer one.
     pub(crate) fn join_captures(&mut self) {
         for id in (0..self.nodes.len()).rev() {
             let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, PathStep::Capture(_)))
@@ -400,8 +400,9 @@ impl Document {
 
     /// Creates a region called `name` for a part of each of some scalar texts, as a child of the scalar.
     ///
-    /// `parts` is ordered by node, with one range of bytes for each node; a part that is not within its text is skipped.
-    /// Returns the ids of the new nodes. A new node follows its parent, so the ids of all later nodes increase.
+    /// `parts` is ordered by node, with one range of bytes for each node; a part that is not within its text is
+    /// skipped. Returns the ids of the new nodes. A new node follows its parent, so the ids of all later nodes
+    /// increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
         let pieces: Vec<(NodeId, DocumentNode)> =
             parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
@@ -426,19 +427,21 @@ impl Document {
         created
     }
 
-    /// Returns the node for a captured part of a scalar text. It has the label of the text, and its floor: the part of the
-    /// label that no declaration can lower. `None` if the node is not a text or the part is not within it.
+    /// Returns the node for a captured part of a scalar text. It has the label of the text, and its floor: the part of
+    /// the label that no declaration can lower. `None` if the node is not a text or the part is not within it.
     fn captured_part(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<DocumentNode> {
         let node = self.nodes.get(id)?;
         let NodeContent::Scalar(Value::String(text)) = &node.content else { return None };
         let content = NodeContent::Scalar(Value::String(text.get(part.clone())?.to_owned()));
         let span = match &node.span {
+            // A scalar without a span is not part of another text: it is the enclosing text itself.
             None => Some(part.clone()),
             Some(span) => self.span_within(id, span, text, part),
         };
         let step = PathStep::Capture(name.into());
         let (label, floor) = (node.label, node.floor);
         Some(DocumentNode {
+            // `capture` sets the ids that hold after the insertion.
             parent: id,
             end: id,
             step,
@@ -455,9 +458,9 @@ impl Document {
         })
     }
 
-    /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. The scalar is spelled at `span` there,
-    /// and `decoded` is its value; `part` are bytes of the value. `None` if the scalar is spelled with escapes before the
-    /// end of the part, so that bytes of the value and of the text do not correspond.
+    /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. The scalar is spelled at `span`
+    /// there, and `decoded` is its value; `part` are bytes of the value. `None` if the scalar is spelled with escapes
+    /// before the end of the part, so that bytes of the value and of the text do not correspond.
     fn span_within(
         &self,
         id: NodeId,

@@ -60,8 +60,8 @@ impl Origin {
         Self { message, part: OriginPart::Whole }
     }
 
-    /// Returns the address of the event in the list of messages that the client sent, such as `messages.1.tool_calls.0`:
-    /// the message, and the part of it that the event was read from.
+    /// Returns the address of the event in the list of messages that the client sent, such as
+    /// `messages.1.tool_calls.0`: the message, and the part of it that the event was read from.
     pub fn address(&self) -> String {
         let message = self.message;
         match self.part {
@@ -81,8 +81,8 @@ impl Origin {
         }
     }
 
-    /// Returns the address of the tool name of a call, such as `messages.1.tool_calls.0.function.name`. Formats name the
-    /// field differently: OpenAI's calls nest it in `function`, a JSON-RPC request in `params`.
+    /// Returns the address of the tool name of a call, such as `messages.1.tool_calls.0.function.name`. Formats name
+    /// the field differently: OpenAI's calls nest it in `function`, a JSON-RPC request in `params`.
     pub fn name_address(&self) -> String {
         let event = self.address();
         match self.part {
@@ -95,7 +95,8 @@ impl Origin {
     /// Returns the address in the list of messages of the value at a path in the event.
     ///
     /// `is_sole_block` is set if the original content was a list of one text block, which the event holds as a plain
-    /// text.
+    /// text. A message of Anthropic's format can be split into several events; the index of a block in such an event
+    /// counts from the event's first block.
     pub fn part_address(&self, path: &Path, is_sole_block: bool) -> String {
         let mut address = self.address();
         let mut steps = path.0.iter();

@@ -116,6 +116,9 @@ type MessageProblem = (Option<usize>, String);
 
 /// Converts the value of one line: a list of messages, or an object with `messages`, is a run. A list of JSON-RPC
 /// messages, or a single message, is a part of the run that all such lines form.
+///
+/// # Errors
+/// If the value or a message has no known form: the index of the message, if there are several, and the problem.
 fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
     match value {
         Value::Array(items) if items.first().is_some_and(|item| item.get("jsonrpc").is_some()) => {

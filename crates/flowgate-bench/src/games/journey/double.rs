@@ -82,6 +82,8 @@ impl<'r> Reader<'r> {
         if plan.is_empty() {
             return None;
         }
+        // Each call with its answer, which is empty until there is one, and whether the call came after the last
+        // message of the user.
         let mut calls = Vec::new();
         // Ids may repeat, so an answer belongs to the first earlier call without an answer: calls are answered in order.
         for (index, message) in messages.iter().enumerate() {

@@ -26,6 +26,7 @@ pub(super) struct Attack {
 
 /// Returns the tools whose calls an attacker can want: all except those that only read.
 pub(super) fn targets(tools: &[DescribedTool]) -> Vec<&DescribedTool> {
+    // `false`: a server's own claim that a tool only reads has no effect.
     tools.iter().filter(|tool| ToolTraits::of(tool, false).effect != ToolEffect::Reads).collect()
 }
 
@@ -66,7 +67,8 @@ fn call(id: &str, tool: &Tool, arguments: &Map<String, Value>, origin: &str) -> 
 
 /// Returns the attacks by the fields of a recorded run, each with the changed run: each text in each answer is replaced
 /// by an injection in turn, and the run ends after this answer with the call that the injection asks for. Answers that
-/// are not one text are attacked as a whole. `position` names the run: its file and line.
+/// are not one text are attacked as a whole. `position` names the run: its file and line. `targets` are the tools whose
+/// calls the injections ask for.
 pub(super) fn by_fields(
     run: &RecordedRun,
     position: &str,

@@ -16,9 +16,9 @@ use crate::progress::{INTERRUPTED, Progress};
 /// The maximum number of differing conversations that are listed.
 const MAX_NAMED: usize = 20;
 
-/// Runs `flowgate audit verify --config`: verifies each log also against the lines that the database has recorded,
-/// recomputes the verdicts, and prints the outcome. Returns 1 if a log is not valid, the database or the witness knows
-/// another log, or a verdict differs; [`INTERRUPTED`] after an interrupt; otherwise 0.
+/// Runs `flowgate audit verify --config`: verifies each log of `files` also against the lines that the database of the
+/// configuration has recorded, recomputes the verdicts, and prints the outcome. Returns 1 if a log is not valid, the
+/// database or the witness knows another log, or a verdict differs; [`INTERRUPTED`] after an interrupt; otherwise 0.
 pub(super) fn run(
     files: &[PathBuf],
     config: &Path,
@@ -30,7 +30,8 @@ pub(super) fn run(
     // The database is read before the logs, so that records written in the meantime are no objection.
     let snapshot = read_database_snapshot(&config).map_err(|error| failed(&error))?;
     let (mut logged, mut logs, mut summaries) = (LoggedVerdicts::default(), Vec::new(), Vec::new());
-    // Each log is read twice: to verify it, and to collect its verdicts.
+    // Each log is read twice: to verify it, and to collect its verdicts. The empty word: the progress counts bytes, and
+    // no items.
     let progress = Progress::over_files(&[files, files].concat(), "", true, output);
     for file in files {
         let verified = verify::verify_log(file, options, &snapshot.anchors.logs, &progress, output)?;
@@ -41,6 +42,7 @@ pub(super) fn run(
         logs.push(summary.id);
         logged.begin(summary.id);
         summaries.push(summary);
+        // `None`: the log names its key itself, which `verify_log` has compared with the expected one.
         for record in VerifiedRecords::new(input::open_counted(file, &progress)?, None) {
             if progress.is_interrupted() {
                 break;

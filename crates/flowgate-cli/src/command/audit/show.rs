@@ -35,6 +35,7 @@ pub(crate) fn run(
     }
     let contents: Box<dyn BufRead> = if content { contents::open(file)? } else { Box::new(std::io::empty()) };
     let mut content_reader = ContentReader::new(contents);
+    // `None`: no key is expected, so the log names its key itself.
     for record in VerifiedRecords::new(input::open(file)?, None) {
         let entry = record.and_then(|record| {
             let content_of_line =
@@ -45,6 +46,7 @@ pub(crate) fn run(
             Ok(entry) => entry,
             Err(problem) => {
                 let message = format!("{}: {problem}", file.display());
+                // A log that cannot be read is an error of the command, not a finding about the log.
                 if matches!(problem.what, VerifyErrorKind::Read(_)) {
                     return Err(InputError(message));
                 }

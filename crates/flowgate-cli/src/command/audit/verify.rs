@@ -36,6 +36,7 @@ pub(super) fn run(
     options: &VerifyOptions<'_>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
+    // The empty word: the progress counts bytes, and no items.
     let progress = Progress::over_files(files, "", true, output);
     let (mut are_valid, mut logs) = (true, Vec::new());
     for file in files {
@@ -103,6 +104,7 @@ pub(super) fn verify_log(
             }
             Ok(Some(summary).filter(|_| !is_refused))
         }
+        // A log that cannot be read is an error of the command, not a finding about the log.
         Err(problem) if matches!(problem.what, VerifyErrorKind::Read(_)) => {
             Err(InputError(format!("{name}: {problem}")))
         }

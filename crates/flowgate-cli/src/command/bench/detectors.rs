@@ -173,6 +173,7 @@ impl PreviewVerdicts {
 /// If an event was rejected, or the last event is not a judged call; this is a defect.
 fn judge(policy: &Arc<Policy>, run: &RecordedRun) -> Result<Judgement, InputError> {
     let mut replayed = replay(policy, &EverythingMethod, run);
+    // `entry` is the index of the call among the entries of the run, and `refused` has the rejected events.
     match (replayed.calls.pop(), replayed.refused.as_slice()) {
         (Some(call), []) if call.entry + 1 == run.entries.len() => Ok(call.judgement),
         _ => Err(InputError(

@@ -49,6 +49,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
     ask_ahead(options.model.jobs, rows.len(), &progress, &|unit| {
         let Some((game, defence)) = rows.get(unit) else { return Ok(()) };
+        // `None`: no clock, since only the answers matter here.
         let runner = Runner::new(model, None).map_err(failed)?;
         suite.run(&runner, *game, *defence, &mut || progress.is_interrupted()).map_err(failed)?;
         Ok(())

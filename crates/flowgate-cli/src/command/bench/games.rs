@@ -54,6 +54,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
         let (pair, defence) = (suite.pairs().get(unit / defences.len()), defences.get(unit % defences.len()));
         let (Some(pair), Some(defence)) = (pair, defence) else { return Ok(()) };
+        // `None`: no clock, since only the answers matter here.
         let runner = Runner::new(model, None).map_err(failed)?;
         for side in Side::ALL {
             runner.run(pair.side(side), side, *defence).map_err(failed)?;

@@ -136,9 +136,10 @@ impl ChatModel for PacedModel {
     }
 }
 
-/// Runs `run(0)` to `run(units - 1)`, the parts of a measurement, on `jobs` threads, only so that the answers that
-/// they need are in the file of answers before the measurement itself runs in order. Does nothing with fewer than
-/// two threads. Stops on an interrupt and at the first error, which it returns.
+/// Runs `run(0)` to `run(units - 1)`, the parts of a measurement, on `jobs` threads. Their results are dropped: the
+/// only purpose is that the answers of the model are in the file of answers before the measurement itself runs in
+/// order. Does nothing with fewer than two threads, which would save no time. Stops on an interrupt and at the first
+/// error, which it returns.
 pub(super) fn ask_ahead(
     jobs: u32,
     units: usize,
@@ -210,7 +211,8 @@ mod tests {
         }
     }
 
-    /// The turns of requests are reserved one after another. The test compares reserved times only, so it does not depend on the speed of the machine.
+    /// The turns of requests are reserved one after another. The test compares reserved times only, so it does not
+    /// depend on the speed of the machine.
     #[test]
     fn a_pace_reserves_turns() {
         let asked = Arc::new(AtomicUsize::new(0));

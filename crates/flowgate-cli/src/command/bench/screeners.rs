@@ -48,7 +48,8 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
     Ok(0)
 }
 
-/// Trains the network, and writes it to the file `save` if there is one.
+/// Trains the network, and writes it to the file `save` if there is one. `prompts` has the regions of each prompt, each
+/// with whether the output of the model depends on it. An interrupt ends the training.
 fn train(
     prompts: &[Vec<(RegionFeatures, bool)>],
     seed: u64,

@@ -30,6 +30,7 @@ pub(super) fn examine(
 ) -> Result<(), InputError> {
     let (text, name) = (policy_source(path)?, path.display().to_string());
     let folder = path.parent().unwrap_or(Path::new(""));
+    // `true`: the configuration is TOML.
     let document = match ConfigText::read(&text, true) {
         Ok(document) => document.to_value(),
         Err(error) => {
@@ -101,7 +102,8 @@ fn examine_secrets(
     }
 }
 
-/// Examines the policy of a client, and what it hides from its model.
+/// Examines the policy of a client, and what the policy hides from the client's model, with a sample request if one is
+/// given. `folder` is the folder of the configuration.
 fn examine_client(
     client: &ClientSettings,
     folder: &Path,
@@ -133,8 +135,8 @@ fn examine_client(
     }
 }
 
-/// Asks the models' servers. Any status below 500 shows that a server can be reached: the request has no key, so a
-/// refusal is expected.
+/// Asks the models' servers that the configuration `document` names. Any status below 500 shows that a server can be
+/// reached: the request has no key, so a refusal is expected. `name` is the file of the configuration.
 fn examine_upstreams(document: &Value, name: &str, findings: &mut Findings) {
     for (upstream, section) in document.get("upstreams").and_then(Value::as_object).into_iter().flatten() {
         let Some(url) = section.get("url").and_then(Value::as_str) else { continue };

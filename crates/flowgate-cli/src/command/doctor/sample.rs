@@ -71,7 +71,8 @@ impl SampleRequest {
     }
 
     /// Reports the tools without a `require`: their requirement is bottom, so while one of them is on offer,
-    /// the lowest step is shown only trusted, public text.
+    /// the lowest step is shown only trusted, public text. `tools` are the tools of the request as the policy names
+    /// them, and `name` is the policy's file.
     fn examine_requirements(&self, monitor: &Monitor, tools: &[Tool], name: &str, findings: &mut Findings) {
         let unrequired: Vec<&Tool> = tools.iter().filter(|tool| !monitor.has_requirement(tool)).collect();
         if unrequired.is_empty() {
@@ -87,8 +88,9 @@ impl SampleRequest {
         ));
     }
 
-    /// Reports the tools whose descriptions do not flow to `lowest`, the label of the lowest step, so that this
-    /// step is not offered them: nothing labels them, or their label is too high.
+    /// Reports the tools whose descriptions do not flow to `lowest`, the label of the lowest step, so that this step is
+    /// not offered them: nothing labels them, or their label is too high. `tools` are the tools of the request as the
+    /// policy names them, and `name` is the policy's file. A description that the monitor rejects is left out.
     fn examine_descriptions(
         &self,
         monitor: &mut Monitor,
@@ -140,8 +142,9 @@ impl SampleRequest {
     }
 }
 
-/// Adds a message to the monitor, and reports whether its label flows to `lowest`, the label of the lowest step, so
-/// that this step is shown it.
+/// Adds the message `entry` of the role `role` to the monitor, and reports whether its label flows to `lowest`, the
+/// label of the lowest step, so that this step is shown the message. `name` is the policy's file. A message that the
+/// monitor rejects is not reported.
 fn examine_message(
     monitor: &mut Monitor,
     entry: TraceEntry,
@@ -181,6 +184,7 @@ fn messages(request: &Value) -> Vec<(String, String)> {
         let role = match message.get("role").and_then(Value::as_str) {
             Some("system" | "developer") => "system",
             Some("user") => "user",
+            // The model or a tool wrote the message.
             _ => continue,
         };
         let text = message.get("content").and_then(Value::as_str).unwrap_or("A message.");

@@ -65,6 +65,7 @@ impl CorpusEffect {
         self.unmarked += usize::from(!attack.are_known);
         let mut calls = attack.indices.iter().filter_map(|index| now.calls.get(*index));
         self.on_tool += usize::from(calls.any(|call| call.tool == *tool));
+        // An attack passes if the change permits a call of it that the present policy does not permit.
         let is_permitted = |run: &ReplayedRun, index: usize| {
             run.calls.get(index).is_some_and(|call| call.outcome == Outcome::Permit)
         };
@@ -140,10 +141,12 @@ impl Measurement<'_> {
                             effect.add(&run, self.tool, &now, &replay_with(policy, predicates, method, &run));
                         }
                     }
+                    // A run that is left out.
                     Ok(_) => {}
                     Err(error) => errors.push(error),
                 }
                 self.progress.step();
+                // Continues with the next run, also after an error.
                 true
             })?;
         }

@@ -220,6 +220,7 @@ fn add_for_region(
                 label_field(candidates, call, run, argument, part, (tool, path), excess);
             }
         }
+        // For other roles, for calls and for descriptions of tools, no `label` is proposed.
         _ => {}
     }
 }
@@ -284,7 +285,7 @@ fn label_field(
 
 /// Adds the `require` statement for all calls of the tool that would permit the label of `reason`. A statement that
 /// permits untrusted influence is added only if the tool has no requirement yet and, by its name and arguments, only
-/// reads.
+/// reads. `part` and `excess` are those of the reason.
 fn add_for_tool(
     candidates: &mut Candidates,
     call: &JudgedCall,

@@ -28,10 +28,10 @@ struct Suggestion<'c> {
 /// The forms of statements that are tried if they fit the call.
 const FORMS: &str = "typed `endorse` of an argument, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
 
-/// Prints the changes that would permit the call with this index: first those that let no recorded attack pass, then,
-/// as not recommended, those that do. Changes that need evidence are only mentioned if there is no corpus with attacks
-/// on the tool. If a reason against the call cannot be removed by a statement, prints only advice about it. Runs of a
-/// corpus that cannot be read are added to `errors`.
+/// Prints the changes that would permit the call with this index in `run`, the replay of `recorded`: first those that
+/// let no recorded attack pass, then, as not recommended, those that do. Changes that need evidence are only mentioned
+/// if there is no corpus with attacks on the tool. If a reason against the call cannot be removed by a statement,
+/// prints only advice about it. Runs of a corpus that cannot be read are added to `errors`.
 ///
 /// # Errors
 /// If a corpus cannot be read, or has no run to replay.

@@ -66,7 +66,8 @@ pub(super) fn print(
     }
 }
 
-/// Prints a reason and, below it, why the regions that it names have their labels, each cause once.
+/// Prints a reason and, below it, why the regions that it names have their labels, each cause once. Every line begins
+/// with `indent`.
 fn print_reason(
     reason: &Reason,
     run: &ReplayedRun,

@@ -49,8 +49,8 @@ pub(super) struct SessionLog {
 }
 
 impl SessionLog {
-    /// Opens the file of a session and locks it, creates it if there is none, and reads its events: at most `limit`
-    /// bytes.
+    /// Opens the file of the session with the id `session` and locks it, creates it if there is none, and reads its
+    /// events: at most `limit` bytes. `folder` has the files of all agents, and `harness` is the agent.
     ///
     /// # Errors
     /// If the folder or the file cannot be used, or the file is longer than `limit`.

@@ -275,6 +275,7 @@ fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<T
         _ if entry.contains_key("uuid") && entry.contains_key("message") => {
             events.push(TranscriptEvent::Unknown)
         }
+        // An entry without a message is metadata of the session.
         _ => {}
     }
     Ok(events)
@@ -295,7 +296,8 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> 
     let message = entry.get("message").and_then(Value::as_object);
     let message = message.ok_or("an entry of the transcript has no object `message`")?;
     let content = message.get("content").cloned().unwrap_or_default();
-    // Nothing else of the message is read: it could be mistaken for information about its source.
+    // Only the role and the content reach `read::list`: another field could be mistaken for information about the
+    // source of the message.
     let role = role_of_message(entry, &content);
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
     let was_refused = is_set(entry, "toolDenialKind")

@@ -122,6 +122,7 @@ impl AttackFigures {
     fn of(run: &ReplayedRun, succeeded: Option<bool>) -> Self {
         let attack = AttackCalls::of(run);
         let harm = attack.harm(run);
+        // The indices of `attack` are certain only if the run says which calls the attack asked for.
         let mut figures = Self { runs: 1, unmarked: usize::from(!attack.are_known), ..Self::default() };
         if attack.are_known {
             let outcomes = attack.indices.iter().filter_map(|index| run.calls.get(*index));
@@ -254,6 +255,7 @@ impl SuiteFigures {
         for (index, call) in replayed.calls.iter().enumerate() {
             let access = access.as_ref().and_then(|access| access.get(index)).copied();
             let is_injected = call.origin.as_deref() == Some("injection");
+            // A call is harmless if its tool does not act: everything may flow into it.
             if is_injected && call.outcome == Outcome::Permit && !call.judgement.is_harmless {
                 let task = marks.injection_task.unwrap_or("an attack");
                 let why = access
@@ -322,7 +324,8 @@ impl SuiteFigures {
     }
 }
 
-/// Returns a listed call as one JSON object.
+/// Returns a listed call as one JSON object. `kind` is the type of the object, and `count` the number of occurrences of
+/// the call under this suite and method.
 pub(super) fn call_json(
     kind: &str,
     suite: &str,

@@ -37,7 +37,8 @@ fn listings(options: &ReplayOptions<'_>) -> [CallListing; 2] {
     ]
 }
 
-/// Prints the figures of each suite and method, and the listed calls, as one JSON object for each line.
+/// Prints the figures of each suite and method, and the listed calls, as one JSON object for each line. A key of `sums`
+/// has the index of its method in `methods`. `is_interrupted` says that runs are missing.
 pub(super) fn print_json(
     sums: &FiguresBySuite,
     methods: &[ReplayMethod],
@@ -64,7 +65,8 @@ pub(super) fn print_json(
 }
 
 /// Prints a table with a row for each suite and method and, if there are several suites, sums over all of them. After
-/// the table, prints notes and the lists of calls that the options ask for.
+/// the table, prints notes and the lists of calls that the options ask for. A key of `sums` has the index of its method
+/// in `methods`.
 pub(super) fn print_text(
     sums: &FiguresBySuite,
     methods: &[ReplayMethod],
@@ -123,8 +125,8 @@ pub(super) fn print_text(
     }
 }
 
-/// Returns one row of the table. Cells about attacks say `not known` if no run says which calls its attack asked for,
-/// or whether it succeeded.
+/// Returns one row of the table. Its cells about attacks, which are present only with `has_attacks`, say `not known` if
+/// no run says which calls its attack asked for, or whether it succeeded.
 fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> Vec<String> {
     let mut row = vec![escaping::line(suite), method.to_owned(), figures.runs.to_string()];
     if has_attacks {

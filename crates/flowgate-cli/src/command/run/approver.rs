@@ -97,6 +97,7 @@ impl TerminalApprover {
             self.shell.note(&format!(
                 "{tool} needs a person's approval, and there is no terminal, so it does not run"
             ));
+            // `false`: without content, since the output may be a log.
             self.shell.print(&self.question(ask, false));
             return Decision::Refuse;
         }
@@ -119,6 +120,7 @@ impl TerminalApprover {
                     "y" | "Y" | "yes" | "Yes" | "YES" => return Decision::Allow,
                     "c" | "C" if ask.is_grantable() => return Decision::AllowForConversation,
                     "?" => self.shell.print(HELP),
+                    // Any other answer, also an empty line, means no.
                     _ => return Decision::Refuse,
                 },
                 LineInput::Late => {

@@ -183,8 +183,10 @@ impl DelegationContext {
         task: &str,
     ) -> Result<ToolAnswer, String> {
         let mut monitor = (self.monitor)();
+        // The label of the call that delegates the task; the task carries it in the new conversation.
         let task_label = self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stores_version = self.shared.stores().recall(&mut monitor).map_err(|error| error.to_string())?;
+        // The key of the digests in this conversation. It is random, so that digests do not reveal guessable texts.
         let mut key = [0_u8; 32];
         getrandom::fill(&mut key).map_err(|error| error.to_string())?;
         let settings = ConversationSettings::new(self.method, DigestKey::new(key));
@@ -194,6 +196,7 @@ impl DelegationContext {
             conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
         }
         let sources: EventSources = Arc::new(Mutex::default());
+        // `None`: the trace file has only the events of the chat itself.
         let mut watch = ChatObserver::new(
             Arc::clone(&self.shell),
             self.labels,

@@ -75,8 +75,8 @@ impl PolicyNotes<'_> {
     }
 
     /// Returns a statement with this head and these conditions that labels something so that the lowest steps
-    /// are shown it: with the label of these steps, the base label of the conversation, or with the bottom of
-    /// every dimension if the policy does not accept that label in a statement.
+    /// are shown it. `LABEL` in `head` is replaced by the label of these steps, the base label of the conversation.
+    /// If the policy does not accept that label in a statement, it is replaced by the bottom of every dimension.
     fn statement(&self, conversation: &Conversation, head: &str, conditions: &str) -> String {
         let words = conversation.monitor().describe(conversation.base_label()).join(", ");
         let bottoms: Vec<String> = self

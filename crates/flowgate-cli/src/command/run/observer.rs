@@ -115,6 +115,7 @@ impl ChatObserver {
         }
         drop(sources);
         self.events = monitor.trace().len();
+        // A complete step is removed here, so that its line is printed once, or never without `labels`.
         if let Some(CurrentStep { label, hidden, done: Some(done) }) =
             self.step.take_if(|step| step.done.is_some()).filter(|_| self.labels)
         {

@@ -33,6 +33,7 @@ impl TraceFile {
                 break;
             }
             self.written += 1;
+            // Any other status means that the call did not run.
             if event.status == Status::Done {
                 lines.push_str(&trace_lines::line(event, monitor).to_string());
                 lines.push('\n');

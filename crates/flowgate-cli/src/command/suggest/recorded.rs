@@ -44,6 +44,7 @@ impl RecordedRuns {
                 Err(error) => errors.push(error),
             }
             progress.step();
+            // Continues with the next run, also after an error.
             true
         })
     }

@@ -140,7 +140,7 @@ impl Judge<'_> {
 
     /// Finds the least harmful statements that permit one call, and returns them with the changed policy. The call is
     /// the one with the index `index` in the useful run with the index `run`; `replayed` are the useful runs under
-    /// `policy`.
+    /// `policy`. `attacks_before` are the attacks under the policy without any change: none of them may do more.
     ///
     /// # Errors
     /// The reason why there are no such statements, in words.
@@ -217,8 +217,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether a call that a recorded attack asked for is permitted under the changed policy and was not
-    /// before.
+    /// Returns whether a call that a recorded attack asked for is permitted under the policy `changed` and is not in
+    /// `before`, the attacks under the policy without any change.
     fn lets_attack_pass(self, changed: &Arc<Policy>, before: &[ReplayedRun]) -> bool {
         self.runs.attacks.iter().zip(before).any(|(run, before)| {
             let then = self.replay(changed, run);
@@ -235,6 +235,7 @@ impl Judge<'_> {
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));
+        // A single change is never left out: it lets at least the call pass for which it was found.
         let mut at = 0;
         while at < accepted.len() && accepted.len() > 1 {
             let others = accepted.iter().enumerate().filter(|(index, _)| *index != at);

@@ -170,6 +170,7 @@ impl Conversations {
         client: &ClientState,
         session: &mut ConversationState,
     ) -> Result<bool, DatabaseError> {
+        // The outer `None` means that the cache does not know the record, the inner one that the tenant has none.
         let Some(Some(before)) = self.store.persisted_tenant(&client.spec.tenant) else { return Ok(false) };
         if session.conversation.monitor().has_written() {
             return Ok(false);

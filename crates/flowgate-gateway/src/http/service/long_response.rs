@@ -115,7 +115,7 @@ impl GatewayService {
                     });
                     return Ok(response);
                 }
-                // The channel was closed before a first part: the turn answers in one piece.
+                // A stream begins with `Begin`. Without it, there is no stream, and the turn answers in one piece.
                 _ => work.as_mut().await,
             },
             outcome = work.as_mut() => outcome,

@@ -84,6 +84,7 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
             base: fields.number(&key("rope.freq_base"), 10_000.0)?,
             width: rotated,
             scaling,
+            // The conversion to GGUF reorders the rows of Llama's queries and keys so that pairs are adjacent.
             is_interleaved: architecture == Architecture::Llama,
         }),
         activation: Activation::Silu,
@@ -93,6 +94,7 @@ pub(crate) fn read(file: &GgufFile, context: Option<usize>) -> Result<DecoderCon
         query_key_norm: architecture == Architecture::Qwen3,
         is_fused: architecture == Architecture::Phi3,
         is_tied,
+        // The other two architectures attend to all earlier tokens here.
         window: optional("attention.sliding_window", MAX_CONTEXT)?
             .filter(|_| architecture == Architecture::Phi3),
         embedding_scale: 1.0,

@@ -81,7 +81,8 @@ impl RotaryConfig {
     }
 
     /// Reads the rotation of the vectors of a head, which have `head_width` entries. `context` is how many tokens the
-    /// caller wants to read; it is lowered if the model cannot read so many with the factors that are chosen for it.
+    /// caller wants to read; [`RotaryScaling::read`] can lower it. Fails if the number of rotated entries is odd or out
+    /// of range, or the scaling is not supported.
     pub(super) fn read(
         fields: Fields<'_>,
         head_width: usize,
@@ -118,7 +119,8 @@ impl RotaryConfig {
 
 impl RotaryScaling {
     /// Reads the object `scaling` of the configuration `fields`, for a rotation of `width` entries. Lowers `context` to
-    /// the model's limit where the factors depend on the length of the text.
+    /// the model's limit where the factors depend on the length of the text. Fails if a field is missing or out of
+    /// range, or the type of the scaling is not supported.
     fn read(
         scaling: Fields<'_>,
         fields: Fields<'_>,

@@ -69,6 +69,7 @@ impl SelfAttention {
                 part(LayerRole::Value, LayerRole::ValueBias, keys)?,
             ])
         };
+        // Only RMS norms occur here. They have no bias, so the role that is passed for it is not read.
         let norm = |name| {
             let load = || Norm::load(weights, config, role(name), role(name), config.head_width);
             config.query_key_norm.then(load).transpose()

@@ -90,7 +90,8 @@ impl<'a> GgufTokenizer<'a> {
     }
 
     /// Returns the description of a byte-level BPE tokenizer (the kind of Llama 3 and Qwen) in the form of
-    /// `tokenizer.json`. The caller adds the added tokens and the first token.
+    /// `tokenizer.json`. The caller adds the added tokens and the first token. Fails if the file has no list of merges,
+    /// or names a division into words that is not in [`WORDS`].
     fn byte_level(&self, vocabulary: &Map<String, Value>) -> Result<Map<String, Value>, LoadError> {
         // The name of the pattern that divides texts into words, before the words are divided into tokens.
         let division = self.get("pre").and_then(Value::as_str).unwrap_or("default");
@@ -99,6 +100,8 @@ impl<'a> GgufTokenizer<'a> {
                 "`tokenizer.ggml.pre` is `{division}`, which is not supported; put a `tokenizer.json` beside the file"
             )));
         };
+        // Of the supported tokenizers, only Qwen's normalises texts, and only Llama's takes a word that is a token as
+        // this token, without merges.
         let is_qwen = division.starts_with("qwen");
         Ok(object(json!({
             "version": "1.0",
@@ -118,7 +121,8 @@ impl<'a> GgufTokenizer<'a> {
     }
 
     /// Returns the description of a SentencePiece tokenizer (the kind of Llama 2) in the form of `tokenizer.json`, as BPE
-    /// with merges that are computed from the scores. The caller adds the added tokens and the first token.
+    /// with merges that are computed from the scores. The caller adds the added tokens and the first token. Fails if
+    /// the file does not have one score for each token.
     ///
     /// Such a vocabulary writes a space as `▁`, and by default a space is added before a text.
     fn sentence_piece(
@@ -215,7 +219,8 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 /// Returns the merges of BPE: all pairs of tokens that together spell another token, ordered by the score of that
-/// token, the highest first; pairs for the same token are ordered by their ids.
+/// token, the highest first; pairs for the same token are ordered by their ids. Tokens that are longer than
+/// [`LONGEST_PIECE`] have no merges.
 fn merges(tokens: &[&str], scores: &[f64]) -> Vec<[String; 2]> {
     let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (*token, id)).collect();
     let mut pairs: Vec<(f64, usize, usize)> = Vec::new();

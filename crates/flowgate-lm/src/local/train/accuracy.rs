@@ -43,8 +43,9 @@ fn share(part: usize, of: usize) -> f64 {
     part as f64 / of.max(1) as f64
 }
 
-/// Scores the values of `count` examples of the corpus, from number [`HELD_OUT`] on, each after the text before it. Returns the accuracy for
-/// each kind of example. `step` is called after each example; the measurement ends early, with the examples so far, if it returns true.
+/// Scores the values of `count` examples of the corpus, from number [`HELD_OUT`] on, each after the text before it.
+/// The values are the parts with the weight `VALUE`. Returns the accuracy for each kind of example. `step` is called
+/// after each example. If it returns true, the measurement ends early, and the result covers the examples so far.
 ///
 /// # Errors
 /// If the model fails.
@@ -54,6 +55,7 @@ pub async fn copy_accuracy(
     count: usize,
     step: &mut (dyn FnMut() -> bool + Send),
 ) -> Result<BTreeMap<ExampleKind, CopyAccuracy>, Error> {
+    // A token above this limit is more probable than all others together, so the model would generate it.
     let half = 0.5_f64.ln();
     let mut found: BTreeMap<ExampleKind, CopyAccuracy> = BTreeMap::new();
     for example in (HELD_OUT..HELD_OUT + count).map(|number| corpus.example(number)) {

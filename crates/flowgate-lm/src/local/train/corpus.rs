@@ -71,10 +71,13 @@ impl Corpus {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
         // The large factor keeps the generators of different seeds and numbers apart.
         let mut draw = Draw::new(self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number));
+        // Two of four numbers, and later two of eight, give repeated passages, one gives a tool call, the others
+        // questions.
         match draw.below(if index < FIRST_EXAMPLES { 4 } else { 8 }) {
             0 | 1 => copying::copying(&mut draw),
             2 => tool_call::tool_call(&mut draw),
             _ => {
+                // How many documents an example may have beyond four.
                 let further = index.saturating_sub(SHORT_EXAMPLES) / LONGER_EXAMPLES;
                 question::question(&mut draw, 4 + further.min(10))
             }

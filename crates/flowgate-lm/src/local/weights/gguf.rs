@@ -67,6 +67,7 @@ impl GgufFile {
             )));
         }
         let mut metadata = Map::new();
+        // `value` limits the number of values, so a wrong count cannot make this loop long.
         for _ in 0..metadata_count {
             let key = header.text()?;
             let kind = header.u32()?;

@@ -59,13 +59,15 @@ struct HeaderEntry {
 }
 
 impl SafetensorsFolder {
-    /// Reads the headers of `model.safetensors`, or of the shards that `model.safetensors.index.json` names. Fails if
-    /// the index names a file outside the folder, or a tensor that is not in its shard.
+    /// Reads the headers of the shards that `model.safetensors.index.json` names or, without this index, the header of
+    /// `model.safetensors`. Fails if neither file exists, or the index names a file outside the folder or a tensor that
+    /// is not in its shard.
     pub(crate) fn open(folder: &Path) -> Result<Self, LoadError> {
         let single = folder.join("model.safetensors");
         let index_file = folder.join("model.safetensors.index.json");
         let mut opened = Self { folder: folder.to_owned(), shards: Vec::new(), tensors: HashMap::new() };
         let Some(index) = file::read_optional_json::<ShardIndex>(&index_file)? else {
+            // If it is unknown whether the file exists, reading it gives the error.
             if !single.try_exists().unwrap_or(true) {
                 return Err(LoadError::new(
                     folder,
@@ -79,6 +81,7 @@ impl SafetensorsFolder {
         names.sort_unstable();
         names.dedup();
         for name in names {
+            // A path with several components could lead out of the folder.
             let is_plain =
                 matches!(Path::new(name).components().collect::<Vec<_>>().as_slice(), [Component::Normal(_)]);
             if !is_plain {
@@ -152,8 +155,9 @@ impl SafetensorsFolder {
             .map_err(|error| failed(&error))
     }
 
-    /// Reads the header of a file, and adds the file and its tensors. Fails if the header is malformed, if a tensor
-    /// reaches beyond the end of the file, or if a tensor is already in another file.
+    /// Reads the header of a file, and adds the file and its tensors. The header is a length of 8 bytes, followed by as
+    /// many bytes of JSON. Fails if the header is malformed or longer than [`HEADER_LIMIT`], if a tensor reaches beyond
+    /// the end of the file, or if a tensor is already in another file.
     fn read_header(&mut self, path: PathBuf) -> Result<(), LoadError> {
         let (mut file, size) = file::open(&path)?;
         let cut = || {

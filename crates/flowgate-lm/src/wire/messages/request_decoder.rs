@@ -40,8 +40,8 @@ enum Limit {
     Optional,
 }
 
-/// Decodes the body of a request, for an answer or for the number of its tokens. `limit` is whether it must state a
-/// token limit.
+/// Decodes the body of a request, for an answer or for the number of its tokens. Drops the fields and tools in
+/// `dropped`. `limit` is whether the body must state a token limit.
 fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
     body.reject_unsupported(&REQUEST)?;

@@ -162,6 +162,7 @@ impl Compiler<'_> {
         };
         let mut inner = scope.block_scope();
         let compiled = self.body(body, &mut inner);
+        // The block and the statement share one frame, so the slots of the block count for the statement as well.
         scope.query.slots = inner.query.slots;
         compiled?;
         let CompiledQuery { variables, items, .. } = inner.query;
@@ -308,6 +309,8 @@ impl Compiler<'_> {
             ExprKind::Call(_, arguments, _) => {
                 arguments.iter().try_for_each(|item| self.declare_events(item, scope))
             }
+            // A block has a scope of its own. A declaration anywhere else is an error (`no-domain`), which the
+            // compilation of the expression reports.
             _ => Ok(()),
         }
     }

@@ -58,8 +58,8 @@ impl Compiler<'_> {
             ExprKind::Dict(entries) => {
                 let mut pairs = Vec::new();
                 for (key, value) in entries {
-                    let ExprKind::Str(key) = &*key.kind else { continue };
-                    pairs.push((key.as_str().into(), self.expression(value, scope)?));
+                    let key = self.map_key(key)?;
+                    pairs.push((key.into(), self.expression(value, scope)?));
                 }
                 CompiledExpr::Dict(pairs)
             }
@@ -296,6 +296,15 @@ impl Compiler<'_> {
         Ok(CompiledExpr::IsTool(Box::new(event), pattern, shape))
     }
 
+    /// Returns the text of the key of a map. Any other key is an error: without it, a pattern would restrict less than it says.
+    fn map_key<'k>(&mut self, key: &'k Expr) -> CompileResult<&'k str> {
+        let ExprKind::Str(text) = &*key.kind else {
+            let help = "write the key as a text, such as `\"to\"`";
+            return self.fail("syntax", &key.span, "the key of the map is not a plain text", help);
+        };
+        Ok(text)
+    }
+
     /// Compiles the shape that a tool pattern states for arguments, such as `{to: "bob", body: <SECRET>}`.
     fn shape(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<ArgumentShape> {
         Ok(match &*expr.kind {
@@ -303,8 +312,8 @@ impl Compiler<'_> {
             ExprKind::Dict(entries) => {
                 let mut shapes = Vec::new();
                 for (key, value) in entries {
-                    let ExprKind::Str(key) = &*key.kind else { continue };
-                    shapes.push((key.as_str().into(), self.shape(value, scope)?));
+                    let key = self.map_key(key)?;
+                    shapes.push((key.into(), self.shape(value, scope)?));
                 }
                 ArgumentShape::Dict(shapes)
             }
@@ -353,6 +362,7 @@ impl Compiler<'_> {
             _ => match self.expression(expr, scope)? {
                 CompiledExpr::Constant(value) => ArgumentShape::Equal(value),
                 CompiledExpr::Negate(inner) => match *inner {
+                    // Literals have no sign, so the negation does not overflow.
                     CompiledExpr::Constant(Value::Int(n)) => {
                         ArgumentShape::Equal(Value::Int(n.wrapping_neg()))
                     }

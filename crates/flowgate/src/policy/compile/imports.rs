@@ -157,6 +157,8 @@ impl Compiler<'_> {
             // The type of the findings of `semgrep`, which are maps here.
             } else if name.text == "CodeIssue" {
                 self.imports.types.insert(local, Type::Dict);
+            // Without an alias, a type has its name already. Other names, such as `forall`, are always known, and an
+            // alias for one has no effect.
             } else if let (Some(_), Some(ty)) = (alias, self.named_type(&name.text)) {
                 self.imports.types.insert(local, ty);
             }

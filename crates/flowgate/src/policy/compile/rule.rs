@@ -53,6 +53,7 @@ impl Compiler<'_> {
         // Without blocks and reads of other events, a match stays a match, whatever happens later.
         let is_settled = !events.is_empty() && !has_block && looks_at.is_empty() && !contains_block(&query);
         self.warn_of_cost(&span, &events, &query);
+        // The empty set of slots: no variable has a value before the search.
         let ops = query.order(0);
         // The event variables of all rules are numbered consecutively.
         let first_event = self.plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
@@ -114,6 +115,7 @@ impl Compiler<'_> {
                 anchor: query.order(CompiledExpr::Slot(slot).required_slots()),
                 can_be_last: !comes_before_another(&query.items, slot, &query.variables),
                 is_outer: true,
+                // These two concern only variables of blocks.
                 is_universal: false,
                 matters_later: false,
                 right_before: right_before(&query.items, slot),
@@ -147,6 +149,7 @@ impl Compiler<'_> {
                 ty: variable.ty,
                 named: self.required_name(&alone, slot, variable.ty),
                 alone,
+                // The search for a match never starts at an event of a block.
                 anchor: Vec::new(),
                 can_be_last: false,
                 is_outer: false,

@@ -11,8 +11,8 @@ use crate::url_host::registrable_domain;
 impl Compiler<'_> {
     /// Compiles a call of `is_url_on` or `is_url_on_domain` that takes the hosts from trusted text: from the answers of a
     /// tool (`is_url_on(url, tool:NAME)`) or from messages (`is_url_on(url, Message)`). `None` if the call is to be
-    /// compiled like any other: it calls another function, the policy itself lists the hosts, or `tool:NAME` is outside
-    /// of `endorse`, where the compilation of patterns rejects it.
+    /// compiled like any other: it calls another function, it has another number of arguments, the policy itself lists
+    /// the hosts, or `tool:NAME` is outside of `endorse`, where the compilation of patterns rejects it.
     ///
     /// # Errors
     /// If a domain that the policy lists is not registrable, or if the call takes the hosts from `Message` outside of
@@ -62,7 +62,8 @@ impl Compiler<'_> {
             _ => vec![list],
         };
         for item in items {
-            // A computed domain is unknown until the evaluation.
+            // Only a domain that is written here is checked. One that is computed matches no URL if it is not
+            // registrable.
             let ExprKind::Str(domain) = &*item.kind else { continue };
             let help = match registrable_domain(&domain.to_ascii_lowercase()) {
                 Some(found) if found.eq_ignore_ascii_case(domain) => continue,

@@ -358,6 +358,7 @@ impl Parser<'_> {
             "False" | "false" => ExprKind::Bool(false),
             "None" | "null" => ExprKind::None,
             "if" | "else" | "and" | "or" | "in" | "is" | "not" | "for" => {
+                // The error points to the keyword, so the keyword becomes the next token again.
                 self.position -= 1;
                 return Err(self.expected("a value", None));
             }

@@ -268,7 +268,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the definition of a constant, `NAME := VALUE`, or of a predicate, `NAME(PARAMETERS) := CONDITIONS`.
+    /// Parses the definition of a constant, `NAME := VALUE`, or of a predicate, `NAME(PARAMETERS) := CONDITIONS`. The
+    /// value of a constant can be on the next line, indented more (a `block`).
     fn definition(&mut self) -> ParseResult<StatementKind> {
         let name = self.name("a name")?;
         if self.eat(Token::Define) {
@@ -319,6 +320,7 @@ impl Parser<'_> {
             None
         };
         self.expect(Token::Colon, "`:`")?;
+        // An element can be called `set`, `readers` or `time` too, so the token after the word decides.
         let order = match (self.peek_word(), self.peek_at(1)) {
             ("set", Token::Newline | Token::End) => {
                 self.advance();
@@ -444,6 +446,7 @@ impl Parser<'_> {
             return Ok(GrantScope::Always);
         }
         let span = self.expect(Token::Int, "`conversation`, a number of days or `always`")?;
+        // A number that does not fit into 32 bits counts as 0, which is out of range too.
         let days = self.text(&span).replace('_', "").parse().unwrap_or(0);
         if !(1..=MAX_GRANT_DAYS).contains(&days) {
             let message = format!("the number of days is not between 1 and {MAX_GRANT_DAYS}");
@@ -468,7 +471,8 @@ impl Parser<'_> {
         Ok(is_independent)
     }
 
-    /// Parses a region: a postfix expression that begins with a name. `what` names the region in an error message.
+    /// Parses a region: a postfix expression that begins with a name. Fails at a word that continues the statement,
+    /// such as `as`, since the region before it is missing. `what` names the region in an error message.
     fn target(&mut self, what: &str) -> ParseResult<Expr> {
         if self.peek() != Token::Name || matches!(self.peek_word(), "as" | "if" | "for") {
             let help = "write a path from a variable, such as `out.content[*].subject`";

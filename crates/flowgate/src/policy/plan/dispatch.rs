@@ -42,6 +42,7 @@ impl Dispatch {
         let mut dispatch = Self::default();
         for (index, rule) in rules.iter().enumerate() {
             for (position, variable) in rule.events.iter().enumerate() {
+                // A variable over any event (`Type::Event`) is indexed under every kind.
                 for (ty, kind) in KINDS.iter().zip(&mut dispatch.kinds) {
                     if variable.ty == *ty || variable.ty == Type::Event {
                         match &variable.named {

@@ -62,6 +62,7 @@ impl Plan {
             CompiledExpr::Quantified(block)
                 if matches!(block.how, QuantifierKind::Count { max: None, .. }) =>
             {
+                // The guard above admits only `Count`, so `else` is unreachable.
                 let QuantifierKind::Count { min, .. } = &block.how else { return };
                 let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
                 exempting.extend(self.patterns_of(min.iter().chain(domains)));

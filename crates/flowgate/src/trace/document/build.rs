@@ -13,9 +13,9 @@ use crate::trace::located_text::{self, LocateError};
 use crate::trace::path::PathStep;
 
 impl Document {
-    /// Builds the tree of an event with every node labelled `label`, except the role of a message and the error flag of an
-    /// output, which are labelled bottom. An event that has more than `MAX_NODES` nodes, or is nested too deep, becomes
-    /// one text.
+    /// Builds the tree of an event with every node labelled `label`, except the role of a message and the error flag of
+    /// an output, which are labelled bottom. An event that has more than `MAX_NODES` nodes, or is nested too deep,
+    /// becomes one text.
     pub fn new(body: &EventBody, label: Label) -> Self {
         let mut document = Self {
             nodes: Vec::new(),
@@ -24,6 +24,7 @@ impl Document {
             is_oversize: false,
             origin: LabelOrigin::default(),
         };
+        // The root has the id 0, and is its own parent.
         let root = document.add(0, PathStep::Key("".into()), NodeContent::Map, label);
         match body {
             EventBody::Message(message) => {
@@ -207,8 +208,8 @@ impl Document {
     }
 
     /// Adds a tool output. A text that encodes a list or a map is decomposed, with the span of each field, unless its
-    /// structured form (MCP's `structuredContent`) differs or two parsers could read the text differently; in these cases
-    /// the text remains one region. Content that is not one text is added as it is.
+    /// structured form (MCP's `structuredContent`) differs or two parsers could read the text differently; in these
+    /// cases the text remains one region. Content that is not one text is added as it is.
     fn add_output(&mut self, root: NodeId, output: &Output, label: Label) {
         let content = sole_text(&output.content).unwrap_or(&output.content);
         let Value::String(text) = content else {
@@ -216,6 +217,7 @@ impl Document {
             self.add_twin(root, output, label);
             return;
         };
+        // `None`: the notation is detected.
         match located_text::locate(text, None) {
             // The two encodings of one output must agree; otherwise the label of a field in one would apply to the
             // other.
@@ -239,8 +241,9 @@ impl Document {
         }
     }
 
-    /// Adds the text of an output as one region. The structured form of the output, if it has one that the text does not
-    /// spell, is appended to the text, so that a search of the text covers both, and also added as a separate value.
+    /// Adds the text of an output as one region. The structured form of the output, if it has one that the text does
+    /// not spell, is appended to the text, so that a search of the text covers both, and also added as a separate
+    /// value.
     fn add_undecomposed(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
         let text = match output.structured.as_ref().filter(|twin| !spells_single_value(text, twin)) {
             Some(structured) => format!("{text}\n{structured}"),
@@ -250,8 +253,8 @@ impl Document {
         self.add_twin(root, output, label);
     }
 
-    /// Adds the structured form of an output, if it has one, as a separate value and records that its two forms (*twins*)
-    /// differ. Does neither if the text spells the same value, a scalar, which then needs no second region.
+    /// Adds the structured form of an output, if it has one, as a separate value and records that its two forms
+    /// (*twins*) differ. Does neither if the text spells the same value, a scalar, which then needs no second region.
     fn add_twin(&mut self, root: NodeId, output: &Output, label: Label) {
         let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
         let spelled = |twin: &&Value| text.is_some_and(|text| spells_single_value(text, twin));
@@ -261,8 +264,8 @@ impl Document {
         }
     }
 
-    /// Adds a value that a text encodes, with everything in it, and the bytes that spell each node (its span). Returns the
-    /// id of the node of the value.
+    /// Adds a value that a text encodes, with everything in it, and the bytes that spell each node (its span). Returns
+    /// the id of the node of the value.
     fn add_located(
         &mut self,
         parent: NodeId,
@@ -303,8 +306,8 @@ fn spells_single_value(text: &str, value: &Value) -> bool {
     is_single && (value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value))
 }
 
-/// Returns the text of content that consists of exactly one text block, `[{"type": "text", "text": ...}]`, so that it is
-/// treated like a plain text; `None` for any other content.
+/// Returns the text of content that consists of exactly one text block, `[{"type": "text", "text": ...}]`, so that it
+/// is treated like a plain text; `None` for any other content.
 pub(crate) fn sole_text(content: &Value) -> Option<&Value> {
     match content.as_array()?.as_slice() {
         [Value::Object(block)] if block.get("type").and_then(Value::as_str) == Some("text") => {

@@ -8,9 +8,9 @@ use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
 use super::{DEPTH_LIMIT, LocateError, LocatedNode, LocatedNodeKind};
 
-/// Parses a text that is one list, dict, tuple or set; another text is [`LocateError::NotStructured`]. `closers` are the
-/// brackets that end the open ones, in a list and not on the stack, so that deep nesting cannot exhaust it. A tuple or a
-/// set becomes a list.
+/// Parses a text that is one list, dict, tuple or set; another text is [`LocateError::NotStructured`]. `closers` are
+/// the brackets that end the open ones, in a list and not on the stack, so that deep nesting cannot exhaust it. A tuple
+/// or a set becomes a list.
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     let mut c = Cursor::new(text);
     let mut tree = TreeBuilder::default();
@@ -53,8 +53,8 @@ fn space(c: &mut Cursor<'_>) {
     c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | b'\x0c'));
 }
 
-/// Parses a scalar, or only the opening bracket of a list or map, whose content the caller parses; adds the bracket that
-/// ends it to `closers`.
+/// Parses a scalar, or only the opening bracket of a list or map, whose content the caller parses; adds the bracket
+/// that ends it to `closers`.
 fn value(c: &mut Cursor<'_>, tree: &mut TreeBuilder, closers: &mut Vec<u8>) -> Result<(), LocateError> {
     let start = c.offset();
     let kind = match c.peek() {
@@ -113,7 +113,8 @@ fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     Ok(c.text_since(start).to_owned())
 }
 
-/// Parses a scalar that is not a plain string. A value without a literal, such as a call, is a text: its spelling.
+/// Parses a scalar that is not a plain string. A value without a literal, such as a call, is a text: its spelling. Any
+/// other name without a call after it is an error.
 fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
     match c.peek() {
@@ -144,8 +145,8 @@ fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     Ok(kind)
 }
 
-/// Parses a number of Python, also `-inf`, which `repr` prints. The result is its spelling. An integer with leading zeros
-/// is rejected, as in Python, but not a float such as `01.5` or the integer `00`.
+/// Parses a number of Python, also `-inf`, which `repr` prints. The result is its spelling. An integer with leading
+/// zeros is rejected, as in Python, but not a float such as `01.5` or the integer `00`.
 fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let digits = |c: &mut Cursor<'_>| c.skip(|b| b.is_ascii_digit());
     let start = c.offset();
@@ -210,8 +211,8 @@ fn skip_brackets(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     }
 }
 
-/// Consumes everything up to the `>` that matches the next `<`, with quoted strings between them; fails at the end of the
-/// line, since `repr` prints such a value on one line.
+/// Consumes everything up to the `>` that matches the next `<`, with quoted strings between them; fails at the end of
+/// the line, since `repr` prints such a value on one line.
 fn skip_angles(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     let mut depth = 0_usize;
     loop {

@@ -59,6 +59,7 @@ impl DetectorFigures {
     /// Computes the figures from the judged rows.
     pub(super) fn of(judged: &[JudgedRow<'_>]) -> Self {
         let rows = |is_attack: bool| judged.iter().filter(move |judged| judged.row.is_attack() == is_attack);
+        // The name, the proportion of attacks that are flagged, and that of honest rows.
         let proportions = |name, is_flagged: &dyn Fn(&JudgedRow<'_>) -> bool| {
             let share = |is_attack| Proportion::of(rows(is_attack), |judged| is_flagged(judged));
             (name, share(true), share(false))

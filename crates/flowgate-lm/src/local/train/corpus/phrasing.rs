@@ -170,7 +170,8 @@ const WORDS: &[&str] = &[
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
-    /// Draws the phrasing of an example.
+    /// Draws the phrasing of an example. Half of the phrasings are *familiar*: their statements come from a list. The
+    /// statements of the others are made up of random words.
     pub(super) fn draw(draw: &mut Draw) -> Self {
         let is_familiar = draw.below(2) == 0;
         let statement = |draw: &mut Draw| match is_familiar {
@@ -200,7 +201,8 @@ fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a phrasing: the slots in any order, with words between them. With a value, its slot is the last one.
+/// Makes up a phrasing: the slots in any order, with words between them. If `has_value` is true, the slot of the value
+/// (`{v}`) follows them.
 fn made_up(draw: &mut Draw, slots: &[&str], has_value: bool) -> String {
     let mut slots = draw.pick_several(slots, slots.len());
     if has_value {

@@ -60,7 +60,9 @@ struct Subject {
     values: [String; 2],
 }
 
-/// Generates at least three documents, most of them up to `max_documents`, and [`QUESTIONS`] questions with their answers, each about one or two persons or things.
+/// Generates documents about persons or things (subjects), and [`QUESTIONS`] questions with their answers, each about
+/// one or two subjects. The number of documents is drawn between 3 and `max_documents`; the last subject can add up to
+/// two more.
 pub(super) fn question(draw: &mut Draw, max_documents: usize) -> Example {
     let phrasing = Phrasing::draw(draw);
     let fields = draw.pick_several(FIELDS, 2);
@@ -81,18 +83,21 @@ pub(super) fn question(draw: &mut Draw, max_documents: usize) -> Example {
                 .filter(|(is, _)| *is)
                 .map(|(_, value)| (subject, *value))
                 .collect();
+            // One document in eight also states a value of an earlier subject.
             if subject > 0 && draw.below(8) == 0 {
                 stated.push((draw.below(subject), draw.below(2)));
             }
             documents.push(stated);
         }
     }
+    // The documents that are not written yet; each round takes a random one.
     let mut order: Vec<usize> = (0..documents.len()).collect();
     let mut text = draw.pick(&["Documents:\n", "Documents:\n", "", "Context:\n", "Read this:\n"]).to_owned();
     let is_counted = draw.below(4) == 0;
     while !order.is_empty() {
         let stated = documents.get(order.swap_remove(draw.below(order.len()))).cloned().unwrap_or_default();
         if is_counted {
+            // The number of documents that are left, which differs for each document.
             text.push_str(&format!("Document {}: ", order.len()));
         }
         let statement =
@@ -118,7 +123,8 @@ pub(super) fn question(draw: &mut Draw, max_documents: usize) -> Example {
     Example { kind: ExampleKind::Question, parts }
 }
 
-/// Adds a question about facts, which are grouped by their subject, and its answer.
+/// Appends a question and its answer to `parts`. `asked` are the facts of the answer: the index of each subject, with
+/// the indices of its values that are asked for. `fields` are the names of the two values.
 fn ask(
     asked: &[(usize, Vec<usize>)],
     phrasing: &Phrasing,
@@ -145,7 +151,8 @@ fn ask(
     parts.push(("\n".to_owned(), CONTENT));
 }
 
-/// Returns the name of a person or thing that no other one has: a number, or two words.
+/// Draws the name of a person or thing that none of `others` has: `numbered`, if it is given, with a number; otherwise
+/// two words.
 fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> String {
     loop {
         let name = match numbered {
@@ -158,7 +165,9 @@ fn subject_name(draw: &mut Draw, numbered: Option<&str>, others: &[Subject]) -> 
     }
 }
 
-/// Draws the facts of the answer: one or both values of one or two subjects, each stated by a document.
+/// Draws the facts of an answer: one or both values of one or two subjects. All are stated by documents; the list of
+/// each document has its facts, as pairs of a subject and a value. A fact that several documents state occurs several
+/// times.
 fn asked_facts(draw: &mut Draw, documents: &[Vec<(usize, usize)>]) -> Vec<(usize, usize)> {
     let stated: Vec<(usize, usize)> = documents.iter().flatten().copied().collect();
     let mut asked = Vec::new();
@@ -185,7 +194,9 @@ fn by_subject(facts: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
     groups
 }
 
-/// Fills a phrasing with values of a subject. Returns its pieces, each with whether it is a value.
+/// Fills the slots of a phrasing for the subject with the index `subject`: `{e}` with its name, `{a}` with the names of
+/// the values with the indices `values`, as `fields` lists them, and `{v}` with these values. Returns the pieces of the
+/// text, each with whether it is a value.
 fn sentence(
     phrasing: &str,
     subjects: &[Subject],
@@ -201,6 +212,7 @@ fn sentence(
         pieces.push((rest.get(..at).unwrap_or_default().to_owned(), false));
         rest = rest.get(at + slot.len()..).unwrap_or_default();
         for (index, value) in values.iter().enumerate() {
+            // The name is written once, however many values there are.
             if slot == "{e}" {
                 pieces.push((own.name.clone(), false));
                 break;
