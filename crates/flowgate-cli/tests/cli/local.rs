@@ -27,16 +27,22 @@ fn a_training_is_continued_and_exported() {
 }
 
 #[test]
-fn the_model_that_ships_copies_and_is_measured() {
-    let output = flowgate(&["lm", "evaluate", "--texts", "12"]);
+fn the_model_that_ships_copies() {
+    let output = flowgate(&["lm", "evaluate", "--texts", "8"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let printed = text(&output);
+    // The share of tokens with a probability above one half; copying by chance is far below it.
     let share: f64 = printed
         .lines()
         .find(|line| line.starts_with("copying"))
-        .and_then(|line| line.split_whitespace().nth(2)?.parse().ok())
+        .and_then(|line| line.split_whitespace().nth(3)?.parse().ok())
         .unwrap();
     assert!(share > 0.7, "{printed}");
+}
+
+#[test]
+#[ignore = "takes minutes without optimisation"]
+fn the_model_that_ships_is_measured() {
     let run = [
         "bench",
         "propagation",
