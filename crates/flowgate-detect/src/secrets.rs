@@ -177,7 +177,7 @@ fn is_random(text: &str) -> bool {
     }
     let bits = entropy(body);
     if hex {
-        // Of at most four bits for each hexadecimal digit; random text has digits and letters.
+        // A hexadecimal digit has an entropy of at most four bits. A random value has both digits and letters.
         return body.len() >= 32 && bits > 3.0 && character_class_count(body) == 2;
     }
     let is_uuid = body.split('-').map(str::len).eq([8, 4, 4, 4, 12]);

@@ -97,7 +97,7 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
 }
 
 /// Returns the length in bytes of the tags that name the region of a flag, at the start of the text after a black flag:
-/// three to six small letters or digits, and the tag that ends them. Returns 0 for any other tags, since these can
+/// three to six lowercase letters or digits, and the tag that ends them. Returns 0 for any other tags, since these can
 /// encode text.
 fn flag_tags(text: &str) -> usize {
     let is_named = |c: &char| matches!(c, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');

@@ -257,7 +257,7 @@ fn elicitation_params(
 /// Escapes untrusted text for display, so that a person sees what is asked: no character is invisible or changes the
 /// writing direction. Letters and digits of all scripts stay, and so does all visible ASCII; others become `\u{...}`.
 fn escape_invisible(text: &str) -> String {
-    // Fillers of Hangul are letters, but invisible.
+    // Unicode classifies the Hangul fillers as letters, although they are invisible.
     let is_filler = |c: char| matches!(c, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}');
     let is_plain = |c: char| !c.is_control() && !is_filler(c) && (c.is_ascii() || c.is_alphanumeric());
     let mut shown = String::new();

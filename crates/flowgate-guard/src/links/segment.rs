@@ -172,7 +172,7 @@ impl SegmentReader<'_, '_> {
             ':' => self.read_colon(index, next),
             '@' => {
                 // A mention, such as `@name` at the beginning or after a bracket, is no address and stays. Some
-                // renderers take characters without a shape of their own for letters, so none may precede the sign.
+                // renderers take invisible characters and marks for letters, so none may precede the sign.
                 let is_first = before.is_none() && !self.text.has_before(index);
                 let is_mention = is_first || before.is_some_and(|c| matches!(c, '(' | '[' | '{'));
                 if !is_mention && next.is_some() {

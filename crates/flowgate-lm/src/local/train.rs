@@ -2,7 +2,7 @@
 //!
 //! A training is determined by its [`TrainingSettings`] and its examples. It can be stopped after any step and resumed
 //! from its folder, and then gives the same weights, bit for bit, as one that was not stopped. The folder is also a
-//! model that `LocalModel::load` reads. The example `train.rs` of this crate runs a training.
+//! model that `LocalModel::load` reads. `flowgate lm train` runs a training.
 //!
 //! | file | purpose |
 //! |---|---|

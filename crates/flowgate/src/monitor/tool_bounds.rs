@@ -4,7 +4,8 @@
 //! the strictest requirement of the tools on offer.
 //!
 //! If a step is to be shown more, [`Monitor::raise_stores_for_view`] first raises the labels of the stores that its
-//! calls could write to, since the absence of a write can also depend on what was shown.
+//! calls could write to. That a call writes nothing can also depend on what was shown, so the stores are raised even if
+//! no call runs.
 
 use std::collections::BTreeMap;
 
