@@ -8,6 +8,7 @@
 mod applicable_statements;
 mod attribution;
 mod call_examination;
+mod call_withdrawal;
 mod computed_label;
 mod consent_withdrawal;
 mod exceeding_regions;
@@ -591,41 +592,6 @@ impl Monitor {
         let access = self.stores.access(plan, &self.servers, &key.0, is_harmless);
         self.known_accesses.insert(key, access.clone());
         access
-    }
-
-    /// Withdraws the calls whose permits were dropped. Each method that judges or pushes calls this first, since a
-    /// dropped permit cannot call the monitor itself.
-    fn withdraw_dropped_permits(&mut self) {
-        if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
-            return;
-        }
-        let given_up: Vec<EventId> = self
-            .reserved
-            .iter()
-            .filter(|(_, ticket)| ticket.is_given_up())
-            .map(|(event, _)| *event)
-            .collect();
-        for event in given_up {
-            self.withdraw(event);
-        }
-        self.version += 1;
-    }
-
-    /// Abandons a permitted call that has not run: its event remains in the trace, but rules no longer see it, and
-    /// another event can use the name by which events refer to it.
-    fn withdraw(&mut self, event: EventId) {
-        self.reserved.retain(|(reserved, _)| *reserved != event);
-        self.accesses.remove(&event);
-        self.trace.forget_name(event);
-        if let Some(call) = self.trace.event_mut(event) {
-            call.status = Status::Withdrawn;
-        }
-    }
-
-    /// Removes the last event, a call that is not permitted; `seen` is the label of what its agent had seen before.
-    fn retract(&mut self, event: EventId, seen: &Label) {
-        self.trace.retract(event, seen);
-        self.rules.forget(&self.policy.plan, event);
     }
 
     fn region(&self, event: EventId, node: usize) -> Region {

@@ -204,8 +204,9 @@ fn counted(rate: Rate) -> String {
     format!("{}/{}", rate.hits, rate.of)
 }
 
-/// Returns the main table, with the figures of Table 2 and of section 8.3.1 for each defence. A rate has a column for its count, its value and its
-/// interval. `variant` begins the title; it is empty for the suite itself.
+/// Returns the main table, with the figures of RTBAS's Table 2 and section 8.3.1 for each defence. The first three rates have a column for their
+/// count, their value and their interval. `private` has no interval: it counts calls with exactly the right private categories. The title begins
+/// with `variant`, the name of a variant of the suite; it is empty for the original one.
 fn main_table(all: &[DefenceResults], variant: &str) -> Table {
     let header = [
         "defence",

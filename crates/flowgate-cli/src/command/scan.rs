@@ -212,7 +212,8 @@ fn print_text(
     }
 }
 
-/// Returns what a combination can do, as a sentence.
+/// Describes in one sentence what a stranger can make a client do through a combination of its tools: some return text of
+/// strangers (`strangers`), some read private data (`private`), and some send or change something (`acts`).
 fn sentence(client: &McpClient, combination: &Combination) -> String {
     let named = |names: &[String]| {
         let first: Vec<String> =

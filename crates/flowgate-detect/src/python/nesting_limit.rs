@@ -12,7 +12,7 @@ use ruff_python_parser::lexer::lex;
 const MAX_DEPTH: usize = 400;
 
 /// Maximum depth of blocks, as in CPython.
-const BLOCKS: usize = 100;
+const MAX_BLOCKS: usize = 100;
 
 /// The open constructs at one level of brackets.
 #[derive(Default, Clone, Copy)]
@@ -23,7 +23,11 @@ struct BracketLevel {
     lambdas: usize,
 }
 
-/// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `BLOCKS`.
+/// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `MAX_BLOCKS`: the parser is
+/// recursive, and deeper code could overflow its stack.
+///
+/// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the next
+/// comma or the end of the statement. A bracket counts also after it was closed, since `a()()()` nests.
 ///
 /// # Errors
 /// The reason, also if a bracket is not closed or a token is invalid.
@@ -84,12 +88,13 @@ pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> 
             | TokenKind::Comment
             | TokenKind::NonLogicalNewline
             | TokenKind::IpyEscapeCommand => {}
+            // Operators, and keywords, since some of them are operators (`not`, `if`).
             _ => {
                 level.operators += 1;
                 depth += 1;
             }
         }
-        if depth > MAX_DEPTH || blocks > BLOCKS {
+        if depth > MAX_DEPTH || blocks > MAX_BLOCKS {
             return Err("the code is nested too deeply to be parsed");
         }
     }

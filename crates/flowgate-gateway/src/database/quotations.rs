@@ -73,8 +73,9 @@ impl Database {
         .await
     }
 
-    /// Returns the amount of text that is stored of each source of a client, and the number of times that texts were
-    /// forgotten.
+    /// Returns, for each source of a client, how much text is stored to recognise quotations of it: the number of texts,
+    /// their characters, and when the oldest and the newest were stored, in seconds since 1970. The second result is how
+    /// often old texts of the client were deleted to make room.
     pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {

@@ -290,10 +290,11 @@ impl OpenConnections {
         }
     }
 
-    /// Removes the stranger with this number, and notifies its task to end.
+    /// Removes the stranger (a connection that has sent no valid key yet) with this number, and signals the task that
+    /// serves it to end.
     fn close(&mut self, number: u64) {
         let close = self.remove_stranger(number).and_then(|stranger| stranger.close);
-        // The receiver may have been dropped already.
+        // The task may have ended already, so nobody may receive the signal.
         if let Some(close) = close {
             let _ = close.send(());
         }
@@ -390,10 +391,12 @@ impl Drop for ConnectionPlace {
     /// Releases the place, and wakes connections that wait for one.
     fn drop(&mut self) {
         let mut open = self.admission.connections();
-        match self.is_protected.load(Ordering::Relaxed) {
-            true => open.known = open.known.saturating_sub(1),
+        // A connection is protected from being closed for others as soon as it has sent a valid key.
+        if self.is_protected.load(Ordering::Relaxed) {
+            open.known = open.known.saturating_sub(1);
+        } else {
             // The connection may have been closed for another one and removed already.
-            false => drop(open.remove_stranger(self.number)),
+            let _ = open.remove_stranger(self.number);
         }
         drop(open);
         self.admission.changed.notify_waiters();

@@ -114,7 +114,8 @@ impl Conversation {
 
 /// Answers to needs.
 impl Conversation {
-    /// Returns the input that the conversation waits for.
+    /// Returns the input that the conversation waits for. The call can advance the conversation, so the journal records it
+    /// together with the answer, and a replay must give the same one.
     pub fn need(&mut self) -> Need {
         let need = self.next_need();
         self.journal.record(|| Input::Need(RecordedNeed::of(&need)));

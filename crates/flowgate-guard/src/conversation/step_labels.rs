@@ -4,15 +4,15 @@
 //!
 //! [`StepLabels`] decides which label a level has; it knows neither the policy nor the chat. A
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or
-//! above the base label, and each level is at or above the one below it unless a method raised that one.
+//! above the base label, and at or above the level below it, except where a method has raised the lower one since.
 //!
-//! **Labels that float.** The label of a level is the bound of its steps: they are shown what flows to it. A step on
-//! the base label may have been shown only text that carries less than the bound. If labels *float*, such a step
-//! carries the join of what it was shown, and not the bound. A step above the base label carries the label of its
-//! level: a look or a method chose what it was shown, and the base label hides the step afterwards. Labels float as
-//! long as the base label does not change, or rises before any step was above it. After any other change, a later step
-//! may no longer be shown events that an earlier step was shown. Which events these are could depend on their content,
-//! so from then on every step carries its bound. `docs/guard.md` has the proof.
+//! **Labels that float.** The label of a level is the bound of its steps: they are shown what flows to it. Often
+//! everything that a step on the base label was shown carries less than the bound. If labels *float*, such a step
+//! carries the join of what it was shown, and not the bound. A step above the base label always carries the label of
+//! its level: a look or a method chose what it was shown, and later steps on the base label do not see that step.
+//! Labels stop floating with the first change of the base label, except if it rises before any step was above it.
+//! The reason: after such a change, a later step may no longer be shown events that an earlier step was shown, and which
+//! events these are could depend on their content. From then on every step carries its bound. `docs/guard.md` has the proof.
 
 use flowgate::label::Label;
 

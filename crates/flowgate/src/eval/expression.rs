@@ -446,15 +446,17 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Replaces a reference to a part of an event by a copy of its content, like [`Self::resolve`], but converts a
-    /// text that encodes a list or a map to that structure.
+    /// Replaces a reference to a part of an event by a copy of its content, like [`Self::resolve`], but a text that
+    /// encodes a list or a map becomes this list or map. Other values are returned as [`Self::resolve`] does.
     pub(crate) fn resolve_structure(&mut self, value: &Value) -> Result<Value> {
         let Value::Node(event, node) = value else { return self.resolve(value) };
         let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
             return Ok(Value::Absent);
         };
         self.reads.push(RegionRead { event: *event, node: *node, deep: true });
+        // Each node of the part costs one unit.
         self.spend(document.node(*node).map_or(0, |found| found.end - node))?;
+        // The document has parsed such texts already, and `to_value` returns what they encode.
         Ok(Value::from_json(&document.to_value(*node)))
     }
 

@@ -151,6 +151,7 @@ const CONTENT: &[&str] =
 /// if the name suggests no role.
 pub(crate) fn role_in_name(name: &str) -> Option<(ArgumentRole, String)> {
     let words = name_words(name);
+    // The last word of an English compound says what the value is: an `email_body` is a body, not an address.
     if let Some(last) = words.last().filter(|last| CONTENT.contains(&last.as_str())) {
         return Some((ArgumentRole::Content, last.clone()));
     }

@@ -217,12 +217,12 @@ impl Document {
         below.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label))
     }
 
-    /// Declares the label of a node in the dimensions of `partial`: replaces the labels of the node and of its subtree
-    /// there, without the subtrees of nodes that another declaration names, and not below their floors, which no
-    /// declaration can lower.
+    /// Sets the label of a node and of its subtree in the dimensions of `partial`. The other dimensions stay. A
+    /// descendant with a declaration of its own keeps its label, and so does its subtree. No label falls below the floor of
+    /// its node. A second declaration for the same node is joined with the first.
     ///
-    /// Two declarations for the same node join. Returns whether this raised the label of a node that an earlier
-    /// declaration has read, so that the declarations must be applied once more.
+    /// A declaration can read labels that another one sets, so they are applied in rounds: `relied_on` is what an earlier
+    /// round has read. Returns whether this call raised a label that was read already, so that another round is needed.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);

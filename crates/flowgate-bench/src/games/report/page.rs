@@ -82,8 +82,8 @@ fn utility_bars(all: &[DefenceFigures]) -> Drawing {
     })
 }
 
-/// Draws the second part of the paper's Figure 3, the mean latency; `None` if it was not measured, as with a double, or is 0 throughout, so that
-/// the axis has an end.
+/// Draws the mean latency of each defence (the second part of AgentSecBench's Figure 3). `None` if no latency was measured, as with a double, or if
+/// all are 0, since the axis would have no length then.
 fn latency_bars(all: &[DefenceFigures]) -> Option<Drawing> {
     let bars = all.iter().filter_map(|figures| {
         let value = without_interval(figures.overall.latency_ms?);

@@ -1,5 +1,5 @@
-//! Implements the environment of the flight tasks (RTBAS, Table 3, "Flight Booking"): the state of a travel agent, and the tools that search and book
-//! flights and what a traveller needs besides.
+//! Implements the environment of the flight tasks (RTBAS, Table 3, "Flight Booking"): the data of a travel agency, and the tools that search
+//! and book flights and further services for travellers.
 
 use serde_json::{Map, Value, json};
 

@@ -7,13 +7,15 @@ use serde_json::Value;
 use super::{Document, NodeContent, NodeId};
 
 impl Document {
-    /// Makes the content one region again, if it is a text that was divided into the fields that it encodes.
+    /// Undoes the division of a text content into the fields that it encodes: the content is one node with the whole text
+    /// again. Does nothing if the content was not divided.
     ///
     /// Labels that the removed regions had are lost, so this precedes all labelling.
     pub(crate) fn keep_content_undivided(&mut self) {
         let Some(content) = self.key(0, "content") else { return };
         let Some(text) = self.spelled_text(content) else { return };
         let Some(end) = self.nodes.get(content).map(|node| node.end) else { return };
+        // The nodes from the one after the content up to `end` are the fields.
         let removed = end - content - 1;
         self.nodes.drain(content + 1..end);
         // The indices of the nodes after the content move down.
@@ -27,6 +29,7 @@ impl Document {
         }
         if let Some(node) = self.nodes.get_mut(content) {
             node.content = NodeContent::Scalar(Value::String(text));
+            // Only a divided node has its text beside its fields.
             node.text = None;
         }
     }

@@ -1,0 +1,46 @@
+//! Takes calls out of a session that did not run: permitted calls whose permit was dropped, and calls that are not
+//! permitted.
+//!
+//! The monitor calls this before it judges or appends an event, so that a call that never ran is no part of the
+//! history that rules see.
+
+use super::Monitor;
+use crate::label::Label;
+use crate::trace::{EventId, Status};
+
+impl Monitor {
+    /// Withdraws the calls whose permits were dropped. Each method that judges or pushes calls this first, since a
+    /// dropped permit cannot call the monitor itself.
+    pub(super) fn withdraw_dropped_permits(&mut self) {
+        if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
+            return;
+        }
+        let given_up: Vec<EventId> = self
+            .reserved
+            .iter()
+            .filter(|(_, ticket)| ticket.is_given_up())
+            .map(|(event, _)| *event)
+            .collect();
+        for event in given_up {
+            self.withdraw(event);
+        }
+        self.version += 1;
+    }
+
+    /// Abandons a permitted call that has not run: its event remains in the trace, but rules no longer see it, and
+    /// another event can use the name by which events refer to it.
+    pub(super) fn withdraw(&mut self, event: EventId) {
+        self.reserved.retain(|(reserved, _)| *reserved != event);
+        self.accesses.remove(&event);
+        self.trace.forget_name(event);
+        if let Some(call) = self.trace.event_mut(event) {
+            call.status = Status::Withdrawn;
+        }
+    }
+
+    /// Removes the last event, a call that is not permitted; `seen` is the label of what its agent had seen before.
+    pub(super) fn retract(&mut self, event: EventId, seen: &Label) {
+        self.trace.retract(event, seen);
+        self.rules.forget(&self.policy.plan, event);
+    }
+}
