@@ -51,7 +51,8 @@ impl Compiler<'_> {
         let looks_at = self.other_event_kinds(&query);
         let has_block = events.iter().any(|event| !event.is_outer);
         // Without blocks and reads of other events, a match stays a match, whatever happens later.
-        let is_settled = !events.is_empty() && !has_block && looks_at.is_empty() && !contains_quantifier(&query);
+        let is_settled =
+            !events.is_empty() && !has_block && looks_at.is_empty() && !contains_quantifier(&query);
         self.warn_of_cost(&span, &events, &query);
         // The empty set of slots: no variable has a value before the search.
         let ops = query.order(0);
