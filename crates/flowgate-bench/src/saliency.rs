@@ -12,8 +12,8 @@ mod measure;
 mod report;
 
 use flowgate_lm::{
-    AttentionLoss, AttentionModel, AttentionRequest, Error, RegionFeatures, ScoreRequest, ScoringModel,
-    TokenWeighting, block_on, region_features,
+    AttentionLoss, AttentionModel, AttentionRequest, Error, RegionClassifier, RegionFeatures, ScoreRequest,
+    ScoringModel, TokenWeighting, block_on, region_features,
 };
 
 pub use case::{CaseSet, DependencyCase};
@@ -66,18 +66,11 @@ impl Screener {
     }
 }
 
-/// A trained network, as the command line provides it.
-pub trait RegionClassifier {
-    /// Returns for each region, in the order of the prompt, the probability that the output depends on it.
-    ///
-    /// # Errors
-    /// If the network fails.
-    fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error>;
-}
+/// The regions of a prompt, each with its features and whether the output depends on it.
+pub type LabelledPrompt = Vec<(RegionFeatures, bool)>;
 
-/// Trains a network on prompts, each with the features of its regions and whether the output depends on them.
-pub type TrainClassifier<'a> =
-    dyn FnMut(&[Vec<(RegionFeatures, bool)>]) -> Result<Box<dyn RegionClassifier>, Error> + 'a;
+/// Trains a network on prompts.
+pub type TrainClassifier<'a> = dyn FnMut(&[LabelledPrompt]) -> Result<Box<dyn RegionClassifier>, Error> + 'a;
 
 /// A model that exposes its attention and scores texts.
 pub trait InsideModel: AttentionModel + ScoringModel {}
@@ -144,7 +137,7 @@ pub fn run(
     let Some(mut choosing) = score_all(seed ^ THRESHOLDS)? else { return Ok(None) };
     let Some(mut reported) = score_all(seed)? else { return Ok(None) };
     let is_seen = |(set, _): &&(CaseSet, ScoredCase)| *set != CaseSet::UnseenPhrasing;
-    let prompt = |(_, case): &(CaseSet, ScoredCase)| -> Vec<(RegionFeatures, bool)> {
+    let prompt = |(_, case): &(CaseSet, ScoredCase)| -> LabelledPrompt {
         case.features.iter().copied().zip(case.depends.iter().copied()).collect()
     };
     let prompts: Vec<_> = training.iter().filter(is_seen).map(prompt).collect();

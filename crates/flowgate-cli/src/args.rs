@@ -34,6 +34,8 @@ mod propagation;
 mod report;
 #[cfg(feature = "run")]
 mod run;
+#[cfg(all(feature = "local", feature = "run"))]
+mod screen;
 #[cfg(feature = "local")]
 mod screeners;
 #[cfg(feature = "gateway")]
@@ -79,6 +81,8 @@ pub(crate) use propagation::{PropagationArgs, PropagationFormat};
 pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
+#[cfg(all(feature = "local", feature = "run"))]
+pub(crate) use screen::{ScreenCommand, ScreenTrainArgs};
 #[cfg(feature = "local")]
 pub(crate) use screeners::ScreenersArgs;
 #[cfg(feature = "gateway")]
@@ -265,6 +269,13 @@ pub(crate) enum Command {
         /// The operation.
         #[command(subcommand)]
         lm: LmCommand,
+    },
+    /// Train screeners that read the attention of a local model, for `flowgate run`.
+    #[cfg(all(feature = "local", feature = "run"))]
+    Screen {
+        /// The operation.
+        #[command(subcommand)]
+        screen: ScreenCommand,
     },
     /// Repeat a measurement of the guard, or of detectors.
     #[command(after_help = help::BENCH)]

@@ -26,6 +26,8 @@ mod report;
 mod run;
 #[cfg(feature = "run")]
 mod scan;
+#[cfg(all(feature = "local", feature = "run"))]
+mod screen;
 #[cfg(feature = "gateway")]
 mod serve;
 mod suggest;
@@ -118,6 +120,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         }
         #[cfg(feature = "local")]
         Command::Lm { lm } => lm::run(&lm, output),
+        #[cfg(all(feature = "local", feature = "run"))]
+        Command::Screen { screen } => screen::run(&screen, output),
         Command::Bench { bench } => bench::run(&bench, output),
         #[cfg(feature = "run")]
         Command::Init(options) => init::run(&options, output),

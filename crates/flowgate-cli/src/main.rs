@@ -16,6 +16,8 @@ mod corpus;
 mod display_mode;
 mod escaping;
 mod input;
+#[cfg(all(feature = "local", feature = "run"))]
+mod attention_screener;
 #[cfg(feature = "local")]
 mod local_model;
 #[cfg(feature = "run")]

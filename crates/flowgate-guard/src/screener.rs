@@ -18,6 +18,7 @@
 //!
 //! A separate [`tool_filter`] hides tools instead of text.
 
+pub mod attention;
 pub mod introspection;
 pub mod judge;
 pub mod tool_filter;

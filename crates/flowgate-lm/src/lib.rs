@@ -59,7 +59,7 @@ pub use interior::{
 pub use local::LocalModel;
 pub use model::{BoxFuture, ChatModel, Delta, Error, Listener, ignore_deltas, send_completion};
 pub use recorded::RecordedModel;
-pub use region_features::{RegionFeatures, TokenWeighting, region_features};
+pub use region_features::{RegionClassifier, RegionFeatures, TokenWeighting, region_features};
 #[cfg(feature = "remote")]
 pub use remote::RemoteModel;
 pub use score::{Prefix, Score, ScoreRequest, ScoredToken, ScoringModel};

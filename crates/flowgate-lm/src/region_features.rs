@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use crate::Error;
 use crate::interior::Attention;
 
 /// How the scores of the output's tokens are added.
@@ -26,6 +27,21 @@ pub struct RegionFeatures {
     pub quantiles: [f64; 4],
     /// The highest score in the region, divided by the highest of all (RTBAS, Figure 2).
     pub peak: f64,
+}
+
+/// Decides from features of regions which of them an output depends on.
+pub trait RegionClassifier: Send + Sync {
+    /// Returns for each region, in the order of the prompt, the probability that the output depends on it.
+    ///
+    /// # Errors
+    /// If the classifier gives no number.
+    fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error>;
+}
+
+impl<C: RegionClassifier + ?Sized> RegionClassifier for std::sync::Arc<C> {
+    fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error> {
+        (**self).probabilities(regions)
+    }
 }
 
 /// The quantiles of the features.

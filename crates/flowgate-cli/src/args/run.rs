@@ -54,6 +54,11 @@ pub(crate) struct RunArgs {
     /// A smaller model at the same address that screens hidden regions and fills slots.
     #[arg(long, value_name = "NAME")]
     pub(crate) small_model: Option<String>,
+    /// The folder of a screener that reads the attention of a local model, as `flowgate screen train` writes it. It needs `--method judge`, and
+    /// the smaller model then writes the preliminary messages.
+    #[cfg(feature = "local")]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) screener: Option<PathBuf>,
     /// The address of the model's server, including the version, such as http://localhost:8080/v1.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,

@@ -8,7 +8,7 @@ pub(super) const SCREENERS_HELP: &str = "\
 Examples:
   flowgate bench screeners                              the model that ships with Flowgate
   flowgate bench screeners --local models/opt-125m      another one
-  flowgate bench screeners --save network.safetensors   and keep the trained network
+  flowgate screen train screeners/small                 train a screener for `flowgate run`
 
 The sets:
   documents         answers from documents, some of which state the same fact
@@ -49,9 +49,6 @@ pub(crate) struct ScreenersArgs {
     /// The number of cases of each set; as many again train the network, and choose thresholds.
     #[arg(long, default_value_t = 40, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) cases: u16,
-    /// Write the trained network to this file.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) save: Option<PathBuf>,
     /// The format of the result.
     #[arg(long, value_enum, default_value_t = TableFormat::Text)]
     pub(crate) format: TableFormat,

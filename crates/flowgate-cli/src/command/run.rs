@@ -58,6 +58,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     let small = options.small_model.as_ref().map(|small| model(options, Some(small))).transpose()?;
     let model = model(options, options.model.as_ref())?;
     let small = small.unwrap_or_else(|| Arc::clone(&model));
+    let screener = screener(options, &small)?;
     let system = options.system.as_deref().map(read_instructions).transpose()?;
     // The MCP servers, and the agents to which the chat can delegate tasks.
     let (specs, members) = options.config.as_deref().map(read_servers).transpose()?.unwrap_or_default();
@@ -100,6 +101,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
         method: options.method(),
         model: Arc::clone(&model),
         small: Arc::clone(&small),
+        screener: Arc::clone(&screener),
         shell: Arc::clone(&shell),
         shared: shared.clone(),
         labels: options.labels,
@@ -167,7 +169,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
             steps: Some(AtomicUsize::new(0)),
         },
         screener: CancellableModel {
-            model: Arc::clone(&small),
+            model: screener,
             shell: Arc::clone(&shell),
             what: "the model screens",
             steps: None,
@@ -189,6 +191,24 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
     };
     mcp::end(&servers, &runtime);
     Ok(code)
+}
+
+/// Returns the model that screens: the small model, or one that reads the attention of a local model (`--screener`) after the small model has
+/// written a preliminary message.
+#[cfg(feature = "local")]
+fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
+    let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
+    if options.method() != flowgate_guard::conversation::Method::Judge {
+        return Err(InputError("--screener needs --method judge: other methods ask no model which regions are needed".to_owned()));
+    }
+    crate::attention_screener::load(folder, Arc::clone(small))
+}
+
+/// Returns the model that screens: the small model. Without the feature `local` there is no other.
+#[cfg(not(feature = "local"))]
+#[expect(clippy::unnecessary_wraps, reason = "with the feature `local` it can fail")]
+fn screener(_options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
+    Ok(Arc::clone(small))
 }
 
 /// Returns the model of this name at the address of the options: the remote model, one that also records its answers

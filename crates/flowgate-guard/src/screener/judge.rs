@@ -4,7 +4,7 @@
 //! Every region is tagged with an unpredictable nonce, where the paper uses a number alone; the instructions precede
 //! and follow the chat; the answer is a forced tool call, in which the judge reasons before it names regions.
 
-use flowgate_lm::chat::{Completion, Request, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};
 
 use super::{Screener, TaggedChat, sandwich};
@@ -65,6 +65,25 @@ impl Screener for JudgeScreener {
     }
 }
 
+impl JudgeScreener {
+    /// Recovers the tagged chat from a question of [`question`](Screener::question), for a model that answers it without
+    /// reading the instructions. `None` if the request is no such question.
+    pub fn tagged_chat(question: &Request) -> Option<TaggedChat> {
+        let mut request = question.clone();
+        let tool = request.tools.pop().filter(|tool| tool.name == ANSWER)?;
+        let names = tool.parameters.pointer("/properties/regions/items/enum")?.as_array()?;
+        let names = names.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()?;
+        let messages = request.messages.edit();
+        let (Some(Message::User(_)), false) = (messages.pop(), messages.is_empty()) else { return None };
+        let Message::System(instructions) = messages.remove(0) else { return None };
+        let [Part::Text(instructions)] = instructions.as_slice() else { return None };
+        let (_, rest) = instructions.split_once("<<REGION_")?;
+        let (nonce, _) = rest.split_once("_NAME>>")?;
+        request.choice = ToolChoice::Auto;
+        Some(TaggedChat { request, nonce: nonce.to_owned(), names })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use flowgate_lm::chat::ToolCall;
@@ -87,5 +106,18 @@ mod tests {
         check(ANSWER, "h1", None);
         check("send", r#"{"regions": []}"#, None);
         assert_eq!(JudgeScreener.parse_answer(&Completion::default()), None);
+    }
+
+    #[test]
+    fn the_tagged_chat_of_a_question_is_recovered() {
+        let tool = ToolSpec { name: "pay".to_owned(), description: String::new(), parameters: json!({}).into() };
+        let message = Message::User(vec![Part::Text("<<REGION_7f_h1>>Pay Bob.<</REGION_7f_h1>>".to_owned())]);
+        let mut request = Request { tools: vec![tool], ..Request::default() };
+        request.messages.push(message);
+        let tagged =
+            TaggedChat { request: request.clone(), nonce: "7f".to_owned(), names: vec!["h1".to_owned()] };
+        assert_eq!(JudgeScreener::tagged_chat(&JudgeScreener.question(tagged.clone())), Some(tagged));
+        assert_eq!(JudgeScreener::tagged_chat(&request), None);
+        assert_eq!(JudgeScreener::tagged_chat(&Request::default()), None);
     }
 }

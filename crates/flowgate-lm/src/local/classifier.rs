@@ -12,7 +12,7 @@ use super::evaluation::failed;
 use super::load_error::LoadError;
 use super::sampler::SplitMix;
 use super::train::{Gradients, Optimizer};
-use crate::{Error, RegionFeatures};
+use crate::{Error, RegionClassifier, RegionFeatures};
 
 /// The width of the two layers.
 const WIDTH: usize = 16;
@@ -86,23 +86,6 @@ impl DependencyClassifier {
             }
         }
         Ok(classifier)
-    }
-
-    /// Returns for each region, in the order of the prompt, the probability that the output depends on it.
-    ///
-    /// # Errors
-    /// If the network gives no number.
-    pub fn probabilities(&self, regions: &[RegionFeatures]) -> std::result::Result<Vec<f64>, Error> {
-        if regions.is_empty() {
-            return Ok(Vec::new());
-        }
-        let logits = self.logits(regions).and_then(|logits| logits.to_vec1::<f32>()).map_err(failed)?;
-        if logits.iter().any(|logit| !logit.is_finite()) {
-            return Err(Error::Failed(
-                "the classifier gives no probabilities; its weights are damaged".to_owned(),
-            ));
-        }
-        Ok(logits.into_iter().map(|logit| 1.0 / (1.0 + (-f64::from(logit)).exp())).collect())
     }
 
     /// Writes the weights of the network to a safetensors file.
@@ -182,6 +165,21 @@ impl DependencyClassifier {
             losses.push((softplus * Tensor::new(weights, &Device::Cpu)?)?.sum_all()?);
         }
         Tensor::stack(&losses, 0)?.sum_all()? / total.max(1.0)
+    }
+}
+
+impl RegionClassifier for DependencyClassifier {
+    fn probabilities(&self, regions: &[RegionFeatures]) -> std::result::Result<Vec<f64>, Error> {
+        if regions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let logits = self.logits(regions).and_then(|logits| logits.to_vec1::<f32>()).map_err(failed)?;
+        if logits.iter().any(|logit| !logit.is_finite()) {
+            return Err(Error::Failed(
+                "the classifier gives no probabilities; its weights are damaged".to_owned(),
+            ));
+        }
+        Ok(logits.into_iter().map(|logit| 1.0 / (1.0 + (-f64::from(logit)).exp())).collect())
     }
 }
 

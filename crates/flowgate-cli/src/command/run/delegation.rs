@@ -148,6 +148,8 @@ pub(super) struct DelegationContext {
     pub(super) model: Arc<dyn ChatModel>,
     /// The model that screens and fills slots.
     pub(super) small: Arc<dyn ChatModel>,
+    /// The model that screens.
+    pub(super) screener: Arc<dyn ChatModel>,
     pub(super) shell: Arc<ChatTerminal>,
     pub(super) shared: SharedChatState,
     /// Whether to print the labels of each step.
@@ -214,7 +216,7 @@ impl DelegationContext {
         };
         let mut writer = cancellable(&self.model, "the agent's model writes");
         writer.steps = Some(AtomicUsize::new(0));
-        let screener = cancellable(&self.small, "the model screens");
+        let screener = cancellable(&self.screener, "the model screens");
         let filler = cancellable(&self.small, "the model fills a slot");
         let mut person = TerminalApprover {
             shell: Arc::clone(&self.shell),

@@ -1,0 +1,115 @@
+//! Reads and writes the folder of a screener that reads the attention of a local model. `flowgate screen train` writes it, and `flowgate run
+//! --screener` reads it.
+//!
+//! The folder has the weights of the network (`classifier.safetensors`) and its description (`screener.json`, [`SavedScreener`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowgate_guard::screener::attention::AttentionScreener;
+use flowgate_lm::ChatModel;
+use flowgate_lm::local::classifier::DependencyClassifier;
+use serde::{Deserialize, Serialize};
+
+use crate::input::InputError;
+use crate::local_model;
+
+const DESCRIPTION: &str = "screener.json";
+const WEIGHTS: &str = "classifier.safetensors";
+/// The largest description that is read, in bytes.
+const MAX_DESCRIPTION: usize = 64 << 10;
+
+/// The description of a screener.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedScreener {
+    /// The model whose attention the network reads, as `--local` named it.
+    pub(crate) model: PathBuf,
+    /// The name of this model in reports. The embedded model's name has a digest of its weights.
+    pub(crate) model_name: String,
+    /// The probability from which a region counts as needed.
+    pub(crate) threshold: f64,
+    /// The seed of the training.
+    pub(crate) seed: u64,
+    /// The number of cases of each set in the training.
+    pub(crate) cases: u16,
+}
+
+/// Writes a screener to an existing folder. The description is written last, so that an incomplete folder is no screener.
+pub(crate) fn save(
+    folder: &Path,
+    screener: &SavedScreener,
+    network: &DependencyClassifier,
+) -> Result<(), InputError> {
+    network.save(&folder.join(WEIGHTS)).map_err(|error| InputError(error.to_string()))?;
+    let path = folder.join(DESCRIPTION);
+    let text = serde_json::to_string_pretty(screener).map_err(|error| InputError(error.to_string()))?;
+    std::fs::write(&path, text + "\n").map_err(|error| InputError(format!("{}: {error}", path.display())))
+}
+
+/// Loads a screener from its folder, with the model that it reads. `writer` writes the preliminary messages.
+pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
+    let saved = read(&folder.join(DESCRIPTION))?;
+    let network = DependencyClassifier::load(&folder.join(WEIGHTS));
+    let network = network.map_err(|error| InputError(format!("--screener: {error}")))?;
+    let (model, name) = local_model::load(&saved.model)?;
+    // The features depend on the weights, so a network that was trained on another model decides nothing.
+    if name != saved.model_name {
+        return Err(InputError(format!(
+            "--screener {}: it was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
+            folder.display(),
+            saved.model_name
+        )));
+    }
+    Ok(Arc::new(AttentionScreener {
+        writer,
+        reader: Arc::new(model),
+        classifier: Arc::new(network),
+        threshold: saved.threshold,
+    }))
+}
+
+/// Reads and checks a description.
+fn read(path: &Path) -> Result<SavedScreener, InputError> {
+    let failed = |problem: &str| InputError(format!("--screener: {}: {problem}", path.display()));
+    let bytes = std::fs::read(path)
+        .map_err(|error| failed(&format!("{error}; `flowgate screen train` writes this file")))?;
+    if bytes.len() > MAX_DESCRIPTION {
+        return Err(failed("the file is too large to be the description of a screener"));
+    }
+    let saved: SavedScreener = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
+    if !(0.0..=1.0).contains(&saved.threshold) {
+        return Err(failed("`threshold` must be a number from 0 to 1"));
+    }
+    Ok(saved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_descriptions_are_errors() {
+        let folder = std::env::temp_dir().join(format!("flowgate-screener-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(DESCRIPTION);
+        let check = |text: Option<&str>, expected: &str| {
+            match text {
+                Some(text) => std::fs::write(&path, text).unwrap(),
+                None => drop(std::fs::remove_file(&path)),
+            }
+            let error = read(&path).unwrap_err().0.replace(folder.to_str().unwrap(), "S");
+            assert!(error.starts_with(expected), "{error}");
+        };
+        check(None, "--screener: S/screener.json: ");
+        check(Some("{}"), "--screener: S/screener.json: missing field `model`");
+        check(
+            Some(r#"{"model": "embedded", "model_name": "m", "threshold": 2, "seed": 1, "cases": 1}"#),
+            "--screener: S/screener.json: `threshold` must be a number from 0 to 1",
+        );
+        std::fs::write(&path, r#"{"model": "embedded", "model_name": "m", "threshold": 0.5, "seed": 1, "cases": 1}"#)
+            .unwrap();
+        assert_eq!(read(&path).unwrap().threshold, 0.5);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,311 @@
+//! Implements the screener *attention*: which regions the next step depends on is read from the attention of a local
+//! model (RTBAS, sections 3.3 and 7.2).
+//!
+//! [`AttentionScreener`] takes the role of the model that answers the question of the [judge](super::judge), so the
+//! method `judge` runs with it unchanged. Like every screener it costs utility or questions when it is wrong, and never
+//! permits a call that the policy denies.
+//!
+//! For each step, a model writes a *preliminary message* from the whole chat. The local model reads the chat as plain
+//! text, followed by this message, and its attention is summarised for each tagged region. A classifier gives the
+//! probability that the message depends on the region. The preliminary message is discarded.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use flowgate_lm::{
+    AttentionLoss, AttentionModel, AttentionRequest, BoxFuture, ChatModel, Error, Listener, RegionClassifier,
+    TokenWeighting, ignore_deltas, region_features, send_completion,
+};
+use serde_json::{Value, json};
+
+use super::judge::{ANSWER, JudgeScreener};
+use super::{TaggedChat, closing_tag, opening_tag};
+
+/// A model that answers the question of the judge from the attention of another model.
+///
+/// If the local model cannot read the chat, for example because it is too long, the answer has no regions list, and the
+/// conversation then counts every region as needed.
+#[derive(Clone)]
+pub struct AttentionScreener {
+    /// The model that writes the preliminary message: the agent's own, or a smaller one (RTBAS, section 9).
+    pub writer: Arc<dyn ChatModel>,
+    /// The model whose attention is read.
+    pub reader: Arc<dyn AttentionModel>,
+    /// The classifier of regions.
+    pub classifier: Arc<dyn RegionClassifier>,
+    /// The probability from which a region counts as needed.
+    pub threshold: f64,
+}
+
+impl fmt::Debug for AttentionScreener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AttentionScreener({})", self.writer.name())
+    }
+}
+
+impl ChatModel for AttentionScreener {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(async move {
+            let Some(tagged) = JudgeScreener::tagged_chat(request) else {
+                return Err(Error::Unsupported("requests other than those of the method `judge`"));
+            };
+            let (chat, text) = PlainChat::read(tagged);
+            let draft = self.writer.complete(&chat, &mut ignore_deltas).await?;
+            let mut completion = answer(self.needed_regions(&text, &draft).ok());
+            completion.usage = draft.usage;
+            send_completion(&completion, listener)?;
+            Ok(completion)
+        })
+    }
+}
+
+impl AttentionScreener {
+    /// Returns the names of the regions of `chat` that the message `draft` depends on.
+    ///
+    /// # Errors
+    /// If the message is empty, the chat is too long for the model, or the classifier fails.
+    fn needed_regions(&self, chat: &PlainChat, draft: &Completion) -> Result<Vec<String>, Error> {
+        let attention = self.reader.attention(&AttentionRequest {
+            prefix: None,
+            prompt: &chat.text,
+            continuation: &written_message(draft),
+            loss: AttentionLoss::NegativeLogProbability,
+        })?;
+        let ranges: Vec<Range<usize>> = chat.regions.iter().map(|(_, range)| range.clone()).collect();
+        let features = region_features(&attention, &ranges, TokenWeighting::Plain);
+        let probabilities = self.classifier.probabilities(&features)?;
+        let scored = chat.regions.iter().zip(probabilities);
+        // A comparison with a value that is not a number is false, so such a region is named.
+        let is_needed = |probability: f64| !(probability < self.threshold);
+        Ok(scored
+            .filter(|(_, probability)| is_needed(*probability))
+            .map(|((name, _), _)| name.clone())
+            .collect())
+    }
+}
+
+/// Returns the answer of the judge with these regions. Without a list, the answer is malformed on purpose: every region
+/// then counts as needed.
+fn answer(regions: Option<Vec<String>>) -> Completion {
+    let arguments = match regions {
+        Some(regions) => json!({"reasoning": "the attention of a local model", "regions": regions}),
+        None => json!({"reasoning": "the attention could not be computed"}),
+    };
+    let (id, name) = ("attention".to_owned(), ANSWER.to_owned());
+    let calls = vec![ToolCall { id, name, arguments: arguments.to_string() }];
+    Completion { calls, ..Completion::default() }
+}
+
+/// A chat as plain text, which models without a chat template read as well.
+struct PlainChat {
+    text: String,
+    /// The name of each tagged region, and the range of its bytes in the text.
+    regions: Vec<(String, Range<usize>)>,
+}
+
+impl PlainChat {
+    /// Returns a chat without its tags, as the writer of the preliminary message reads it, and as plain text.
+    fn read(tagged: TaggedChat) -> (Request, Self) {
+        let TaggedChat { mut request, nonce, names } = tagged;
+        let mut plain = Self { text: String::new(), regions: Vec::new() };
+        for message in request.messages.edit() {
+            plain.text.push_str(match message {
+                Message::System(_) => "System: ",
+                Message::User(_) => "User: ",
+                Message::Assistant { .. } => "Assistant: ",
+                Message::Tool { .. } => "[tool]\n",
+            });
+            match message {
+                Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
+                    for part in parts {
+                        // Images have no tokens of this model.
+                        if let Part::Text(text) = part {
+                            *text = plain.append(text, &nonce, &names);
+                        }
+                    }
+                }
+                Message::Assistant { text, calls, .. } => {
+                    *text = plain.append(text, &nonce, &names);
+                    for call in calls {
+                        call.arguments = plain.append_call(call, &nonce, &names);
+                    }
+                }
+            }
+            plain.text.push('\n');
+        }
+        (request, plain)
+    }
+
+    /// Appends a call as text, and returns its arguments without tags.
+    fn append_call(&mut self, call: &ToolCall, nonce: &str, names: &[String]) -> String {
+        self.text.push_str(&format!("\nCall: {}(", call.name));
+        let arguments = self.append(&call.arguments, nonce, names);
+        self.text.push(')');
+        arguments
+    }
+
+    /// Appends a text without its tags, remembers where its regions are, and returns what was appended.
+    fn append(&mut self, text: &str, nonce: &str, names: &[String]) -> String {
+        let start = self.text.len();
+        let mut rest = text;
+        // The tags of regions are in the order of the text. A name of `names` that is in no tag has no region here.
+        while let Some((name, before, after)) = next_tag(rest, nonce, names) {
+            self.text.push_str(before);
+            let (content, after) = after.split_once(&closing_tag(nonce, name)).unwrap_or((after, ""));
+            let begin = self.text.len();
+            self.text.push_str(content);
+            self.regions.push((name.to_owned(), begin..self.text.len()));
+            rest = after;
+        }
+        self.text.push_str(rest);
+        self.text.get(start..).unwrap_or_default().to_owned()
+    }
+}
+
+/// Returns the first opening tag of a text: the name of its region, the text before the tag, and the text after it.
+fn next_tag<'t>(text: &'t str, nonce: &str, names: &'t [String]) -> Option<(&'t str, &'t str, &'t str)> {
+    let found = names.iter().filter_map(|name| {
+        let (before, after) = text.split_once(&opening_tag(nonce, name))?;
+        Some((name.as_str(), before, after))
+    });
+    found.min_by_key(|(_, before, _)| before.len())
+}
+
+/// Writes a message as the continuation of a plain chat: its calls with their arguments, or its text.
+fn written_message(message: &Completion) -> String {
+    if message.calls.is_empty() {
+        return format!("Answer: {}", message.text);
+    }
+    let calls = message.calls.iter().map(|call| {
+        let arguments = match serde_json::from_str::<Value>(&call.arguments) {
+            Ok(Value::Object(map)) => {
+                let named = map.iter().map(|(name, value)| format!("\"{name}\": {value}"));
+                named.collect::<Vec<_>>().join(", ")
+            }
+            _ => call.arguments.clone(),
+        };
+        format!("Call: {}({arguments})", call.name)
+    });
+    calls.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::chat::Usage;
+    use flowgate_lm::{Attention, RegionFeatures, ScriptedModel, block_on};
+
+    use super::super::Screener as _;
+    use super::*;
+
+    /// A double that attends to each byte of the prompt that also occurs in the continuation as a digit.
+    struct SharedDigits;
+
+    impl AttentionModel for SharedDigits {
+        fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
+            if request.prompt.len() > 1000 {
+                return Err(Error::TooManyTokens { tokens: request.prompt.len(), limit: 1000 });
+            }
+            let tokens: Vec<_> = (0..request.prompt.len()).map(|at| at..at + 1).collect();
+            let is_shared = |byte: u8| byte.is_ascii_digit() && request.continuation.as_bytes().contains(&byte);
+            let weights: Vec<f32> =
+                request.prompt.bytes().map(|byte| f32::from(u8::from(is_shared(byte)))).collect();
+            let gradients = vec![1.0; weights.len()];
+            let output = std::iter::once(0..request.continuation.len()).collect();
+            Attention::new(tokens, output, (1, 1), weights, gradients).ok_or(Error::Unsupported("this shape"))
+        }
+    }
+
+    /// A classifier that returns the share of the attention.
+    struct Share(Option<f64>);
+
+    impl RegionClassifier for Share {
+        fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error> {
+            Ok(regions.iter().map(|region| self.0.unwrap_or(region.sum)).collect())
+        }
+    }
+
+    fn tagged(first: &str) -> TaggedChat {
+        let text = |text: &str| vec![Part::Text(text.to_owned())];
+        let mut request = Request::default();
+        request.messages.push(Message::User(text("Pay the bill.")));
+        let content = text(&format!("<<REGION_7f_h1>>{first}<</REGION_7f_h1>> and <<REGION_7f_h2>>IBAN 99<</REGION_7f_h2>>"));
+        request.messages.push(Message::Tool { call_id: "c".to_owned(), content, is_error: None });
+        TaggedChat { request, nonce: "7f".to_owned(), names: vec!["h1".to_owned(), "h2".to_owned()] }
+    }
+
+    fn screen(chat: TaggedChat, draft: &str, fixed: Option<f64>) -> Option<Vec<String>> {
+        let draft = draft.to_owned();
+        let writer = ScriptedModel::from_function(move |request| {
+            // The writer reads the chat without tags and without the tool of the judge.
+            assert!(!format!("{request:?}").contains("REGION_7f") && request.tools.is_empty());
+            let name = "pay".to_owned();
+            let calls = vec![ToolCall { id: "1".to_owned(), name, arguments: draft.clone() }];
+            Ok(Completion { calls, usage: Usage { input: 7, output: 3 }, ..Completion::default() })
+        });
+        let screener = AttentionScreener {
+            writer: Arc::new(writer),
+            reader: Arc::new(SharedDigits),
+            classifier: Arc::new(Share(fixed)),
+            threshold: 0.5,
+        };
+        let question = JudgeScreener.question(chat);
+        let completion = block_on(screener.complete(&question, &mut ignore_deltas)).unwrap();
+        assert_eq!(completion.usage, Usage { input: 7, output: 3 });
+        JudgeScreener.parse_answer(&completion)
+    }
+
+    #[test]
+    fn the_regions_with_attention_are_named() {
+        let check = |draft: &str, expected: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(screen(tagged("Amount 77"), draft, None), Some(expected), "{draft}");
+        };
+        check(r#"{"amount": 77}"#, &["h1"]);
+        check(r#"{"iban": "99"}"#, &["h2"]);
+        check(r#"{"amount": 77, "iban": "99"}"#, &["h1", "h2"]);
+        check(r#"{"amount": 5}"#, &[]);
+        check("not JSON, 99", &["h2"]);
+    }
+
+    #[test]
+    fn a_failure_names_no_list_so_that_every_region_counts() {
+        assert_eq!(screen(tagged(&"7".repeat(2000)), "{}", None), None, "the chat is too long");
+        let all = Some(vec!["h1".to_owned(), "h2".to_owned()]);
+        assert_eq!(screen(tagged("Amount 77"), "{}", Some(f64::NAN)), all);
+    }
+
+    #[test]
+    fn other_requests_are_refused() {
+        let screener = AttentionScreener {
+            writer: Arc::new(ScriptedModel::from_answers([])),
+            reader: Arc::new(SharedDigits),
+            classifier: Arc::new(Share(None)),
+            threshold: 0.5,
+        };
+        let error = block_on(screener.complete(&Request::default(), &mut ignore_deltas)).unwrap_err();
+        assert_eq!(error, Error::Unsupported("requests other than those of the method `judge`"));
+    }
+
+    #[test]
+    fn a_chat_is_plain_text_with_its_regions() {
+        let (request, plain) = PlainChat::read(tagged("Amount 77"));
+        assert_eq!(plain.text, "User: Pay the bill.\n[tool]\nAmount 77 and IBAN 99\n");
+        let regions: Vec<(&str, &str)> = plain
+            .regions
+            .iter()
+            .map(|(name, range)| (name.as_str(), plain.text.get(range.clone()).unwrap()))
+            .collect();
+        assert_eq!(regions, [("h1", "Amount 77"), ("h2", "IBAN 99")]);
+        assert!(!format!("{request:?}").contains("REGION"));
+    }
+}
