@@ -23,7 +23,8 @@ impl RegionClassifier for TrainedNetwork {
     }
 }
 
-/// Runs `flowgate bench screeners`. Returns 0, or [`INTERRUPTED`] after an interrupt.
+/// Runs `flowgate bench screeners`: trains a network, and measures how well it and the other screeners tell which
+/// regions of a prompt the output of the model depends on. Returns 0, or [`INTERRUPTED`] after an interrupt.
 pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
     let cases = usize::from(options.cases);
