@@ -56,6 +56,7 @@ impl<'f> UnopenedLog<'f> {
     /// # Errors
     /// Fails if the log cannot be read.
     pub fn id(&mut self) -> Result<Option<LineHash>, AuditErrorKind> {
+        // The size of the complete lines, in bytes: 0 if there is none.
         let whole = self.whole;
         let mut lines = self.lines()?;
         Ok(match lines.next().map_err(AuditErrorKind::Read)? {
@@ -67,6 +68,7 @@ impl<'f> UnopenedLog<'f> {
     /// Returns the hash of the line with the number `seq`; `None` if the log does not have the line. Reads backwards
     /// from the end, since the line is usually near it. Fails at a malformed line.
     pub(super) fn hash_of(&mut self, seq: u64) -> Result<Option<LineHash>, AuditErrorKind> {
+        // The offset after the line that is read next.
         let mut at = self.whole;
         while at > 0 {
             let line = tail::line_before(self.file, &mut at)?;
@@ -110,6 +112,7 @@ impl<'f> UnopenedLog<'f> {
 impl DatabaseLogAnchors {
     /// Returns the contradiction between this record and a log that is about to be opened, if there is one: a recorded
     /// line is missing or different, the recorded log is missing, or the database has no record of a log with events.
+    /// An anchor is the last signed line of a log, as the database has recorded it.
     ///
     /// # Errors
     /// Fails if the log cannot be read.

@@ -35,6 +35,7 @@ impl<R: BufRead> BoundedLines<R> {
     /// [`NextLine::Long`], the reader is in the middle of the line, so the caller must stop.
     pub(super) fn next(&mut self) -> io::Result<NextLine<'_>> {
         self.buffer.clear();
+        // One byte more than the limit has room for the line feed. A full buffer without one belongs to a longer line.
         let limit_with_feed = u64::try_from(self.limit).unwrap_or(u64::MAX).saturating_add(1);
         let mut part = io::Read::take(&mut self.reader, limit_with_feed);
         part.read_until(b'\n', &mut self.buffer)?;

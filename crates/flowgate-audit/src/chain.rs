@@ -25,11 +25,13 @@ pub struct LogHead {
 /// lines before the head.
 pub(super) fn head_line(seq: u64, time: Timestamp, previous: LineHash, key: &AuditKey) -> String {
     let line = record::serialize_record(seq, time, HEAD, previous, RecordFields::default());
+    // The signature covers the object without its closing brace, and is appended as the last field.
     let signed = line.strip_suffix('}').unwrap_or(&line);
     format!("{signed}{}{}\"}}", signature_separator(), hex(&key.sign(&signed_message(signed))))
 }
 
-/// Returns whether a head is signed by this key.
+/// Returns whether a head is signed by this key. The signature must be its last field, in the form that [`head_line`]
+/// writes, and must match the text before that field.
 pub(super) fn is_signed(line: &[u8], key: &AuditPublicKey) -> bool {
     let Ok(line) = std::str::from_utf8(line) else { return false };
     let Some((signed, rest)) = line.split_once(&signature_separator()) else { return false };

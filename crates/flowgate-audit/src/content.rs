@@ -94,8 +94,10 @@ pub(super) struct NewContentEntry {
 }
 
 impl NewContentEntry {
-    /// Creates the entry for the event of line `seq`, with a new salt, and the mark by which that line refers to it. A
-    /// content that is too long is truncated, which the mark shows.
+    /// Creates the entry for the event of line `seq`, with a new salt, and the mark by which that line refers to it.
+    /// Without the salt, which is deleted with the content, nobody can confirm a guess of the content by the hash in
+    /// the log. A content that is too long is truncated, which the mark shows. Fails if the operating system provides
+    /// no random bytes.
     pub(super) fn new(
         seq: u64,
         time: Timestamp,
@@ -160,8 +162,8 @@ impl ContentEntry {
         })
     }
 
-    /// Returns whether the entry is the content of the line `record`, which contains the salted hash `hash`. The owner
-    /// and the time must match as well, since content is deleted by them.
+    /// Returns whether the entry is the content of the line `record`, which contains the salted hash `hash`. The
+    /// tenant, the client, the conversation and the time must match as well, since a deletion selects content by them.
     pub(super) fn belongs_to(&self, record: &AuditRecord, hash: LineHash) -> bool {
         let is_equal = |name: &str, value: &Option<String>| record.text(name) == value.as_deref();
         self.hash == hash
@@ -195,30 +197,31 @@ pub(super) fn file_size(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// Truncates the entries of lines that were never written: those from line `next` on, which are at the end of the file,
-/// and a partial last one. Reads the entries backwards, so the time does not depend on the length of the file.
+/// Truncates the file of contents after the last entry whose line the log contains. The removed entries belong to lines
+/// that were never written: to the line `next`, which the log writes next, or to a later one. A partial last entry is
+/// removed as well. Reads the entries backwards, so the time does not depend on the length of the file.
 pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
     let length = file.metadata()?.len();
-    let mut kept_end = tail::after_last_line_feed(&mut file, length)?;
-    while kept_end > 0 {
-        // The byte before `kept_end` is the line feed of the last entry.
-        let entry_start = tail::after_last_line_feed(&mut file, kept_end - 1)?;
+    let mut new_length = tail::after_last_line_feed(&mut file, length)?;
+    while new_length > 0 {
+        // The byte before `new_length` is the line feed of the last entry.
+        let entry_start = tail::after_last_line_feed(&mut file, new_length - 1)?;
         file.seek(SeekFrom::Start(entry_start))?;
         let mut lines = BoundedLines::new(BufReader::new(&file), MAX_ENTRY);
         match lines.next()? {
             NextLine::Line(line) if ContentEntry::read(line).is_some_and(|entry| entry.seq >= next) => {
-                kept_end = entry_start
+                new_length = entry_start
             }
             // An entry of a recorded line, or one that cannot be read: this entry and all before it stay.
             _ => break,
         }
     }
-    if kept_end < length {
-        file.set_len(kept_end)?;
+    if new_length < length {
+        file.set_len(new_length)?;
         file.sync_all()?;
     }
     Ok(())
@@ -305,7 +308,7 @@ impl<'a> ContentDeletion<'a> {
 }
 
 /// Returns the time of the oldest content; `None` if there is none. The first entry is the oldest, since entries have
-/// the order of their lines.
+/// the order of their lines. The time is 0 if the first entry cannot be read.
 pub(super) fn oldest_entry_time(path: &Path) -> io::Result<Option<Timestamp>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -109,6 +109,7 @@ impl<R: BufRead> ContentReader<R> {
     pub(super) fn finish(mut self, forgotten: u64) -> Result<ContentCounts, VerifyError> {
         while self.next.is_some() {
             self.counts.stray += 1;
+            // The entry belongs to no line of the log, so the error names the first one.
             self.advance().map_err(|what| VerifyError { line: 1, what })?;
         }
         Ok(ContentCounts { forgotten, ..self.counts })

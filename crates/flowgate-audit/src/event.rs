@@ -287,7 +287,8 @@ impl AuditEvent {
         }
     }
 
-    /// Returns whether a person is accountable for the event: it must be on disk before it takes effect.
+    /// Returns whether a person is accountable for the event, by a decision or an order. Unless the operator chose
+    /// `SyncPolicy::Heads`, such an event is synced to disk before it takes effect.
     pub(super) fn is_decision(&self) -> bool {
         matches!(
             self,

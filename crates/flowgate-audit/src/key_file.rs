@@ -57,7 +57,7 @@ impl AuditKey {
     }
 }
 
-/// Writes a file, which `options` create, with one line of text, and waits until the disk has stored it.
+/// Creates a file, as `options` say, writes one line of text to it, and waits until the disk has stored it.
 fn write_new_file(path: &Path, options: &OpenOptions, text: &str) -> io::Result<()> {
     let mut file = options.open(path)?;
     file.write_all(format!("{text}\n").as_bytes())?;

@@ -193,7 +193,8 @@ enum FailedOperation {
 }
 
 impl AuditLog {
-    /// Opens a log, or creates one. The opening is recorded and signed.
+    /// Opens a log, or creates one. The opening is recorded with this time, and signed. Unlike
+    /// [`open_after`](Self::open_after), it compares the log with no record of a database or a witness.
     ///
     /// A partial last line is moved to `FILE.torn-NUMBER`, and the record of the opening names that file.
     ///
@@ -246,6 +247,7 @@ impl AuditLog {
             .value("format", json!(verify::FORMAT))
             .text("version", env!("CARGO_PKG_VERSION"))
             .text("key", &key.public_key().to_string())
+            // The number of lines that the previous process wrote after its last head.
             .number("unsigned", end.unsigned)
             .optional_text("torn", torn.as_deref());
         let mut inner = AuditLogState {
@@ -269,10 +271,10 @@ impl AuditLog {
         inner.sign_head(time)?;
         // The id of a log is the hash of its first line, which a new log has only now.
         let (key, end) = (inner.key.public_key(), Arc::clone(&inner.end));
-        let whole =
+        let latest =
             tail::LogTail { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
         let mut written = File::open(path).map_err(|error| failed(AuditErrorKind::Read(error)))?;
-        let id = UnopenedLog::new(&mut written, &whole, key).id().map_err(failed)?.unwrap_or(LineHash::NONE);
+        let id = UnopenedLog::new(&mut written, &latest, key).id().map_err(failed)?.unwrap_or(LineHash::NONE);
         Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner), deletion: Mutex::new(()) })
     }
 
@@ -340,7 +342,8 @@ impl AuditLog {
     /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
     /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
     pub fn forget(&self, time: Timestamp, whose: &ContentSelector, who: &str) -> Result<u64, AuditError> {
-        // Held until the end of this function, so that only one deletion runs at a time.
+        // Held until the end of this function, so that only one deletion runs at a time. If a deletion panicked, the
+        // next one begins anew and overwrites its draft.
         let _only_deletion = self.deletion.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = content::content_path(&self.path);
         let read = |error| AuditError::new(&contents, AuditErrorKind::Read(error));
@@ -365,8 +368,8 @@ impl AuditLog {
         inner.record_deletion(time, whose, who, &deleted)
     }
 
-    /// Deletes content that was written before `before`, and records the deletion if there was any. Returns the number
-    /// of deleted entries.
+    /// Deletes content that was written before `before`, and records the deletion if there was any, with `retention`
+    /// in place of a person who requested it. Returns the number of deleted entries.
     ///
     /// # Errors
     /// The errors of [`forget`](Self::forget).
@@ -444,8 +447,9 @@ impl AuditLogState {
         Ok(head)
     }
 
-    /// Records the deletion of the contents of the lines `deleted`, which `who` requested, and signs a head. Writes as
-    /// many records as the bound on a record's list requires, but at least one. Returns how many contents were deleted.
+    /// Records the deletion of the contents of the lines `deleted`, which `who` requested with the selector `whose`,
+    /// and signs a head. Writes as many records as the bound on a record's list requires, but at least one. Returns how
+    /// many contents were deleted.
     fn record_deletion(
         &mut self,
         time: Timestamp,
@@ -467,10 +471,11 @@ impl AuditLogState {
         Ok(count(deleted))
     }
 
-    /// Writes an entry to the file of contents, which is opened at its first entry.
+    /// Writes an entry to the file of contents. Opens the file if it is not open: at the first entry, and after a
+    /// failed write or a deletion.
     fn write_content(&mut self, entry: &NewContentEntry) -> Result<(), AuditError> {
         let path = content::content_path(&self.path);
-        // A file whose write fails is not put back: it is repaired, and opened again at the next entry.
+        // A file whose write fails is not put back into `contents`: `repair` truncates it before the next entry.
         let written = match self.contents.take() {
             Some(file) => Ok(file),
             None => content::open(&path),
@@ -481,7 +486,7 @@ impl AuditLogState {
         Ok(())
     }
 
-    /// Writes a line of this kind, and returns its number.
+    /// Writes a line of this kind, and returns its number. The line is unsigned until the next head.
     fn record(&mut self, time: Timestamp, kind: &str, fields: RecordFields) -> Result<u64, AuditError> {
         let seq = self.write(record::serialize_record(self.next, time, kind, self.previous, fields))?;
         self.unsigned += 1;
@@ -504,7 +509,8 @@ impl AuditLogState {
         Ok(seq)
     }
 
-    /// Waits until the contents and the log are on disk.
+    /// Waits until the contents and the log are on disk. After a failure, the log stays unwritable until it is opened
+    /// again, because it is unknown what is on disk.
     fn sync(&mut self) -> Result<(), AuditError> {
         if let Some(Err(error)) = self.contents.as_ref().map(File::sync_data) {
             return Err(self.mark_failed(&content::content_path(&self.path), error, FailedOperation::Sync));

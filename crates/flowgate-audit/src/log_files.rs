@@ -59,7 +59,7 @@ pub(crate) fn append_extension(path: &Path, end: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Makes new files readable and writable by their owner only.
+/// Returns the options such that a new file is readable and writable only by its owner (on Unix).
 pub(crate) fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);

@@ -60,7 +60,7 @@ pub enum AuditLoss {
 }
 
 impl AuditLoss {
-    /// Returns the name of the loss in the log.
+    /// Returns the name by which a record of the log describes the loss, when the operator has accepted it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Behind { .. } => "log behind its database",
@@ -71,8 +71,8 @@ impl AuditLoss {
         }
     }
 
-    /// Returns the record that the log contradicts, of the database or of a witness; `None` if the database has no
-    /// record of the log.
+    /// Returns the recorded line that the log contradicts, as the database or a witness has it; `None` if the database
+    /// has no record of the log.
     pub fn contradicted_anchor(&self) -> Option<&LogAnchor> {
         match self {
             Self::Behind { anchor, .. }

@@ -92,9 +92,9 @@ impl RecordFields {
     /// Adds a list of texts of at most `MAX_LIST` bytes in JSON; `…` replaces the texts that have no room.
     pub(super) fn list(&mut self, name: &'static str, texts: &[String]) -> &mut Self {
         let (mut list, mut room) = (Vec::new(), MAX_LIST);
-        // Each text also takes two quotation marks and a comma.
         for text in texts {
             let text = self.bounded_text(name, text);
+            // Each text also takes two quotation marks and a comma.
             let size = text.chars().map(escaped_length).sum::<usize>() + 3;
             let Some(room_after) = room.checked_sub(size) else {
                 list.push(json!("…"));
@@ -232,7 +232,7 @@ impl AuditRecord {
     /// Parses a line, without its line feed.
     ///
     /// # Errors
-    /// Fails if it is not strict JSON, or lacks a field of every record.
+    /// Fails if it is not strict JSON, or lacks a field that every record has.
     pub fn read(line: &[u8]) -> Result<Self, RecordError> {
         let text = std::str::from_utf8(line).map_err(|_| RecordError::Encoding)?;
         let Value::Object(object) = json::parse(text, Numbers::Exact).map_err(RecordError::Json)? else {

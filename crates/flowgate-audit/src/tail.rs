@@ -104,7 +104,7 @@ fn check_key(file: &mut File, key: &AuditPublicKey) -> Result<(), AuditErrorKind
     let mut line = Vec::new();
     let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
     BufReader::new(file).take(limit).read_until(b'\n', &mut line).map_err(AuditErrorKind::Read)?;
-    // Removes the line feed.
+    // Removes the line feed. A line beyond the limit loses its last byte instead, and is then not a valid record.
     line.pop();
     match AuditRecord::read(&line) {
         Ok(first) if first.kind == OPENED => match first.text("key").and_then(AuditPublicKey::parse) {

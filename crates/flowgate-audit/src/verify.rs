@@ -153,6 +153,7 @@ impl<R: BufRead> Iterator for VerifiedRecords<R> {
         if self.has_failed {
             return None;
         }
+        // An error counts lines from 1.
         let line = self.seq().saturating_add(1);
         let read = self.read();
         self.has_failed = read.is_err();

@@ -57,7 +57,7 @@ impl WatchedSubject {
 }
 
 impl WatchedVerdict {
-    /// Returns the verdict on a call.
+    /// Returns the verdict on a call of `tool`, with the reasons of the policy unless it permits the call.
     pub fn of_call(tool: &str, judgement: &Judgement) -> Self {
         let outcome = judgement.outcome();
         let reason = match outcome {
@@ -68,7 +68,8 @@ impl WatchedVerdict {
         Self { subject: WatchedSubject::Call, tool: Some(tool.to_owned()), outcome, reason }
     }
 
-    /// Returns the verdict on a text: a denial if there is an objection, otherwise a permission.
+    /// Returns the verdict on a text: a denial if there is an objection, otherwise a permission. `objection` is the
+    /// reason why the text would have been withheld; `tool` is the tool that it belongs to.
     pub fn of_text(subject: WatchedSubject, tool: Option<&str>, objection: Option<&str>) -> Self {
         let outcome = if objection.is_some() { Outcome::Deny } else { Outcome::Permit };
         let reason = objection.unwrap_or_default().to_owned();
@@ -87,10 +88,11 @@ impl WatchedVerdict {
         line.to_string()
     }
 
-    /// Parses a line of the file. Returns the time, in seconds since 1970, and the verdict.
+    /// Parses a line of the file. Returns the time, in seconds since 1970, and the verdict. A verdict without a tool is
+    /// valid, since a prompt or a reply has none.
     ///
     /// # Errors
-    /// If the line is not JSON, or a field is missing or invalid; the message names the field.
+    /// If the line is not JSON, or a field other than `tool` is missing or invalid; the message names the field.
     pub fn parse(line: &str) -> Result<(u64, Self), String> {
         let value: Value = serde_json::from_str(line).map_err(|error| format!("not valid JSON: {error}"))?;
         let text = |key: &str| value.get(key).and_then(Value::as_str);
@@ -109,7 +111,8 @@ impl WatchedVerdict {
     }
 }
 
-/// Joins the messages of reasons into one line.
+/// Joins the messages of reasons with semicolons. A message that equals the previous one is omitted, since several
+/// statements of a policy can object in the same words.
 pub fn describe_reasons(reasons: &[Reason]) -> String {
     let mut messages: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
     messages.dedup();

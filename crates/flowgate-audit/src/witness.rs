@@ -97,7 +97,7 @@ impl fmt::Display for WitnessLineError {
 impl std::error::Error for WitnessLineError {}
 
 impl WitnessLine {
-    /// Returns the signed line, without the line feed.
+    /// Returns the line, signed with `key`, without the line feed. The line contains the public half of `key`.
     pub(super) fn signed_line(&self, key: &AuditKey) -> String {
         let Self { log, head, time, gives_up, .. } = self;
         let mut line = Map::new();

@@ -27,6 +27,7 @@ impl<'r> RunMarks<'r> {
         let text = |key: &str| run.meta.get(key).and_then(Value::as_str);
         Self {
             suite: text("suite"),
+            // Some recordings write `none` for a run without an attack.
             attack: text("attack").filter(|attack| *attack != "none"),
             user_task: text("user_task_id"),
             injection_task: text("injection_task_id"),

@@ -133,8 +133,8 @@ fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, St
 /// One run of a corpus with the number of its first line, or the reason why it cannot be read.
 pub(crate) type CorpusItem = Result<(usize, RecordedRun), InputError>;
 
-/// Passes the runs of a file to `each`, one at a time, until `each` returns false or Ctrl-C is pressed. A line that is
-/// not a run is passed as an error, and reading continues.
+/// Passes the runs of a file to `each`, one at a time, each with the number of its first line, until `each` returns false
+/// or Ctrl-C is pressed. A line that is not a run is passed as an error, and reading continues.
 ///
 /// A file of JSON lines is read line by line: each line is a run, or a message. All lines that are messages are
 /// together one run, which is passed last, with line 1. A JSON document over several lines is one run.

@@ -9,7 +9,8 @@ use crate::input::InputError;
 /// The value of an option that selects the model that ships.
 pub(crate) const EMBEDDED: &str = "embedded";
 
-/// Loads a model, and returns it with its name for reports.
+/// Loads the model in the folder `path`, or the one that ships with Flowgate if `path` is `embedded`, and returns it with
+/// its name for reports.
 pub(crate) fn load(path: &Path) -> Result<(LocalModel, String), InputError> {
     if path == Path::new(EMBEDDED) {
         let model = LocalModel::embedded().map_err(|error| InputError(error.to_string()))?;

@@ -98,8 +98,8 @@ impl Progress {
     }
 
     /// Creates the progress display on the standard error. On a terminal, if `may_rewrite`, it is one line that is
-    /// overwritten, unless `mode` is [`ProgressMode::Never`]. In all other cases it is a line for each tenth of the
-    /// work with [`ProgressMode::Always`], and nothing without. From now on, a first Ctrl-C requests the command to
+    /// overwritten, unless `mode` is [`ProgressMode::Never`]. In all other cases, [`ProgressMode::Always`] prints a line
+    /// for each tenth of the work, and the other modes print nothing. From now on, a first Ctrl-C requests the command to
     /// stop, and a second one ends the program.
     fn on_stderr(work: WorkUnit, total: Option<u64>, may_rewrite: bool, mode: ProgressMode) -> Self {
         let show = match (mode, stderr().is_terminal()) {
@@ -140,7 +140,8 @@ impl Progress {
         Self::new(WorkUnit::Steps("step"), None, ProgressDisplay::Hidden, Box::new(std::io::sink()), clock)
     }
 
-    /// Counts one step, or one item of a file.
+    /// Counts one step, or one item of a file. The work done is counted here only in steps: of files, it is the number of
+    /// bytes read.
     pub(crate) fn step(&self) {
         self.0.items.fetch_add(1, Ordering::Relaxed);
         if matches!(self.0.work, WorkUnit::Steps(_)) {

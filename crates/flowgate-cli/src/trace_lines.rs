@@ -15,7 +15,8 @@ fn id(server: Option<&str>, id: &str) -> String {
 }
 
 /// Returns an event as a JSON line. An answer of a server has MCP's form if it has structured content, since OpenAI's
-/// form has no field for that.
+/// form has no field for that. In OpenAI's form, `id` adds the server to the id of a call, since two servers can use the
+/// same id.
 pub(crate) fn line(event: &Event, monitor: &Monitor) -> Value {
     match &event.body {
         EventBody::Message(message) => json!({"role": message.role, "content": message.content}),

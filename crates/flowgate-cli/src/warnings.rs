@@ -33,7 +33,8 @@ pub(crate) struct Warnings {
 }
 
 impl TraceOccurrences {
-    /// Adds the names that occur in one run. `name` is the name of the run in warnings.
+    /// Adds the names that occur in one run, of tools, arguments, roles and fields, for the warnings about names of the
+    /// policy that occur nowhere. `name` is the name of the run in warnings.
     pub(crate) fn add(&mut self, name: &str, trace: &Trace) {
         if trace.is_empty() {
             self.add_empty(name);

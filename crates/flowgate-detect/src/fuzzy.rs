@@ -11,7 +11,8 @@ const MAX_CHANGES: usize = 10;
 /// Returns the location in the text that matches the query with the fewest changes, the first of several; `None` if
 /// each location needs more changes than `threshold` allows. A change inserts, deletes or replaces one character.
 ///
-/// A `threshold` of 0.8 allows one change for each five characters of the query, rounded down, and at most ten.
+/// A `threshold` of 0.8 allows one change for each five characters of the query, rounded down, and at most ten. If the
+/// changes suffice to delete the whole query, the result is the empty range at the start of the text.
 /// The query is text, not a pattern. The time is proportional to the product of the lengths of both texts.
 ///
 /// ```
@@ -35,6 +36,8 @@ pub fn find(text: &str, query: &str, threshold: f64) -> Option<Range<usize>> {
     let mut best: Option<(usize, Range<usize>)> = None;
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
+        // The cells of the previous row, whose part of the query is one character shorter: `diagonal` at the previous
+        // position of the text, `above` at this one. The empty part of the query matches anywhere without a change.
         let mut diagonal = (0, at);
         let mut above = (0, end);
         for (cell, query_char) in column.iter_mut().skip(1).zip(&query) {

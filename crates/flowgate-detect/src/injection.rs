@@ -85,6 +85,7 @@ fn weight(kind: &str) -> f64 {
     match kind {
         "OVERRIDE" | "CHAT_MARKUP" | "SECRECY" => 0.9,
         "ADDRESS_MODEL" | "PROMPT_LEAK" | "JAILBREAK" => 0.8,
+        // The other kinds of the table.
         _ => 0.6,
     }
 }

@@ -72,7 +72,8 @@ pub fn parse(text: &str) -> Markup {
     markup
 }
 
-/// Sorts links by their location, and removes all but the first occurrence of each address.
+/// Sorts links by their location, removes all but the first occurrence of each address, and then the links beyond
+/// [`MAX_FINDINGS`].
 fn deduplicate_links(links: &mut Vec<Link>) {
     links.sort_by_key(|link| link.span.start);
     let mut seen = BTreeSet::new();
@@ -115,6 +116,7 @@ fn markdown(text: &str, markup: &mut Markup) {
                     }
                 } else if let Some(rest) = after.strip_prefix('[') {
                     let end = rest.find([']', '\n']).unwrap_or(0);
+                    // Empty or unclosed brackets contain no name; the label is then the name.
                     let name = if end == 0 { label.clone() } else { at + 2..at + 2 + end };
                     references.push((image, label, name));
                 } else {
@@ -141,8 +143,8 @@ fn markdown(text: &str, markup: &mut Markup) {
     markup.links.extend(definitions.into_values());
 }
 
-/// Adds a link or, with `image`, an image to the result. `label` is the text of the link or the alternative text of the
-/// image.
+/// Adds a link or, with `image`, an image to the result. `label` is the span in `text` of the link's text or of the
+/// image's alternative text.
 fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
     // More than will be returned, since duplicates are removed later.
     if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
@@ -171,8 +173,8 @@ fn reference_key(text: &str, name: &Range<usize>) -> String {
 }
 
 /// Returns the address at the start of a text; `None` if there is none. The address ends before a space, an angle
-/// bracket, or a closing parenthesis that is not opened in it. The text begins at byte `offset` of the whole text, in
-/// which the returned span counts.
+/// bracket, or a closing parenthesis that is not opened in it. The text begins at byte `offset` of the whole text; the
+/// returned span is one of the whole text.
 fn destination(text: &str, offset: usize) -> Option<Link> {
     let trimmed = text.trim_start_matches([' ', '\t', '\n', '<']);
     let start = text.len() - trimmed.len();

@@ -162,6 +162,7 @@ impl DisjointFindings {
     /// added.
     pub(super) fn insert(&mut self, finding: Finding) -> bool {
         let Range { start, end } = finding.span;
+        // The other findings are disjoint, so only the last one that begins before `end` can overlap.
         let taken = self.0.range(..end).next_back().is_some_and(|(_, other)| other.span.end > start);
         if taken || start >= end || self.is_full() {
             return false;

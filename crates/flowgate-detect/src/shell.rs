@@ -55,6 +55,7 @@ const MAX_DEPTH: usize = 6;
 /// ```
 pub fn find(text: &str) -> Vec<UnsafeCommand> {
     let mut finder = CommandScanner::default();
+    // The script is the whole text, so it begins at byte 0, and no script encloses it.
     finder.scan_script(text, &ScriptLocation::From(0), 0);
     // The fork bomb defines a function named `:`, which the parser does not read as a command.
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
@@ -85,7 +86,8 @@ enum ScriptLocation {
 }
 
 impl ScriptLocation {
-    /// Returns the bytes of the whole text that a range of the script is at, or is within.
+    /// Returns the bytes of the whole text that correspond to a range of the script, or that contain the whole script
+    /// if positions in it correspond to none.
     fn locate(&self, range: Range<usize>) -> Range<usize> {
         match self {
             Self::From(offset) => range.start + offset..range.end + offset,

@@ -58,7 +58,8 @@ pub fn category(c: char) -> &'static str {
 }
 
 /// Returns hidden or misleading text in order: `TAG`, `BIDI_CONTROL`, `ZERO_WIDTH`, `VARIATION_SELECTORS`,
-/// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding covers a run of characters of its kind, or a word.
+/// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding covers a run of characters of its kind; a `MIXED_SCRIPT`, a
+/// word with letters of two scripts.
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';

@@ -140,8 +140,9 @@ pub trait Observer: Send {
     }
     /// The model has answered.
     fn after_completion(&mut self, _completion: &Completion) {}
-    /// A person has approved a call, and the conversation is about to receive the decision. The observer joins what
-    /// other conversations have since written to stores: see [`Conversation::join_external_state`].
+    /// A person has approved a call, and the conversation is about to receive the decision. The observer joins the
+    /// labels that other conversations wrote to stores after the question was asked, by which the call is judged
+    /// again: see [`Conversation::join_external_state`].
     ///
     /// # Errors
     /// If the state cannot be joined. The call does not run.
@@ -364,7 +365,8 @@ impl Agent<'_> {
     }
 
     /// Runs a call in this process and returns the answer of its tool. If the observer fails before the call, the call
-    /// does not run; if it fails after the call, the answer is withheld. Both return an error as the answer.
+    /// does not run, and an approval of it is recorded as void. If the observer fails after the call, the answer is
+    /// withheld. In both cases, an error is returned in place of the answer.
     async fn run(&mut self, conversation: &mut Conversation, call: AuthorizedCall) -> ToolAnswer {
         if let Err(problem) = self.observer.before_run(conversation, &call).await {
             conversation.record_voided_call(&problem);
@@ -418,7 +420,8 @@ impl Listener for ReplyListener<'_> {
     /// text is shown early. Returns `Break` to end the generation: if the observer is cancelled, or the model begins
     /// again after some text was shown.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
-        // Reasoning is judged as a whole and is delivered before the text, so no text is shown early after it.
+        // Reasoning is judged as a whole, and the user receives it before the text. After reasoning, no text is
+        // therefore shown early, unless some text was shown before it.
         if matches!(delta, Delta::Reasoning(_)) && self.live.as_ref().is_some_and(|live| !live.has_begun()) {
             self.live = None;
         }

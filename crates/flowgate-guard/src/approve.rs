@@ -34,10 +34,11 @@ pub struct ApprovalRequest {
     pub label: Vec<String>,
     /// The label of the question itself: readers who are not cleared for it must not learn that the question exists.
     pub decided: Label,
-    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes arguments.
+    /// In a few sentences, what the call would do, who may have chosen it, and what it would disclose. Quotes
+    /// arguments.
     pub summary: String,
-    /// For each value that untrusted text may have chosen, where it was found: in a message of the user, in a trusted answer, or
-    /// only elsewhere.
+    /// For each value that untrusted text may have chosen, where it was found: in a message of the user, in a trusted
+    /// answer, or only elsewhere.
     pub evidence: Vec<String>,
     /// Why the call is not simply permitted.
     pub reasons: Vec<Reason>,
@@ -60,9 +61,9 @@ pub struct ApprovalRequest {
     pub expires: Duration,
     /// How often the model makes this call in direct succession, from here on: a person can answer for all of them.
     pub times: usize,
-    /// The questions about further calls of the same message, as far as they can be foreseen, so that a person can decide on
-    /// all of them at once. A reader who may know of such a question may know of this one. Each is asked when its call is
-    /// judged; it may then have other reasons, or not be asked.
+    /// The questions about further calls of the same message, as far as they can be foreseen, so that a person can
+    /// decide on all of them at once. A reader who may know of such a question may know of this one. Each is asked when
+    /// its call is judged; it may then have other reasons, or not be asked.
     pub upcoming: Vec<Self>,
 }
 
@@ -172,21 +173,23 @@ impl DigestKey {
         Self(bytes)
     }
 
-    /// Returns a value that cannot be guessed without the key, different for each number.
+    /// Returns a value that cannot be guessed without the key, different for each number. It marks the regions that a
+    /// screener judges, so that no text in the chat can forge the marks.
     pub(crate) fn nonce(&self, number: usize) -> String {
         let mut digest = self.mac(format!("nonce {number}").as_bytes());
         digest.truncate(16);
         digest
     }
 
-    /// Returns a short keyed digest of a text, which reveals nothing of it without the key.
+    /// Returns a short keyed digest of a text, 8 hexadecimal digits, which reveals nothing of it without the key.
     pub(crate) fn text_digest(&self, text: &str) -> String {
         let mut digest = self.mac(format!("text {text}").as_bytes());
         digest.truncate(8);
         digest
     }
 
-    /// Returns the HMAC-SHA256 of bytes, in hexadecimal.
+    /// Returns the HMAC-SHA256 of bytes under this key, in hexadecimal. The callers begin `bytes` differently (`nonce`,
+    /// `text` or a JSON list), so that no input for one purpose is an input for another.
     fn mac(&self, bytes: &[u8]) -> String {
         // HMAC accepts a key of any length, so it does not fail.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };

@@ -207,12 +207,13 @@ impl<'s> SchemaWalker<'s> {
     }
 }
 
-/// Folds a name as parsers do that ignore case, normalise (NFKC, as Python does with names of arguments), and drop invisible
-/// characters and the white space around a name.
+/// Folds a name so that all names become equal which some parser confuses. Such parsers ignore case, normalise (NFKC,
+/// as Python does with names of arguments), or drop invisible characters and the white space around a name.
 fn fold_case(name: &str) -> String {
     let name: String = name.nfkc().filter(|c| !is_invisible(*c)).collect();
-    // U+0130 lowercases to an i with a combining dot, U+0131 uppercases to I without one; U+1E9E has no uppercase
-    // mapping, but its lowercase has.
+    // Three case mappings and the removal of the combining dot U+0307 make all spellings of a letter equal: U+0130
+    // lowercases to an i with that dot, U+0131 uppercases to I without one, and U+1E9E has no uppercase mapping, but
+    // its lowercase has.
     name.trim()
         .chars()
         .flat_map(char::to_lowercase)

@@ -76,7 +76,8 @@ fn write_string(string: &str, text: &mut String) {
 
 /// Returns one spelling for all spellings of a number.
 fn canonical_number(number: &Number) -> String {
-    // Adding 0.0 turns -0.0 into 0.0: JavaScript prints both as 0.
+    // Rust prints the float 1.0 as `1`, as it prints the integer 1. Adding 0.0 turns -0.0 into 0.0: JavaScript prints
+    // both as 0.
     let float = number.as_f64().filter(|_| number.is_f64()).map(|float| float + 0.0);
     float.map_or_else(|| number.to_string(), |float| float.to_string())
 }

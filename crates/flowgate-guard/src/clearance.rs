@@ -25,7 +25,8 @@ pub(crate) struct EndpointClearances {
 }
 
 impl EndpointClearances {
-    /// Reads the clearances from the policy.
+    /// Reads the clearances from the policy. A model without one may read everything; a screener or a filler without
+    /// one has the clearance of the model.
     pub(crate) fn of(monitor: &Monitor) -> Self {
         let model = monitor.clearance("model").unwrap_or_else(|| monitor.policy().space().top());
         let other = |endpoint: &str| monitor.clearance(endpoint).unwrap_or(model);

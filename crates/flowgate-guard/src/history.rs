@@ -1,4 +1,5 @@
-//! Compares a history that a client sends with the messages of its session: which messages are unchanged, new or rewritten.
+//! Compares a history that a client sends with the messages of its session: which messages are unchanged, new or
+//! rewritten.
 //!
 //! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
 //! drops long messages, or inserts retrieved text. A label therefore belongs to a message at its position in the chat,
@@ -194,7 +195,8 @@ impl History {
         self.messages.push(message);
     }
 
-    /// Appends messages to a history of which every message is unchanged, except that the last one ends at `until`.
+    /// Appends messages to a history of which every message is unchanged. The items of the conversation before the
+    /// index `until` belong to the old messages: the last of these now ends there.
     pub(crate) fn append_messages(&mut self, until: usize, new: Vec<HistoryMessage>) {
         if let Some(last) = self.messages.last_mut() {
             last.until = until;
@@ -220,9 +222,10 @@ impl History {
         self.align_in_rounds(sent).0
     }
 
-    /// Compares as [`Self::align`] does, and also returns the number of rounds. A round that takes a message as
-    /// unchanged which equals a removed one is repeated with fewer unchanged messages: it is unknown which of the two
-    /// was removed. `sent` are the digests of the chat that the client sends.
+    /// Compares as [`Self::align`] does, in rounds, and also returns their number, which a test limits. Each round is
+    /// one comparison. If it takes a message as unchanged that equals a removed one, it is unknown which of the two was
+    /// removed, so the next round permits fewer unchanged messages. `sent` are the digests of the chat that the client
+    /// sends.
     fn align_in_rounds(&self, sent: &[MessageDigest]) -> (Alignment, usize) {
         let mut max_unchanged = self.messages.len();
         let mut rounds = 0;

@@ -5,8 +5,8 @@
 //! ([`Journal::take`]), not the resulting state; a [replay](crate::conversation::Conversation::replay)
 //! checks that it does not diverge.
 //!
-//! A conversation submits every [`Input`] to one function, which executes it live and in a replay, and records it here. The
-//! serialized form of an input is stored in databases: a variant or a field keeps its name.
+//! A conversation submits every [`Input`] to one function, which executes it live and in a replay, and records it here.
+//! The serialized form of an input is stored in databases: a variant or a field keeps its name.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl Journal {
         self.inputs.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// Records an input, if inputs are recorded.
+    /// Records an input, if inputs are recorded; only then is it computed, which may copy a whole chat.
     pub(crate) fn record(&mut self, input: impl FnOnce() -> Input) {
         if let Some(inputs) = &mut self.inputs {
             inputs.push(input());

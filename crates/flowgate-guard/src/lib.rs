@@ -1,9 +1,10 @@
 //! Connects labels and models: what a model may be shown, what a call depends on, and what label the results carry.
 //!
 //! Live, a [`conversation`] shows the model a [`view`] at a label and judges the calls that it generates; a [`method`]
-//! chooses the label, and an [`agent`] drives a conversation with real models, tools and people. Over a log, an [influence method](influence)
-//! determines what each call depends on; [`replay`] applies it to every call of a recorded run, and the monitor
-//! judges the call. [`propagation`] answers questions about labelled documents with labels that are as low as possible.
+//! chooses the label, and an [`agent`] drives a conversation with real models, tools and people. Over a log, an
+//! [influence method](influence) determines what each call depends on; [`replay`] applies it to every call of a
+//! recorded run, and the monitor judges the call. [`propagation`] answers questions about labelled documents with
+//! labels that are as low as possible.
 //!
 //! The algorithms come from two papers: *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, and
 //! *Permissive Information-Flow Analysis for Large Language Models*.

@@ -122,8 +122,9 @@ fn may_be_escape(seen: &[RenderedChar], at: usize) -> bool {
     can_continue && rest.iter().skip(1).all(is_part)
 }
 
-/// Whether a placeholder could begin at the character `index` of `seen`: at an opening bracket, or at an `h` that begins
-/// a word (`hidden h2` without brackets) if the view hides regions. `known` is the number of regions that it hides.
+/// Whether a placeholder could begin at the character `index` of `seen`: at an opening bracket, or at an `h` that
+/// begins a word (`hidden h2` without brackets) if the view hides regions. `known` is the number of regions that it
+/// hides.
 fn may_begin(seen: &[RenderedChar], index: usize, known: usize) -> bool {
     let c = |index: usize| seen.get(index).map(|seen| seen.c);
     match c(index) {
@@ -338,8 +339,8 @@ impl PlaceholderReader<'_> {
         at
     }
 
-    /// Reads the name of a region, `h` and digits: returns the index after its digits, and the digits, which are
-    /// empty if the text ends before them. `None` if no `h` is at the index.
+    /// Reads the name of a region, `h` and digits: returns the index after its digits, and the digits. These are empty
+    /// if none follows; in a text that is not complete, they may follow later. `None` if no `h` is at the index.
     fn read_name(&self, at: usize) -> Option<(usize, String)> {
         if !matches!(self.char_at(at), Some('h' | 'H')) {
             return None;

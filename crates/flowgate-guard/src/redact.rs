@@ -62,8 +62,8 @@ struct RegionTagging {
 }
 
 impl HiddenRegions {
-    /// Creates the names of a view that tags, with a nonce, the regions that it would hide and that flow to the
-    /// reader's clearance.
+    /// Creates the empty list of hidden regions of a view. With `tag`, a nonce and the clearance of a reader, the view
+    /// shows the hidden regions that the reader may read between tags with the nonce; without it, placeholders.
     pub(crate) fn with_tagging(tag: Option<(&str, Label)>) -> Self {
         let tagging =
             tag.map(|(nonce, reader)| RegionTagging { nonce: nonce.to_owned(), reader, omitted: None });
@@ -299,6 +299,7 @@ impl Redactor<'_> {
     /// Captures from the region that the view shows are written into the placeholder, but not between the tags for a
     /// screener.
     fn typed_placeholder(&self, region: NodeId, schema: Option<&Value>, names: &mut HiddenRegions) -> String {
+        // A view that shows the region also shows that the event exists.
         let label = self.document().label_of(region).join(&self.document().frame_label());
         let content = || {
             let value = self.document().to_value(region);

@@ -81,7 +81,8 @@ pub(crate) enum CallOutcome {
     Rewritten { text: String, label: Label },
     /// The call ran, and this event is the tool's answer.
     Output(EventId),
-    /// The call did not run, or a rule stopped its answer, which is this event; the text reports the reason to the model.
+    /// The call did not run, or a rule stopped its answer, which is this event; the text reports the reason to the
+    /// model.
     Refused { text: String, label: Label, tool: Option<Tool>, stopped: Option<EventId> },
     /// A look, after which the model was shown a view at this label.
     Looked(Label),
@@ -109,8 +110,8 @@ pub(crate) struct ViewBuilder<'a> {
     /// If set, the view shows everything that flows to this label, and puts what it would hide between tags with this
     /// nonce.
     pub(crate) tag: Option<(&'a str, Label)>,
-    /// If set, the label of the view floats: it is the join of this label and of what the view shows. Otherwise it is the
-    /// bound.
+    /// If set, the label of the view floats: it is the join of this label and of what the view shows. Otherwise it is
+    /// the bound.
     pub(crate) floats_from: Option<Label>,
 }
 

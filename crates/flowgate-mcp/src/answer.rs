@@ -115,9 +115,10 @@ impl Proxy {
         self.record_answer(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
-    /// Adds an answer to the trace, with at least the label `answer_label` that the server states for it, and the least
-    /// label of outputs of the tool. Returns the event, and whether the client may be shown the answer: no rule forbids
-    /// it, and the client's model is cleared for it. Returns `None` if the trace has no room.
+    /// Adds an answer to the trace. Its label is at least `answer_label`, which the server states for it, and at least
+    /// the label that every output of the tool carries because rules can stop it. Returns the event, and whether the
+    /// client may be shown the answer: no rule forbids it, and the client's model is cleared for it. Returns `None` if
+    /// the trace has no room.
     pub(super) fn record_answer(
         &self,
         monitor: &mut Monitor,
@@ -130,9 +131,9 @@ impl Proxy {
         Some((event, !has_objection(&findings) && is_cleared(monitor, event)))
     }
 
-    /// Returns the greatest label that the client may be shown without making any tool uncallable: neither one on offer
-    /// nor one named in `more`, which are about to be offered. Without any tools, it is the bottom: the requirements of
-    /// the tools that will be offered are not known yet.
+    /// Returns the greatest label that the client may be shown such that every tool can still be called: the tools on
+    /// offer, and the tools named in `more`, which are about to be offered. Without any tools, it is the bottom: the
+    /// requirements of the tools that will be offered are not known yet.
     pub(super) fn greatest_showable_label(&self, monitor: &Monitor, more: &[String]) -> Label {
         let offered = self.listing.offered_names().chain(more.iter().map(String::as_str));
         let tools: Vec<_> = offered.map(|name| self.tool(name)).collect();
@@ -162,8 +163,9 @@ enum ShownAnswer {
     Failure,
 }
 
-/// Splits an answer by the kind of its call. Returns the output to be added to the trace, and the part that the client
-/// is shown. Everything that is shown is in the output, so it has a label.
+/// Splits an answer, a result or an error, by the kind of its call. Returns the output to be added to the trace, and
+/// the part that the client is shown: the whole message, a reduced result, or only that the request failed. Everything
+/// that is shown is in the output, so it has a label. The caller has handled a result that requests input before.
 ///
 /// # Errors
 /// The reason, for the operator's log, if the answer is malformed.
@@ -173,6 +175,7 @@ fn split_answer(
 ) -> Result<(Output, ShownAnswer), &'static str> {
     let output = |content: Value, structured: Option<Value>, is_error: bool| Output {
         call_id: running.call_id.clone(),
+        // The trace finds the tool by the ID of the call.
         tool: None,
         content,
         structured,

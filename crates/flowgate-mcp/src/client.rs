@@ -60,7 +60,7 @@ const TASK: (&str, &str) =
 
 impl Proxy {
     /// Handles a message from the client: the bytes of one line of a stream, or of one HTTP body. Returns what the
-    /// caller is to send, ask or report, in order.
+    /// caller is to send, ask or report, in order. Answers to the client have the IDs that the client chose.
     pub fn handle_client_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -84,6 +84,7 @@ impl Proxy {
             );
             return self.answer_unreadable(&MessageError { why, ids: message::find_ids(bytes) });
         }
+        // `line` is the text of the message, in which it can be forwarded unchanged.
         let (message, line) = match message::read(bytes, Numbers::Exact) {
             Ok(read) => read,
             Err(unreadable) => return self.answer_unreadable(&unreadable),
@@ -94,6 +95,8 @@ impl Proxy {
             McpMessage::Request { id, method, params } => {
                 let id = self.server_side_id(id);
                 self.make_room();
+                // `asked` has the requests without an answer; `abandoned` has those that no client waits for any more,
+                // but that the server may still answer.
                 if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
                     // The error has no `id`: the client would take it for the answer to the other request.
                     let why = "the `id` of this request belongs to another request that has no answer yet; \
@@ -184,6 +187,7 @@ impl Proxy {
                     kind: *kind,
                     params: rest,
                     progress,
+                    // Only `tools/call` can be sent again with a person's answer.
                     can_retry: false,
                     allowed_inputs,
                     round: None,
@@ -219,6 +223,7 @@ impl Proxy {
             vec![refusal::refusal_answer(&id, ProxyCallKind::Tool, &unjudged_refusal(kind, says))]
         };
         let answered_question = self.take_retry(&mut params);
+        // `judge_round` refuses an invalid continuation.
         let continuation = self.take_continuation(&mut params);
         // `TASK` is a field that would turn the call into a task, and the reason for the refusal.
         if params.contains_key(TASK.0) {
@@ -324,7 +329,7 @@ impl Proxy {
 
     /// Sends a permitted call to the server, with exactly the judged arguments, and records that its answer is
     /// awaited. `id` is the ID of the client's request, and `pending` the request without its arguments. A call that
-    /// continues a round is refused if that round was already used.
+    /// continues a round, in which the server has requested input, is refused if that round was already used.
     pub(super) fn run(
         &mut self,
         id: RequestId,

@@ -152,6 +152,7 @@ impl Proxy {
                 &refusal::unjudged_refusal("malformed", says),
             )];
         }
+        // `handle_person_answer` answers only requests that wait for a person.
         self.asked.insert(id.clone(), PendingClientRequest::Waiting);
         self.handle_person_answer(monitor, question, id, *pending, answer)
     }

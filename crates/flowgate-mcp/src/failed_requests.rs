@@ -82,6 +82,7 @@ impl Proxy {
     ) -> ProxyAction {
         if let ProxyCallKind::List(key) = running.kind {
             let monitor = session.monitor();
+            // No tools besides those on offer (`&[]`) are about to be offered.
             if !monitor.failure_label(&running.call_id).flows_to(&self.greatest_showable_label(monitor, &[]))
             {
                 return ProxyAction::Client(result(id, &json!({"resultType": "complete", key: []})));
@@ -103,6 +104,7 @@ impl Proxy {
     /// already knows its answer, which can influence everything that the server sends, and whether it sends anything. A
     /// list that is hidden in any case does not count.
     pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
+        // The label above which a list is hidden. No tools besides those on offer (`&[]`) are about to be offered.
         let max_list_label = self.greatest_showable_label(monitor, &[]);
         let labelled = self.running_calls().map(|running| (running, monitor.failure_label(&running.call_id)));
         let counted =
@@ -123,6 +125,7 @@ impl Proxy {
         // The label is raised by an event: everything that the client does later depends on it.
         let content = Value::from("the server says something while a call runs");
         let entry = TraceEntry::assistant(content);
+        // The label that the client's next event carries in any case.
         let Some(context) = monitor.trace().position_of(&entry).ok().map(|position| position.context) else {
             return false;
         };
@@ -163,6 +166,7 @@ impl Proxy {
 /// lost: then it has no room for another call either.
 fn record_failure(session: &mut dyn MonitoredSession, running: &RunningCall) {
     if let Ok((event, _)) = session.monitor().push_failure(&running.call_id, NO_ANSWER) {
+        // The session knows a repeated call by the ID of its first sending.
         session.record_output(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
     }
 }

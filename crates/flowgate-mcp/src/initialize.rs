@@ -151,6 +151,7 @@ pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value>
         let value = full.get(*name)?;
         let value = if known_words.is_empty() {
             let time = value.as_u64()?;
+            // The permitted times are in descending order.
             Value::from(CACHE_TIMES.into_iter().find(|permitted| *permitted <= time)?)
         } else {
             Value::from(*known_words.iter().find(|word| value.as_str() == Some(word))?)

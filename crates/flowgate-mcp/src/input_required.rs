@@ -102,8 +102,9 @@ pub(super) struct RoundContinuation {
 const UNPERMITTED_RESPONSES: &str = "the policy does not permit sending these `inputResponses` to the server, so the call has ended: to start it again, call without `requestState` and `inputResponses`";
 
 impl SentCall {
-    /// Returns a call that is about to be sent for the first time, as it is repeated later; `None` if the server may
-    /// not answer it by requesting input: the method or the client does not support that.
+    /// Describes a call that is about to be sent for the first time, so that a repetition of it by the client can be
+    /// recognised. `arguments` are the judged ones, and `call_id` is the ID of the call in the trace. Returns `None` if
+    /// the server may not answer the call by requesting input: the method or the client does not support that.
     pub(super) fn new(
         pending: &JudgedRequest,
         call_id: &str,
@@ -238,8 +239,9 @@ impl Proxy {
         })]
     }
 
-    /// Removes the reference to a round and the responses from the parameters of a request, and returns them. Returns
-    /// `None` for a request that continues no round. The round itself stays until the call is sent.
+    /// Removes the reference to a round and the responses from the parameters of a request, and returns them. In a
+    /// *round*, the server has requested input, and the client sends its call again with the responses. Returns `None`
+    /// for a request that continues no round. The round itself stays until the call is sent.
     ///
     /// # Errors
     /// With the refusal for the client, if the round is unknown, the responses are malformed, or one of them belongs to
@@ -352,9 +354,9 @@ impl Proxy {
         Ok(name)
     }
 
-    /// Ends a round, since the call that continues it is about to be sent. Returns the server's state, if it sent one,
-    /// and the call as it is sent this time, if the client still allows the server to request input (`allowed_inputs`).
-    /// Returns `None` if the round was already used.
+    /// Ends the round of this name, since the call that continues it with the requested input is about to be sent.
+    /// Returns the server's `requestState`, if it sent one, and the call as it is sent this time, if the client still
+    /// allows the server to request input (`allowed_inputs`). Returns `None` if the round was already used.
     pub(super) fn take_round(
         &mut self,
         name: &str,
@@ -417,6 +419,7 @@ fn decode_inputs(
         };
         match key.len() > MAX_KEY_BYTES {
             true => Err("a key of the server's `inputRequests` is longer than 256 bytes"),
+            // The ID in the trace is set when the input is judged.
             false => Ok(RequestedInput { key: key.clone(), method, params, call_id: String::new() }),
         }
     });

@@ -102,8 +102,10 @@ impl ToolListing {
         }
     }
 
-    /// Generates a cursor for the client that replaces the server's; `None` if there are too many.
+    /// Generates a cursor for the client that replaces the server's `cursor` for the next page of the list with the
+    /// number `list`; `None` if there are too many. A server's own cursor could contain text.
     fn cursor(&mut self, cursor: &str, list: u64) -> Option<String> {
+        // The first page has no cursor, so the first generated one is `page-2`.
         let name = format!("page-{}", self.cursors.len().saturating_add(2));
         (self.cursors.len() < MAX_TOOLS).then(|| {
             self.cursors.insert(name.clone(), (cursor.to_owned(), list));
@@ -176,7 +178,8 @@ impl ToolListing {
 }
 
 impl Proxy {
-    /// Sets the approved tools. With `accept_new`, the first list that is requested counts as approved as well.
+    /// Sets the approved tools. A tool on offer whose description is not among them is hidden. With `accept_new`, the
+    /// first list that is requested counts as approved as well.
     pub fn pin(&mut self, pins: &Pins, accept_new: bool) {
         self.settings.accept_new = accept_new;
         for (name, tool) in &mut self.listing.tools {

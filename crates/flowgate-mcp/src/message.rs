@@ -19,7 +19,8 @@ const MAX_ID: usize = 256;
 pub(super) struct RequestId(String);
 
 impl RequestId {
-    /// Returns the ID in a value; accepts only strings and integers.
+    /// Returns the ID in a value, as its JSON text; `None` if the value is neither a string nor an integer, or if its
+    /// text is longer than `MAX_ID` bytes.
     pub(super) fn from_value(value: &Value) -> Option<Self> {
         let is_id = value.is_string() || value.is_i64() || value.is_u64();
         let printed = value.to_string();
@@ -160,7 +161,7 @@ pub(super) fn request(id: &RequestId, method: &str, params: &Map<String, Value>)
     json!({"jsonrpc": "2.0", "id": id.value(), "method": method, "params": params}).to_string()
 }
 
-/// Serializes a notification.
+/// Serializes a notification. Empty parameters are omitted.
 pub(super) fn notification(method: &str, params: &Map<String, Value>) -> String {
     match params.is_empty() {
         true => json!({"jsonrpc": "2.0", "method": method}).to_string(),

@@ -57,8 +57,8 @@ impl Pins {
         self.0.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()))
     }
 
-    /// Reads the pins of one server from the text of a file, which may contain other servers. There are no pins if the
-    /// file lacks this server.
+    /// Reads the pins of one server, the digests of its approved tools, from the text of a file, which may contain
+    /// other servers. There are no pins if the file lacks this server.
     ///
     /// # Errors
     /// Fails if the text is not a file of pins.
@@ -77,6 +77,7 @@ impl Pins {
     /// # Errors
     /// Fails if the old text is not a file of pins.
     pub fn write(&self, old: Option<&str>, server: &str) -> Result<String, PinsError> {
+        // A text that is not a file of pins must not be overwritten.
         if let Some(old) = old {
             Self::read(old, server)?;
         }

@@ -37,6 +37,7 @@ impl Proxy {
         let refusal = refusal(verdict, &reasons.collect::<Vec<_>>());
         let content = Value::String(refusal.to_string());
         let entry = TraceEntry::assistant(content);
+        // `position.context` is the client's label: its next event carries at least this.
         if let Ok(position) = monitor.trace().position_of(&entry)
             && !judgement.decided.flows_to(&position.context)
         {

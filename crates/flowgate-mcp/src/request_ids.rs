@@ -34,7 +34,8 @@ impl Proxy {
     }
 
     /// Returns the ID under which the server receives a request: the client's own if only one client uses the proxy,
-    /// and otherwise a generated one, which is recorded.
+    /// and otherwise a generated one, since two clients may choose the same ID. A generated ID is recorded with the
+    /// client's.
     pub(super) fn server_side_id(&mut self, client_id: RequestId) -> RequestId {
         if self.settings.names.is_none() {
             return client_id;
@@ -78,7 +79,8 @@ impl Proxy {
             .collect()
     }
 
-    /// Replaces the server's id in an answer by the id that the client chose; any other message is returned unchanged.
+    /// Replaces the server's id in an answer by the id that the client chose, and forgets the pair, since a request has
+    /// one answer. Any other message is returned unchanged.
     fn restore_client_id(&mut self, text: String) -> String {
         let Ok(Value::Object(mut message)) = serde_json::from_str(&text) else { return text };
         // A request or a notification has no ID that a client chose.

@@ -5,7 +5,7 @@
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Message as Said, Output, TraceEntry};
+use flowgate::trace::{Message, Output, TraceEntry};
 use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ use super::{
 
 impl Proxy {
     /// Handles a message from the server: the bytes of one line of a stream, or of one HTTP body. Returns what the
-    /// caller is to send, ask or report, in order.
+    /// caller is to send, ask or report, in order. Answers to the client have the IDs that the client chose.
     pub fn handle_server_message(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -190,7 +190,7 @@ impl Proxy {
         }
         // The content of the request comes from the server, and the client is shown it.
         let content = Value::Object(params.clone());
-        let mut entry = TraceEntry::from(Said::new("mcp", content));
+        let mut entry = TraceEntry::from(Message::new("mcp", content));
         entry.extra.insert("method".to_owned(), method.into());
         // Whether the server sends a request, and which, may depend on the answers of the running calls.
         let label = self.running_calls_label(session.monitor());

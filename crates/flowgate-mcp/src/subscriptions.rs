@@ -72,6 +72,7 @@ impl Subscription {
                     .filter(|uri| uri.as_str().is_some_and(|uri| self.uris.contains(uri)))?;
                 fields.insert("uri".to_owned(), uri.clone());
             }
+            // Any other method must announce a kind of change that the client has subscribed to.
             _ => {
                 KINDS
                     .iter()

@@ -89,8 +89,10 @@ fn dependency(given: &Bound<'_, PyAny>) -> PyResult<Dependency> {
 
 #[pymethods]
 impl PyAttribution {
-    /// Creates an attribution. A dependency is `"everything"`, `"hidden"`, the `Label` of a view of which the model was shown no more,
-    /// or a list of regions `(event, path)`. An argument that is not named depends on the view, or on everything.
+    /// Creates an attribution: what the decision to call depends on, and each named argument. A dependency is `"everything"` that the agent has
+    /// seen; `"hidden"`, something that was hidden from the model, so that the model cannot have written the call; the `Label` of a view, if the
+    /// model was shown only what flows to it; or a list of regions `(event, path)`. An argument that is not named depends on the view if the
+    /// decision does, and otherwise on everything.
     ///
     /// `method` names the influence method in verdicts, and `hidden` is the number of regions that were hidden from the decision.
     #[new]

@@ -162,7 +162,7 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
 }
 
 /// Returns the body of an answer, as the provider would send it. `id`, `model` and `created` (seconds since 1970) are the fields of the
-/// same names in the body.
+/// same names in the body. All calls are calls of functions, since [`read_request`] refuses other forms of tools.
 pub(crate) fn response_body<'py>(
     py: Python<'py>,
     completion: &Completion,
@@ -175,8 +175,8 @@ pub(crate) fn response_body<'py>(
     values::from_json(py, &api.encode_response(completion, head))
 }
 
-/// Returns an answer as the events of a stream: the name and the data of each. With `usage`, they include the number of tokens, which some
-/// formats send only on request.
+/// Returns an answer as the events of a stream: the name and the data of each. `id`, `model` and `created` are as for [`response_body`]. With
+/// `usage`, the events include the number of tokens, which some formats send only on request.
 pub(crate) fn response_events(
     completion: &Completion,
     api: Api,

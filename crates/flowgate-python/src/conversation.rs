@@ -237,6 +237,7 @@ impl PyConversation {
         let items = self.session.with(py, |state| match state {
             // From the first item of the chat on.
             State::Conversation(chat) => chat.conversation.hidden_items(&chat.client, 0),
+            // A `Conversation` always has the state of one, so this case does not occur.
             State::Monitor(_) => Vec::new(),
         })?;
         let what = |kind: &HiddenItemKind| match kind {
@@ -264,7 +265,7 @@ impl PyConversation {
     }
 
     /// Accepts the chat as a client holds it now: the body of its request to a provider, in the format `api`. The tools of the request
-    /// are offered; the operator describes them, except those with the prefix of a server.
+    /// are offered; their descriptions count as the operator's, except those of tools with the prefix of a server.
     #[pyo3(signature = (body, api="openai"))]
     fn accept_request(&self, py: Python<'_>, body: &Bound<'_, PyAny>, api: &str) -> PyResult<()> {
         let received = completion::read_request(body, completion::api(api)?)?;
@@ -296,7 +297,7 @@ impl PyConversation {
     }
 
     /// Returns a turn as the answer that the client of `accept_request` receives, as the provider would send it, and remembers that the
-    /// client has received it. `id` and `created` (seconds since 1970) identify the answer.
+    /// client has received it. `id`, `model` and `created` (seconds since 1970) are the fields of the same names in the answer.
     #[pyo3(signature = (turn, api="openai", *, id="flowgate", model="", created=0))]
     fn respond<'py>(
         &self,
@@ -363,7 +364,8 @@ impl PyConversation {
             let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
             turn.completion(&|tool| names.get(tool).cloned().unwrap_or_else(|| tool.name.to_string()))
         };
-        // The client's next request repeats this message; it is recorded in the form in which it will come back.
+        // The client's next request repeats this message; it is recorded in the form in which it will come back: without the model's reasoning,
+        // which the client does not receive.
         let message = Message::Assistant {
             text: completion.text.clone(),
             calls: completion.calls.clone(),

@@ -126,8 +126,8 @@ pub(crate) struct PyPythonCode {
     syntax_error: Option<String>,
 }
 
-/// Parses Python code and returns what it imports and calls; with `ipython`, lines of magic are skipped. Code that cannot be parsed has a
-/// `syntax_error`.
+/// Parses Python code and returns what it imports and calls. With `ipython`, the text is a cell of a notebook, and its shell commands are among the
+/// unsafe calls if they are unsafe. Code that cannot be parsed has a `syntax_error`.
 #[pyfunction]
 #[pyo3(signature = (text, *, ipython=false))]
 pub(crate) fn python_code(py: Python<'_>, text: &str, ipython: bool) -> PyPythonCode {

@@ -73,6 +73,7 @@ pub(crate) fn output(
 ) -> PyResult<Output> {
     let content = values::to_json(content, "content")?;
     let structured = structured.map(|value| values::to_json(value, "structured")).transpose()?;
+    // The tool is that of the call.
     Ok(Output { call_id, tool: None, content, structured, is_error })
 }
 

@@ -61,7 +61,7 @@ impl PyEvent {
         })
     }
 
-    /// The role of a message.
+    /// The role of a message; `None` for another event.
     #[getter]
     fn role(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.read(py, |event, _| match &event.body {
@@ -84,7 +84,7 @@ impl PyEvent {
         })
     }
 
-    /// The id of a call, or of the call that an output answers.
+    /// The id of a call, or of the call that an output answers; `None` for another event.
     #[getter]
     fn call_id(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.read(py, |event, _| match &event.body {
@@ -94,7 +94,7 @@ impl PyEvent {
         })
     }
 
-    /// The content of a message or an output, the arguments of a call, or the description of a tool.
+    /// The content of a message or an output, the arguments of a call (`None` if they are ambiguous), or the description of a tool.
     #[getter]
     fn content<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let content = self.read(py, |event, _| match &event.body {
@@ -106,7 +106,7 @@ impl PyEvent {
         values::from_json(py, &content)
     }
 
-    /// Whether an output is an error; `None` if that is unknown.
+    /// Whether an output is an error; `None` if that is unknown, and for another event.
     #[getter]
     fn is_error(&self, py: Python<'_>) -> PyResult<Option<bool>> {
         self.read(py, |event, _| match &event.body {
@@ -121,7 +121,7 @@ impl PyEvent {
         self.read(py, |event, monitor| monitor.trace().agent_name(event.agent).to_owned())
     }
 
-    /// `done`, `pending` if a call is permitted and has not run, or `withdrawn`.
+    /// `done`; `pending` if a call is permitted and has not run; or `withdrawn` if a permitted call was given up before it ran.
     #[getter]
     fn status(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.read(py, |event, _| match event.status {

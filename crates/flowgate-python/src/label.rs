@@ -71,7 +71,7 @@ impl PyLabel {
         Ok(lower.flows_to(&upper))
     }
 
-    /// Returns the label of what depends on both.
+    /// Returns the join of this label and another one: the least label that both flow to, which everything that depends on both carries.
     fn join(&self, other: &Self) -> PyResult<Self> {
         let (left, right, table) = self.with_other(other)?;
         let names = self.policy.space().to_names(&left.join(&right), &table);
@@ -184,7 +184,9 @@ fn by_dimension(policy: &Policy, elements: Vec<String>) -> PyResult<Map<String, 
                     "`{other}` and `{element}` are both elements of dimension `{name}`: name one of them"
                 )));
             }
+            // The same element of an order again.
             Some(_) => {}
+            // `drop` discards the previous value of the dimension; there is none.
             None if is_set => drop(names.insert(name, Value::from(vec![element]))),
             None => drop(names.insert(name, Value::from(element))),
         }

@@ -44,8 +44,11 @@ pub(crate) fn influence_methods() -> Vec<(&'static str, &'static str)> {
     registry.influence_methods().iter().map(|method| (method.name(), method.doc())).collect()
 }
 
-/// Registers a method of conversations: an object with `name` and `doc`, and optionally `shows_everything`, `has_look`, `has_slots`,
-/// `confirms(label, tool_is_harmless)` and a `screener` with `instructions(names, nonce)` and `parse(text)`.
+/// Registers a method of conversations: an object with `name` and `doc`, and optionally with these attributes. `shows_everything`, `has_look` and
+/// `has_slots` say whether the model is shown everything, can ask to see hidden regions, and can leave arguments to be filled with them.
+/// `confirms(label, tool_is_harmless)` says whether a person must approve a permitted call. A `screener`, which chooses the hidden regions that a
+/// step needs, has `instructions(names, nonce)`, which returns the question to its model about the regions with these names, marked by tags that
+/// contain the nonce, and `parse(text)`, which returns the names in the answer.
 #[pyfunction]
 pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     let text = |name: &str| -> PyResult<&'static str> {
@@ -172,6 +175,8 @@ impl Screener for PythonScreener {
     /// untrusted content comes last. If the function in Python fails, the instructions are empty: the answer then names
     /// no regions, and every region counts.
     fn question(&self, tagged: TaggedChat) -> Request {
+        // `names` are the names of the regions that could be hidden. `nonce` is a string in the tags around them, which no content contains, so that
+        // content cannot forge a region.
         let TaggedChat { mut request, nonce, names } = tagged;
         let instructions = Python::attach(|py| {
             let text = self.object.call_method1(py, "instructions", (names, nonce));

@@ -55,7 +55,7 @@ pub(crate) fn new_monitor(
 #[pymethods]
 impl PyMonitor {
     /// Creates a monitor. `parameters` are the values of `input.NAME`, `predicates` the functions that answer extern predicates;
-    /// `fuel` bounds the evaluation of one event, and `events` the session.
+    /// `fuel` is the maximum number of evaluation steps for one event, and `events` the maximum number of events.
     #[new]
     #[pyo3(signature = (policy, *, parameters=None, predicates=None, fuel=None, events=None))]
     fn new(
@@ -136,7 +136,8 @@ impl PyMonitor {
         entry::push(py, &self.session, entry, label)
     }
 
-    /// Adds the output of a call: text, or a list of content blocks. `structured` is the same output as a JSON value.
+    /// Adds the output of a call: text, or a list of content blocks. `structured` is the same output as a JSON value; `is_error` is `None` if that is
+    /// unknown. The other arguments are those of `user`.
     #[pyo3(signature = (call_id, content, *, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output(
@@ -155,7 +156,8 @@ impl PyMonitor {
         entry::push(py, &self.session, AgentPosition::new(agent, name, parents).entry(output), label)
     }
 
-    /// Adds the description of a tool as its server wrote it: text like any other, which the policy labels.
+    /// Adds the description of a tool as its server wrote it: text like any other, which the policy labels. `parameters` and `output` are the JSON
+    /// schemas of its arguments and its output.
     #[pyo3(signature = (tool, description, *, parameters=None, output=None, label=None))]
     fn tool_description(
         &self,
@@ -186,6 +188,7 @@ impl PyMonitor {
 
     /// Judges a call before it runs, and returns a `Permit`, a `Confirm` or a `Deny`. The arguments are a dict, or the JSON text that a model wrote.
     /// Without `attribution`, the call counts as influenced by everything that the agent has seen. Without `id`, it gets one that no other call has.
+    /// Raises `IndexError` if the attribution names a region that does not exist.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn judge(
@@ -212,7 +215,7 @@ impl PyMonitor {
     }
 
     /// Judges a call that has run already, and records it whatever the verdict is. Returns the outcome (`permit`, `confirm` or `deny`), the reasons,
-    /// and the index of the event, or `None` if the session could not add it.
+    /// and the index of the event, or `None` if the session could not add it. The arguments are those of `judge`.
     #[pyo3(signature = (tool, arguments=None, *, id=None, attribution=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn record(
@@ -277,7 +280,8 @@ impl PyMonitor {
     }
 
     /// Returns what the policy lets the arguments of a tool be, as a dict: under `payload`, those that hidden text may choose; under `consent`, those
-    /// with a standing consent; and under `endorsed`, those for values of some form, each with an upper bound on what a stranger can choose, in bits.
+    /// with a standing consent; and under `endorsed`, those that the policy endorses if their values have some form, each with an upper bound on what
+    /// the author of the value can choose, in bits.
     fn argument_rights<'py>(&self, py: Python<'py>, tool: ToolArgument) -> PyResult<Bound<'py, PyDict>> {
         let rights = self.session.monitor(py, |monitor| {
             json!({
@@ -288,6 +292,7 @@ impl PyMonitor {
         })?;
         match rights {
             Value::Object(map) => values::from_object(py, &map),
+            // The value is always an object, so this case does not occur.
             _ => Ok(PyDict::new(py)),
         }
     }
@@ -350,7 +355,8 @@ impl PyMonitor {
         values::from_json(py, &record)
     }
 
-    /// Joins the labels of stores from `external_state` of another session.
+    /// Joins the labels of stores from `external_state` of another session into those of this one, which may read what the other one has written.
+    /// Raises `ValueError` if the record is malformed.
     fn join_external_state(&self, py: Python<'_>, record: &Bound<'_, PyAny>) -> PyResult<()> {
         let record = values::to_json(record, "record")?;
         let joined = self.session.monitor(py, |monitor| monitor.join_external_state(&record))?;

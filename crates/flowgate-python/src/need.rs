@@ -139,6 +139,7 @@ impl PyComplete {
     /// failure would reveal a fact about that text; otherwise the turn has ended, and the caller reports the failure.
     fn fail(slf: &Bound<'_, Self>) -> PyResult<bool> {
         slf.as_super().get().answer(slf.py(), |conversation| {
+            // The step may be shown more than the lowest steps are.
             let continues = conversation.is_raised();
             if continues {
                 conversation.fail_completion()
@@ -325,8 +326,8 @@ impl PyApprove {
     }
 }
 
-/// Reads a decision; `True` and `False` allow and refuse this call. Anything else, such as 1, raises `ValueError`, so that no value becomes a consent
-/// by accident.
+/// Reads a decision; `True` and `False` allow and refuse this call, and `silent` says that nobody decided in time. Anything else, such as 1, raises
+/// `ValueError`, so that no value becomes a consent by accident.
 fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
     use pyo3::types::PyBool;
     if let Ok(allows) = given.cast::<PyBool>() {

@@ -144,7 +144,8 @@ impl PyTrace {
         values::from_object(py, &self.copy().run.meta)
     }
 
-    /// Adds a message of the user. It carries at least `label`, in addition to the label that a policy gives it.
+    /// Adds a message of the user, and returns the trace, so that calls can be chained. The message carries at least `label`, in addition to the
+    /// label that a policy gives it; `agent`, `name` and `parents` are as for `Monitor.user`.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn user<'py>(
         slf: Bound<'py, Self>,
@@ -157,7 +158,7 @@ impl PyTrace {
         Self::message(slf, "user", content, label, agent, name, parents)
     }
 
-    /// Adds a system message; the arguments are those of `user`.
+    /// Adds a system message, and returns the trace; the arguments are those of `user`.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn system<'py>(
         slf: Bound<'py, Self>,
@@ -170,7 +171,7 @@ impl PyTrace {
         Self::message(slf, "system", content, label, agent, name, parents)
     }
 
-    /// Adds a message of the model; the arguments are those of `user`.
+    /// Adds a message of the model, and returns the trace; the arguments are those of `user`.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn assistant<'py>(
         slf: Bound<'py, Self>,
@@ -183,7 +184,7 @@ impl PyTrace {
         Self::message(slf, "assistant", content, label, agent, name, parents)
     }
 
-    /// Adds a message of any role; the other arguments are those of `user`.
+    /// Adds a message of any role, and returns the trace; the other arguments are those of `user`.
     #[pyo3(signature = (role, content, *, label=None, agent=None, name=None, parents=None))]
     fn message<'py>(
         slf: Bound<'py, Self>,
@@ -199,7 +200,8 @@ impl PyTrace {
         Ok(slf)
     }
 
-    /// Adds a call. The arguments are a dict, or the JSON text that a model wrote.
+    /// Adds a call, and returns the trace. The arguments are a dict, or the JSON text that a model wrote. Without `id`, the call gets one that no
+    /// other call has.
     #[pyo3(signature = (tool, arguments=None, *, id=None, agent=None, name=None, parents=None))]
     fn tool_call<'py>(
         slf: Bound<'py, Self>,
@@ -216,8 +218,8 @@ impl PyTrace {
         Ok(slf)
     }
 
-    /// Adds the output of a call: of the last one without an output, or of that with `call_id`. `is_error` is `None` if that is unknown; the other
-    /// arguments are those of `user` and `Monitor.tool_output`.
+    /// Adds the output of the call with `call_id`, or else of the last call without an output, and returns the trace. Raises `ValueError` if every
+    /// call has an output. `is_error` is `None` if that is unknown; the other arguments are those of `user` and `Monitor.tool_output`.
     #[pyo3(signature = (content, *, call_id=None, structured=None, is_error=Some(false), label=None, agent=None, name=None, parents=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn tool_output<'py>(

@@ -128,8 +128,9 @@ impl PyTurn {
         self.turn.void.iter().map(|call| (PyTool(call.tool.clone()), call.cause.clone())).collect()
     }
 
-    /// What the turn used, as a dict of counts: messages of the model, looks, questions, tokens and more. `hidden` counts hidden regions over all
-    /// steps, and `bits` is an upper bound on what hidden text could reveal.
+    /// What the turn used, as a dict of counts: messages of the model, of the filler (`fills`) and of the screener (`screenings`), tokens, looks, and
+    /// questions to a person, of which `allowed` were answered with an approval. `ran` and `refused` count the calls that were released to run and
+    /// that were refused. `hidden` counts hidden regions over all steps, and `bits` is an upper bound on what hidden text could reveal.
     #[getter]
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let spent = &self.turn.spent;

@@ -119,6 +119,7 @@ impl<'p> ValuePath<'p> {
         if let Some(parent) = self.parent {
             parent.write(path);
         }
+        // Writing to a string does not fail.
         let _ = match self.step {
             Step::Root => path.write_str(self.name),
             Step::Key(key) => write!(path, "[{key:?}]"),

@@ -356,6 +356,7 @@ impl PyAuthorizedCall {
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         match &self.call.call().arguments {
             Ok(arguments) => values::from_object(py, arguments),
+            // The monitor denies a call with malformed arguments, so this case does not occur.
             Err(_) => Ok(PyDict::new(py)),
         }
     }
@@ -483,7 +484,8 @@ fn deny(
 }
 
 /// Returns the exception `Denied`, with the verdict, for a call that must not run after all.
-/// If the verdict cannot be created, that exception is returned instead, so that the call fails in any case.
+/// The verdict shows no call, since a denial no longer has it. If the verdict cannot be created, the exception of that failure is returned
+/// instead, so that the caller gets one in any case.
 pub(crate) fn denied(py: Python<'_>, session: &Arc<Session>, denial: &Denial) -> PyErr {
     match deny(py, session, denial.judgement(), None) {
         Ok(verdict) => Denied::new_err((verdict,)),

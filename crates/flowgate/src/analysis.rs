@@ -82,6 +82,7 @@ pub enum EvaluationFailureKind {
 }
 
 impl From<&EvalError> for EvaluationFailureKind {
+    /// Returns the kind under which the failure of a rule is reported.
     fn from(error: &EvalError) -> Self {
         match error {
             EvalError::Fuel => Self::Fuel,
@@ -134,7 +135,7 @@ impl std::error::Error for TraceError {
     }
 }
 
-/// Builds a finished trace. It is not labelled, since rules do not read labels.
+/// Builds the trace of these events, all of which have happened. It is not labelled, since rules do not read labels.
 ///
 /// # Errors
 /// If an event names a parent that is not in the trace, or has a name that is taken.
@@ -157,6 +158,7 @@ fn append_event(trace: &mut Trace, entry: TraceEntry) -> Result<(), TraceError> 
         EventBody::Output(output) => trace.calls_with_id(&output.call_id).next(),
         _ => None,
     };
+    // Nothing is known about influence, so the event may depend on all that its agent had seen.
     trace.append(entry, position, document, Status::Done, call, PossibleInfluence::All);
     Ok(())
 }
@@ -173,9 +175,8 @@ pub fn analyze(
     Ok(analyze_trace(policy, &build_trace(entries)?, options))
 }
 
-/// Evaluates the rules of a policy over a trace. Most rules are matched as each event arrives. A rule with a block
-/// that counts other events (`count`, `forall`) is matched once at the end, since a later event could invalidate its
-/// matches.
+/// Evaluates the rules of a policy over a trace. Most rules are matched as each event arrives. A rule with `count` or
+/// `forall` over other events is matched once at the end, since a later event could invalidate its matches.
 pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &AnalysisOptions) -> Analysis {
     let parameters = Parameters::new(&options.parameters);
     let answers = PredicateAnswers::new(options.predicates.clone(), []);
@@ -211,8 +212,8 @@ pub fn analyze_naively(
     Ok(report.finish())
 }
 
-/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event: the
-/// matches that the event completes, or that arise because a block counts the event.
+/// Evaluates the rules after each event of a growing trace, as a monitor does. Returns one analysis for each event. It
+/// lists the matches that the event completes, and those that arise because a `count` or `forall` counts the event.
 ///
 /// # Errors
 /// As [`build_trace`].
@@ -244,8 +245,8 @@ pub fn analyze_steps_naively(
 /// The evaluation of the rules for one new event, which reports its findings to a collector.
 type EventEvaluation<'s> = dyn FnMut(RuleContext<'_>, EventId, &mut u64, &mut ViolationCollector<'_>) + 's;
 
-/// Appends the entries to a trace one by one, and evaluates each new event by `step`. Returns one analysis for each
-/// entry. All entries share the fuel.
+/// Appends the entries to a trace one by one, and lets `step` evaluate the rules on each new event. Returns one
+/// analysis for each entry. The fuel of `options` is for all entries together.
 ///
 /// # Errors
 /// As [`build_trace`].

@@ -40,8 +40,8 @@ pub(crate) static FUNCTIONS: Functions = Functions {
     finds: has_finding,
 };
 
-/// Creates an evaluator for conditions of `plan` over `trace` that can call the built-in functions. It takes each step
-/// from `fuel`; `missing` decides what a missing value means to a comparison.
+/// Creates an evaluator for conditions of `plan` over `trace` that can call the built-in functions. It subtracts each
+/// evaluation step from `fuel`; `missing` decides what a missing value means to a comparison.
 pub(crate) fn evaluator<'a>(
     plan: &'a Plan,
     trace: &'a Trace,
@@ -89,7 +89,7 @@ fn resolved_argument(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: 
 }
 
 /// Implements a function of one text: applies `f` to the first argument. For an argument that is not a text, the result
-/// is that of [`Evaluator::outcome_without_text`]: an error that names the function `name`, or a value without text
+/// is that of [`Evaluator::outcome_without_text`]: an error that names the function `name`, or a missing or empty value
 /// where one is permitted.
 fn map_text(
     evaluator: &mut Evaluator<'_>,

@@ -56,9 +56,9 @@ label message as trusted, public if:    # what you and the operator write; if it
     message.role in [\"system\", \"user\"]
 ";
 
-/// Drafts a policy for these tools: a fixed beginning with two lattices, and statements for each tool, once for tools
-/// that occur repeatedly. A tool that a statement cannot name safely gets a comment instead. The same tools and options
-/// give the same text.
+/// Drafts a policy for these tools: a fixed beginning with two lattices, and statements for each tool. A tool that
+/// occurs repeatedly gets its statements once. A tool that a statement cannot name safely gets a comment instead. The
+/// same tools and options give the same text.
 pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDraft {
     let mut draft =
         PolicyDraft { text: HEADER.to_owned(), tools: Vec::new(), closed: 0, suspicious: Vec::new() };

@@ -146,7 +146,7 @@ struct UndecidedReason {
 /// Maximum depth of calls between predicates.
 const MAX_DEPTH: usize = 32;
 
-/// The answers of an evaluation without external predicates.
+/// The answers of an evaluation without extern predicates.
 static NO_ANSWERS: LazyLock<PredicateAnswers> = LazyLock::new(PredicateAnswers::default);
 
 /// Maximum number of failures that are recorded.
@@ -194,7 +194,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Sets the parameters and the answers of external predicates.
+    /// Sets the parameters of the policy, and the answers to extern predicates.
     pub(crate) fn with_inputs(mut self, parameters: &'a Parameters, answers: &'a PredicateAnswers) -> Self {
         self.parameters = parameters;
         self.answers = answers;
@@ -223,7 +223,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Charges for a value of this many bytes before it is allocated, which bounds memory as well as time.
+    /// Spends the fuel for a value of this many bytes before it is allocated, so that the fuel bounds memory as well as
+    /// time.
     ///
     /// # Errors
     /// If the fuel is spent, or the evaluation has computed more than [`MAX_ALLOCATED_BYTES`] in total.
@@ -237,14 +238,15 @@ impl<'a> Evaluator<'a> {
         self.spend(bytes / 16)
     }
 
-    /// Charges for a value that has been computed, with its content.
+    /// Spends the fuel for a value that has been computed, with its content, as [`Self::charge_bytes`] does.
     pub(crate) fn charge_value(&mut self, value: &Value) -> Result<()> {
         let mut size = 0;
         add_value_size(value, &mut size);
         self.charge_bytes(size)
     }
 
-    /// Charges for a copy of a region with its subtree. Charges nothing if the event does not exist.
+    /// Spends the fuel for a copy of a region with its subtree, as [`Self::charge_bytes`] does. Spends none if the
+    /// event does not exist.
     fn charge_copy(&mut self, event: EventId, node: NodeId) -> Result<()> {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
         // Nodes are stored in pre-order, so the subtree is a range.
@@ -276,8 +278,8 @@ impl<'a> Evaluator<'a> {
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
-    /// Removes the reads after the first `retained`, since the result no longer depends on them. While `touched` is set,
-    /// joins their labels into it and moves them to `forgotten`.
+    /// Removes all recorded reads but the first `retained`, since the result no longer depends on them. While `touched`
+    /// is set, joins their labels into it and moves them to `forgotten`.
     pub(crate) fn truncate_reads(&mut self, retained: usize) {
         let forgotten = self.reads.split_off(retained.min(self.reads.len()));
         if let Some(touched) = self.touched {

@@ -53,11 +53,13 @@ pub fn parse(text: &str, numbers: Numbers) -> Result<Value, JsonError> {
     Ok(value)
 }
 
-/// Converts an error of the library, without its location in the message.
+/// Converts an error of `serde_json`. Removes the location at the end of its message, since [`JsonError`] has fields
+/// for it.
 fn to_json_error(error: &serde_json::Error) -> JsonError {
     let text = error.to_string();
     let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-    // Our own messages are constants, and the syntax errors of the library quote no content either.
+    // The message quotes no content of the parsed text: messages of this module are constants, and the syntax errors of
+    // `serde_json` quote none.
     JsonError { line: error.line(), column: error.column(), message: message.to_owned() }
 }
 
@@ -110,6 +112,7 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
         Ok(Value::String(value))
     }
 
+    /// Deserializes a list. The items are deserialized with the same [`Numbers`].
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(Self(self.0))? {
@@ -135,7 +138,7 @@ impl<'de> Visitor<'de> for StrictJsonSeed {
 }
 
 impl StrictJsonSeed {
-    /// Fails for an integer that another parser may round, if only exact numbers are accepted.
+    /// Fails for an integer that another parser may round, if only exact numbers are accepted (`Numbers::Exact`).
     fn check_exact<E: de::Error>(&self, value: f64) -> Result<(), E> {
         if self.0 == Numbers::Exact && value.abs() > MAX_EXACT && value.fract() == 0.0 {
             return Err(E::custom("number is too large to be exact"));
@@ -144,7 +147,7 @@ impl StrictJsonSeed {
     }
 }
 
-/// Returns the approximate size of a value in bytes.
+/// Returns the approximate size of a value in memory, in bytes, for limits on what is computed or stored.
 pub(crate) fn estimated_size(value: &Value) -> usize {
     // The size of a value or key without its text.
     const ITEM: usize = 32;

@@ -262,8 +262,8 @@ impl Monitor {
         self.push_with_view(entry, Some(view), &Floors::default())
     }
 
-    /// Allows one more output for the call that an output answers: an intermediary saw that output, and may
-    /// pass it on in other words.
+    /// Allows one more output for the call that an output answers. A second output of a call is otherwise labelled top;
+    /// but an intermediary saw the first one, and may pass it on in other words.
     pub fn allow_another_output(&mut self, output: EventId) {
         if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
             self.answered.remove(&call);
@@ -332,19 +332,10 @@ impl Monitor {
         let access = self.accesses.get(&event).cloned().unwrap_or_default();
         let (stores, referred) = self.touched_versions(&entry, &access);
         let reads_state = !access.reads.is_empty();
-        let home = Arc::clone(&permit.session_identity);
+        let session_identity = Arc::clone(&permit.session_identity);
         drop(permit);
         self.withdraw_dropped_permits();
-        Question {
-            entry,
-            attribution,
-            judgement,
-            event,
-            stores,
-            referred,
-            reads_state,
-            session_identity: home,
-        }
+        Question { entry, attribution, judgement, event, stores, referred, reads_state, session_identity }
     }
 
     /// Redeems a permit: marks the call as run, applies its writes to the stores, and returns the call for the tool to
@@ -438,7 +429,8 @@ impl Monitor {
         view: Option<Label>,
         floors: &Floors,
     ) -> Result<(EventId, Vec<EventFinding>), PushError> {
-        self.push_event(entry, view, floors, false)
+        let is_failure = false;
+        self.push_event(entry, view, floors, is_failure)
     }
 
     /// Appends and labels an event, and matches the rules against it. Returns the event and the findings about it.
@@ -490,7 +482,7 @@ impl Monitor {
                 // A reservation alone changes no verdict that was given before it, so the version stays the
                 // same: calls of one message are judged in order, and may run in that order.
                 let version = self.version;
-                let home = Arc::clone(&self.session_identity);
+                let session_identity = Arc::clone(&self.session_identity);
                 Verdict::Permit(Permit {
                     entry,
                     attribution,
@@ -498,7 +490,7 @@ impl Monitor {
                     event,
                     version,
                     approval,
-                    session_identity: home,
+                    session_identity,
                     ticket,
                 })
             }
@@ -506,7 +498,7 @@ impl Monitor {
                 self.retract(event, &seen);
                 let (stores, referred) = self.touched_versions(&original, &access);
                 let reads_state = !access.reads.is_empty();
-                let home = Arc::clone(&self.session_identity);
+                let session_identity = Arc::clone(&self.session_identity);
                 let entry = original;
                 Verdict::Confirm(Question {
                     entry,
@@ -516,7 +508,7 @@ impl Monitor {
                     stores,
                     referred,
                     reads_state,
-                    session_identity: home,
+                    session_identity,
                 })
             }
             (_, event) => {

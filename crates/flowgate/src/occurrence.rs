@@ -38,8 +38,8 @@ impl Occurrences {
         Self::default()
     }
 
-    /// Adds the names in a run: roles, tools, and the keys of each kind of event. A description of a tool adds the tool
-    /// and its parameters. Beyond `MAX_NAMES`, new names are ignored.
+    /// Adds the names in the trace of a run: roles, tools, and the keys of each kind of event. A description of a tool
+    /// adds the tool and its parameters. Beyond `MAX_NAMES`, new names are ignored.
     pub fn add(&mut self, trace: &Trace) {
         for event in (0..trace.len()).filter_map(|id| trace.event(EventId(id))) {
             self.events += 1;
@@ -120,6 +120,7 @@ impl Occurrences {
         self.names < MAX_NAMES
     }
 
+    /// Adds a tool, unless it was added before or there are `MAX_NAMES` names already.
     fn add_tool(&mut self, tool: &Tool) {
         if !self.tools.contains(tool) && self.has_room() {
             self.tools.insert(tool.clone());

@@ -96,7 +96,7 @@ impl Policy {
         Self::parse_as(source, Dialect::Flowgate)
     }
 
-    /// Parses a policy in a dialect.
+    /// Parses and compiles a policy that is given as one text, in a dialect. An import of a file is an error.
     ///
     /// # Errors
     /// As [`Policy::parse`].

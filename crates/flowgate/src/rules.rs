@@ -91,6 +91,7 @@ pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> Observ
     let reading = plan.dispatch.unsettled.iter().copied();
     let reading = reading.filter(|index| plan.rules.get(*index).is_some_and(|r| reads_kind(r, kind)));
     let rules = with_variable.chain(reading).filter_map(|index| plan.rules.get(index));
+    // The order of `ObservedEvents` is by inclusion, so the greatest covers what every rule reads.
     rules
         .filter(|rule| rule.action != Action::Log)
         .map(events_read_by)
@@ -113,6 +114,7 @@ pub(crate) fn events_read_by(rule: &Rule) -> ObservedEvents {
 }
 
 impl RuleMatcher {
+    /// Creates a matcher for a plan, with an empty list of fitting events for each event variable of all rules.
     pub(crate) fn new(plan: &Plan) -> Self {
         let variables = plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
         let fitting = vec![Vec::new(); variables];
@@ -123,9 +125,10 @@ impl RuleMatcher {
     /// with a block (`count`, `not`, `all`: a condition about sets of events) that may count the event.
     ///
     /// The event is first added to the lists of the variables that it fits. Then each rule that it concerns is
-    /// searched. A search with the event bound to a variable that it fits (the anchor) is cheap, but finds no match of other
-    /// events whose block changes by this event; so a rule whose block may count the event is put on the list `stale`, and
-    /// searched once as a whole. With [`RuleSelection::Settled`], only rules are searched whose matches never change.
+    /// searched. A search with the event bound to a variable that it fits (the anchor) is cheap, but finds no match of
+    /// other events whose block changes by this event; so a rule whose block may count the event is put on the list
+    /// `stale`, and searched once as a whole. With [`RuleSelection::Settled`], only rules are searched whose matches
+    /// never change.
     pub(crate) fn match_event(
         &mut self,
         context: RuleContext<'_>,
@@ -162,7 +165,9 @@ impl RuleMatcher {
                     self.match_anchored(context, rule_index, position, id, fuel, report);
                 }
             } else if which == RuleSelection::All && !self.stale.contains(&rule_index) {
-                // A rule that is not settled is judged by what its block says now, even if later events change that.
+                // A rule that is not settled is judged by what its block says now, even if later events change that. If
+                // the block reads this event too, the whole rule is searched, since matches of earlier events may
+                // change.
                 let concerned = reads_kind(rule, kind) || self.may_fit_block_later(rule, rule_index);
                 if concerned {
                     self.stale.push(rule_index);
@@ -250,7 +255,8 @@ impl RuleMatcher {
         self.frame.resize(rule.query.slots, Value::Absent);
     }
 
-    /// Reports the matches of a rule in which the event is bound to the variable at `position`.
+    /// Reports the matches of a rule in which the event is bound to the variable at `position`. The search binds the
+    /// other variables to the events in the lists.
     fn match_anchored(
         &mut self,
         context: RuleContext<'_>,
@@ -289,7 +295,8 @@ impl RuleMatcher {
     }
 }
 
-/// Searches for the matches of a rule by its `ops`, and reports matches and failures.
+/// Searches for the matches of a rule by `ops`, the steps of a search, and reports matches and failures. `frame`
+/// contains the values of the variables, by slot; the caller has set those of the variables that are bound already.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],

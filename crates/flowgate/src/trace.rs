@@ -129,7 +129,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns the tool of a call.
+    /// Returns the tool of a call; `None` for any other event, also for an output.
     pub fn tool(&self) -> Option<&Tool> {
         match &self.body {
             EventBody::Call(call) => Some(&call.tool),
@@ -309,6 +309,7 @@ impl Trace {
         }
         let sequence = head.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
         let parent_event = |id: &EventId| self.event(*id);
+        // The join of the labels that the agent has seen.
         let mut context = state.map_or(Label::BOTTOM, |head| head.context);
         for event in parents.iter().filter_map(parent_event) {
             context = context.join(&event.context);
@@ -372,6 +373,7 @@ impl Trace {
         let context = position.context.join(&label);
         let EventPosition { agent, previous, sequence, clock, .. } = position;
         let (body, extra, origin) = (entry.body, entry.extra, entry.origin);
+        // The monitor sets `hidden`, `decided` and `observed` of a call when it judges the call.
         self.events.push(Event {
             body,
             document,
@@ -440,6 +442,8 @@ impl Trace {
         {
             ids.retain(|known| *known != id);
         }
+        // No other event can name this one as its parent, and it no longer counts as one that raised its agent's
+        // context.
         self.named.retain(|_, known| *known != id);
         self.raising.retain(|known| *known != id);
         if self.last_call == Some(id) {
@@ -462,7 +466,8 @@ impl Trace {
         }
     }
 
-    /// Records that an event was read from the current state of stores.
+    /// Records that an event was read from the current state of stores: the number of calls that have written to each
+    /// so far, on which the event therefore depends.
     pub(crate) fn record_store_read(&mut self, id: EventId, stores: &[usize]) {
         let counts =
             stores.iter().map(|store| (*store, self.writers.get(*store).map_or(0, Vec::len))).collect();

@@ -135,7 +135,7 @@ pub(super) enum Double {
 }
 
 impl Double {
-    /// Returns the double.
+    /// Returns this double as `flowgate_bench` names it: the enum of the command line also has the help of each value.
     pub(super) fn model(self) -> ModelDouble {
         match self {
             Self::Gullible => ModelDouble::Gullible,

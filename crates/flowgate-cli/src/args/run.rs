@@ -122,10 +122,13 @@ impl RunArgs {
         }
     }
 
+    /// Returns the method of the conversation.
     pub(crate) fn method(&self) -> flowgate_guard::conversation::Method {
         self.method
     }
 
+    /// Returns how steps are labelled, as `flowgate_guard` names it: the enum of the command line also has the help of
+    /// each value.
     pub(crate) fn step_labels(&self) -> flowgate_guard::conversation::StepLabelling {
         use flowgate_guard::conversation::StepLabelling;
         match self.step_labels {

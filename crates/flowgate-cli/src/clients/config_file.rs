@@ -75,7 +75,8 @@ impl ConfigText {
         }
     }
 
-    /// Returns the servers of the file, at most [`MAX_SERVERS`], in the order of the file within each section.
+    /// Returns the MCP servers of the file, in the order of the file within each section. At most [`MAX_SERVERS`];
+    /// further ones are left out.
     pub(crate) fn servers(&self) -> Vec<ConfiguredServer> {
         let root = self.to_value();
         let mut servers = Vec::new();

@@ -18,8 +18,8 @@ pub(crate) enum ServerChange {
     Refused(&'static str),
 }
 
-/// Returns how to put a server behind `flowgate mcp`: the new command line, no change if it already has this one,
-/// or why it cannot be wrapped.
+/// Returns how to put a server behind `flowgate mcp`, with the policy and the options of `wrapping`: the new command
+/// line, no change if it already has this one, or why it cannot be wrapped.
 pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &Wrapping) -> ServerChange {
     match &server.transport {
         ConfiguredTransport::Command(command) => match guarded_command(command) {
@@ -122,8 +122,9 @@ struct ArgumentLayout {
 
 impl ArgumentLayout {
     /// Finds how the fields and arguments of a server's entry in `text` are laid out, so that new ones can be written
-    /// alike. The field `command`, which every entry has, is the model for new fields. `lines` is the white space
-    /// before the first argument and before the closing bracket.
+    /// alike. The field `command`, which every entry has, is the model for new fields: `before_field` is the white space
+    /// before it. `lines` is the white space before the first argument and before the closing bracket; `None` if the
+    /// arguments are on one line.
     fn of(text: &str, entry: &LocatedNode) -> Self {
         let command = match &entry.kind {
             LocatedNodeKind::Map(fields) => fields.iter().find(|field| field.key == "command"),

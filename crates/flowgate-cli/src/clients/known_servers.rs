@@ -74,8 +74,9 @@ const ROWS: &[(&[&str], u8)] = &[
     (&["time", "sequentialthinking", "thinking", "calculator", "weather"], 0),
 ];
 
-/// Returns what a server reads and does, by the first row of [`ROWS`] that has a word of its name, program or
-/// address; `None` if no row has one.
+/// Guesses what a server reads and does, by the first row of [`ROWS`] that has a word of its name, program or
+/// address; `None` if no row has one. The second part of a row is a sum of bits: [`S`] if untrusted parties (strangers)
+/// write what the server reads, [`P`] if it reads private data, and [`A`] if it acts.
 pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
     let mut texts = vec![server.name.clone()];
     match &server.transport {
@@ -101,9 +102,9 @@ pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
     })
 }
 
-/// Returns the words of a name, of a package or of an address, and its last part without separators, since rows of
-/// [`ROWS`] spell `sequential-thinking` as `sequentialthinking`. Returns no words for a program that only starts
-/// others, such as `npx`: it says nothing about the server.
+/// Returns the words of a name, of a package or of an address, for comparison with the words of [`ROWS`]. The last item
+/// is the last part of the name without separators, since [`ROWS`] spells `sequential-thinking` as `sequentialthinking`.
+/// Returns no words for a program that only starts others, such as `npx`: it says nothing about the server.
 fn words_of(text: &str) -> Vec<String> {
     let text = if text.contains('/') && !text.contains("://") && !text.starts_with('@') {
         // Of a path, only the last part is a name.

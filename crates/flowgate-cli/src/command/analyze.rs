@@ -115,8 +115,8 @@ fn action_verb(action: Action) -> &'static str {
     }
 }
 
-/// Prints the matches of rules in one run, and the rules that cannot be evaluated. `name` is the file of the policy;
-/// the run begins at `line` of the file `trace`.
+/// Prints the matches of rules in one run (`violations`), and the rules that cannot be evaluated (`failures`). `name` is
+/// the file of the policy; the run begins at `line` of the file `trace`.
 fn print_text(
     analysis: &Analysis,
     policy: &Policy,
@@ -161,7 +161,8 @@ fn one_line(value: &Value) -> String {
 }
 
 /// Returns the matches of rules in one run, and the rules that cannot be evaluated, as a JSON document. The run
-/// begins at `line` of the file `trace`.
+/// begins at `line` of the file `trace`. For a rule of an imported file, `with_file` adds the name of that file. The
+/// `key` of a match identifies it, and stays the same in a longer trace.
 fn json_document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
     let violations = analysis.violations.iter().map(|violation| {
         let value = json!({

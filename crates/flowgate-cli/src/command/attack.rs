@@ -76,6 +76,7 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
         return Err(InputError("the lists contain only tools that read, so there is nothing to attack; add a list with a tool that writes or sends".to_owned()));
     }
     let name = options.policy.display().to_string();
+    // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(&options.influence).unwrap_or(&EverythingMethod);
     let trial = Trial { policy: &policy, method, name: &name };
     let mut results = AttackResults::default();
@@ -168,6 +169,7 @@ impl Trial<'_> {
             last.is_some_and(|call| call.outcome == Outcome::Permit)
         };
         let judged = replay(self.policy, self.method, &run);
+        // `Predicates::new()`: no service answers extern predicates here.
         let guarded = replay_guarded(self.policy, &Predicates::new(), Method::LowestFirst, &run).run;
         let setting = match (is_permitted(&judged), is_permitted(&guarded)) {
             (false, false) => None,

@@ -69,6 +69,7 @@ pub(crate) fn run(options: &CheckOptions<'_>, output: &mut Console) -> Result<u8
         return Ok(u8::from(options.deny_warnings && warnings > 0));
     }
     let predicates = options.answering.predicates(&policy, &name)?;
+    // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let (mut totals, mut errors, mut results) = (CheckTotals::default(), Vec::new(), Vec::new());
     let mut occurrences = TraceOccurrences::default();
@@ -193,8 +194,8 @@ impl CheckTotals {
     }
 }
 
-/// Prints the verdicts of the calls and the findings of one run. `policy` is the name of the policy's file; the run
-/// begins at `line` of the file `trace`.
+/// Prints the verdicts of the calls and the findings of one run; with `options.objections`, no permitted calls. `policy`
+/// is the name of the policy's file; the run begins at `line` of the file `trace`.
 fn print_text(
     run: &ReplayedRun,
     policy: &str,
@@ -260,7 +261,8 @@ fn sarif(results: &[Value], is_interrupted: bool) -> Value {
 
 /// Returns the reasons against calls and the findings of one run as results of SARIF, the format of code scanning
 /// services. What the policy denies is an error; a call that a person must confirm is a warning; any other finding
-/// is a note. `policy_name` is the file of the policy; the run begins at `line` of the file `trace`.
+/// is a note. Events that the monitor rejected are left out. `policy_name` is the file of the policy; the run begins at
+/// `line` of the file `trace`.
 fn sarif_results(
     run: &ReplayedRun,
     policy: &Policy,

@@ -115,6 +115,7 @@ fn fields(document: &Document, run: &ReplayedRun, output: &mut Console) {
 fn view(document: &Document, run: &ReplayedRun, output: &mut Console) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };
+    // Whether the label is at most `trusted` in the dimension `integrity`.
     let flows = |label: &Label| space.exceeded_dimensions(label, &trusted.label, trusted.dims).is_empty();
     let Some(text) =
         document.key(0, "content").and_then(|id| document.node(id)).and_then(|node| node.text.clone())

@@ -83,6 +83,7 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     // A corpus that cannot be opened is reported before the first call.
     corpora.iter().try_for_each(|corpus| input::open(corpus).map(|_| ()))?;
     let policy = Arc::new(load_policy(options.policy, output)?);
+    // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;

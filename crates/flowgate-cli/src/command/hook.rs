@@ -90,6 +90,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     let worker =
         std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&worker_options, &sender));
     worker.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+    // The kind of the event and the name of its tool, once the thread has sent them.
     let mut event = None;
     loop {
         let why = match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -102,6 +103,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
             }
             Ok(WorkerMessage::Nothing(why, code)) => {
                 output.error(&why);
+                // In watch mode, a failure blocks no event.
                 return Ok(if options.watch.is_some() { NOT_BLOCKED } else { code });
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -124,8 +126,9 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     }
 }
 
-/// Prints the answer, or records it if the hook only watches. `event` is `None` for an event that is not judged, and
-/// `allow` says whether a permitted call is allowed explicitly. Returns the exit code.
+/// Prints the answer, or records it if the hook only watches. `event` is the kind of the event and the name of its tool;
+/// `None` for an event that is not judged. `allow` says whether a permitted call is allowed explicitly. Returns the exit
+/// code.
 fn give(
     options: &HookArgs,
     event: Option<(HookEvent, Option<String>)>,
@@ -152,7 +155,8 @@ fn give(
 }
 
 /// Reads and judges the event. Sends the waiting thread first the kind of the event, which determines the form of a
-/// refusal if there is no verdict, and then the answer.
+/// refusal if there is no verdict, and then the answer. Sending fails only if that thread has given up waiting, so
+/// errors of `send` are ignored.
 fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     let hook_input = match read_input() {
         Ok(hook_input) => hook_input,
@@ -358,6 +362,7 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
             Code, rename the server to a name without `__` that is not `flowgate`"
         )
     })?;
+    // An input without an id gets one that no call of the transcript has.
     let id = hook_input.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
     let input =
         hook_input.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;

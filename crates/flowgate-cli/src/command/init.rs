@@ -41,6 +41,7 @@ pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputE
         return Err(InputError("the files describe no tool and no server; give a list of tools".to_owned()));
     }
     let draft = draft_policy(&found.tools, DraftOptions { ignores_hints: options.no_hints });
+    // `start_servers` has taken the servers, so `found.servers` has only those that were not started.
     let unlisted: Vec<&str> = found
         .servers
         .iter()
@@ -74,8 +75,8 @@ pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputE
     Ok(u8::from(!silent.is_empty()))
 }
 
-/// Starts the servers that the files name, and adds their tools. Returns the names of those that did not list any,
-/// which are reported.
+/// Starts the servers that the files name, adds their tools to `found`, and removes the servers from it. Reports the
+/// servers that did not list their tools, and returns their names.
 fn start_servers(
     found: &mut ToolSources,
     options: &InitArgs,

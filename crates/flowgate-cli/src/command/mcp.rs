@@ -88,6 +88,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
         pins: options.pins.clone(),
         watch,
         name: options.name.clone(),
+        // The number of notes so far, and of lines of the server that are not messages.
         remarks: 0,
         noise: 0,
     };
@@ -172,7 +173,8 @@ enum LineSender {
 
 impl StdioProxy {
     /// Starts the server, and exchanges messages until a side ends or does not read any more, or a signal stops the
-    /// program. `max_line` is the maximum number of bytes of a line. Returns the exit code.
+    /// program. At the end, prints how many lines of the server were no messages (`noise`), and how many notes
+    /// (`remarks`) were not printed. `max_line` is the maximum number of bytes of a line. Returns the exit code.
     async fn run_session(
         mut self,
         options: &McpArgs,

@@ -296,6 +296,7 @@ fn file_error(path: &Path, error: &std::io::Error) -> InputError {
 /// Returns the operator's instructions: text, or `@` and the file that has them.
 fn read_instructions(text: &str) -> Result<String, InputError> {
     match text.strip_prefix('@') {
+        // Despite its name, `policy_source` reads any short text.
         Some(path) => policy_source(Path::new(path)),
         None => Ok(text.to_owned()),
     }
@@ -303,6 +304,7 @@ fn read_instructions(text: &str) -> Result<String, InputError> {
 
 /// Reads the servers in the file of `--config`, and the agents to which the chat can delegate tasks.
 fn read_servers(path: &Path) -> Result<(Vec<mcp::McpServerSpec>, Vec<AgentSpec>), InputError> {
+    // Despite its name, `policy_source` reads any short text.
     let text = policy_source(path)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
     let read = mcp::read(&text, &folder.unwrap_or_default(), &|name| std::env::var(name).ok());
@@ -326,6 +328,7 @@ fn start_servers(
     }
     let waiting = Arc::clone(shell);
     let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    // `is_cancelled` is true only within a turn, so the start counts as one.
     shell.begin_turn();
     let working = shell.show_activity(format!("starting {}", names.join(", ")));
     let started = mcp::start(specs, limits, runtime, &move || waiting.is_cancelled());

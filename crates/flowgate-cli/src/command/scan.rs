@@ -47,8 +47,9 @@ enum CombinationKind {
     IsSteered,
 }
 
-/// Runs `flowgate scan`. Returns 1 if a combination can leak or be steered, otherwise 0. A file that cannot be read is
-/// reported, and does not end the command.
+/// Runs `flowgate scan`: guesses what the servers of each client can do together, which is their combination. Returns 1
+/// if a combination lets a text of an untrusted party (a stranger) leak private data or steer the client, otherwise 0. A
+/// file that cannot be read is reported, and does not end the command.
 pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputError> {
     let home = home_folder(options.home.as_deref())
         .filter(|home| home.is_dir())
@@ -107,7 +108,9 @@ fn scan_file(path: &Path) -> Result<FileContent, InputError> {
 }
 
 /// Returns what the servers of a client that no `flowgate mcp` guards can do together; `None` if they can neither leak
-/// nor be steered. A client with a hook of Flowgate is guarded as a whole. `files` are the files of the client.
+/// nor be steered. They can be steered if one of them reads text of untrusted parties (strangers) and one acts. They can
+/// leak if, in addition, one reads private data. A client with a hook of Flowgate is guarded as a whole. `files` are the
+/// files of the client.
 fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,
@@ -147,8 +150,8 @@ fn is_flowgate_hook(command: &str) -> bool {
     matches!(name, "flowgate" | "flowgate.exe") && words.next() == Some("hook")
 }
 
-/// Prints the servers and hooks of each file, and the combinations. `scanned` has the files of all `clients`, and
-/// `combinations` the clients that can leak or be steered.
+/// Prints the servers and hooks of each file, and the combinations: what the servers of one client can do together.
+/// `scanned` has the files of all `clients`, and `combinations` only the clients that can leak or be steered.
 fn print_text(
     scanned: &[ScannedFile],
     clients: &[&'static McpClient],
@@ -287,7 +290,8 @@ fn hook_program(command: &str) -> &str {
 }
 
 /// Returns the result as JSON. It has no arguments of servers and no commands of hooks, which can have keys. `scanned`
-/// has the files of all `clients`, and `combinations` the clients that can leak or be steered.
+/// has the files of all `clients`, and `combinations` what the servers of one client can do together, for the clients
+/// that can leak or be steered.
 fn to_json(
     scanned: &[ScannedFile],
     clients: &[&'static McpClient],

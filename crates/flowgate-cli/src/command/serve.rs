@@ -111,15 +111,18 @@ fn count_of(number: usize, what: &str) -> String {
     plural(if number == 0 { "no".to_owned() } else { number.to_string() }, what)
 }
 
-/// Reads the configuration of the gateway at `path`, with the environment variables that it names.
+/// Reads the whole configuration of the gateway at `path`, not only its routes to models, with the environment variables
+/// that it names.
 pub(super) fn model_routes(path: &Path) -> Result<config::GatewayConfig, InputError> {
+    // Despite its name, `policy_source` reads any short text.
     let text = policy_source(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let read = config::read(&text, folder, &|name| std::env::var(name).ok());
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-/// Reads the bearer token of the policy API, from a file or from the environment; `None` without either.
+/// Reads the bearer token of the policy API, from a file or from the environment; `None` without either. Despite its
+/// name, `policy_source` reads any short text.
 fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
     let (text, source) = match (file, std::env::var(TOKEN)) {
         (Some(_), Ok(_)) => {
@@ -155,6 +158,7 @@ fn limits(options: &ServeArgs) -> ServerLimits {
         cached_policies: number(options.cached_policies),
         cached_bytes: mib(options.cached_size),
         turns: number(options.max_turns),
+        // These two limits have no option.
         exchanges: ServerLimits::default().exchanges,
         streams: ServerLimits::default().streams,
         turn_time: seconds(options.turn_time),

@@ -43,8 +43,10 @@ pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<
     let files = input::files_of(options.traces)?;
     let corpora = input::files_of(options.against)?;
     files.iter().try_for_each(|path| recorded::refuse_watch_log(path))?;
+    // A corpus that cannot be opened is reported before the traces are read.
     corpora.iter().try_for_each(|corpus| input::open(corpus).map(|_| ()))?;
     let policy = Arc::new(load_policy(options.policy, output)?);
+    // The parser of `--influence` accepts only known names, so the fallback is never used.
     let method = MethodRegistry::builtin().find_influence(options.influence).unwrap_or(&EverythingMethod);
     let predicates = options.answering.predicates(&policy, &options.policy.display().to_string())?;
     let all: Vec<PathBuf> = files.iter().chain(&corpora).cloned().collect();

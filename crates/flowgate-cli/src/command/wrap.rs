@@ -123,6 +123,7 @@ impl TargetFile {
     fn read(options: &ClientArgs) -> Result<Self, InputError> {
         let path = match (&options.file, options.client.as_deref()) {
             (Some(file), _) => file.clone(),
+            // The command line requires a file or a client.
             (None, client) => client_file(client.unwrap_or_default(), options.home.as_deref())?,
         };
         let text = bounded_text(&path, MAX_CONFIG)?;
@@ -133,7 +134,8 @@ impl TargetFile {
     }
 
     /// Returns the servers to change, each with its new command line, and the number of those that cannot be
-    /// changed, which are reported. `change` says what to do with a server.
+    /// changed, which are reported. `change` says what to do with a server. With `options.dry_run`, prints the new command
+    /// lines. Fails if the file lacks a server that the options name.
     #[expect(clippy::type_complexity, reason = "one result, for the two commands above")]
     fn changes(
         &self,

@@ -294,6 +294,7 @@ impl McpConnection {
                     "the tool's answer is larger than {max_bytes} bytes; ask for less"
                 )));
             }
+            // `carries: None`: the server states no label of its answer.
             Ok(ToolAnswer { content, structured, is_error: result.is_error.unwrap_or(false), carries: None })
         }
     }

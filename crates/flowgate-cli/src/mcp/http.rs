@@ -209,6 +209,7 @@ fn events(
                     return;
                 };
                 let named = (!event.name.is_empty()).then_some(event.name);
+                // The id and the retry time, which serve to resume a stream, are left out.
                 let event = Sse { event: named, data: Some(event.data), id: None, retry: None };
                 // If the receiver is gone, the caller has stopped waiting.
                 if sender.blocking_send(Ok(event)).is_err() {

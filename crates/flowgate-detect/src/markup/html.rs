@@ -90,7 +90,7 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
 }
 
 /// Adds the addresses in the attributes of an element to the links or images, the alternative text of an image, and the
-/// value of a hidden input.
+/// value of a hidden input. `name` is the name of the element.
 fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
     let link = |attribute: &Attribute| {
         let value = attribute.value.trim();
@@ -160,6 +160,7 @@ impl Tag {
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
         let rest = |at: usize| text.get(at..).unwrap_or_default();
+        // Returns the offset of the first character from `at` on that satisfies `ends`, or the end of the text.
         let find_from =
             |at: usize, ends: &dyn Fn(char) -> bool| at + rest(at).find(ends).unwrap_or(rest(at).len());
         loop {

@@ -116,14 +116,15 @@ pub fn is_exfiltration_shaped(url: &str) -> bool {
 /// escapes.
 fn looks_encoded(part: &str) -> bool {
     let has = |class: fn(&char) -> bool| part.chars().any(|c| class(&c));
-    let plain =
+    let has_encoding_alphabet =
         part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-' | '%'));
     // An escape such as `%20` has three characters, so more than half of the part belongs to escapes.
     let escapes = part.matches('%').count() * 6 > part.len();
+    // Base 64 of more than a few bytes has characters of all three classes; an ordinary word does not.
     let mixed = has(char::is_ascii_digit) && has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase);
     let hexadecimal =
         part.len() >= 32 && has(char::is_ascii_digit) && part.chars().all(|c| c.is_ascii_hexdigit());
-    plain && (escapes || mixed || hexadecimal)
+    has_encoding_alphabet && (escapes || mixed || hexadecimal)
 }
 
 #[cfg(test)]

@@ -25,8 +25,9 @@ fn split(digits: &[u32], n: usize) -> (&[u32], u64) {
     (body, number(check))
 }
 
-/// Checks the Luhn digit of card numbers and some national numbers. Zeros alone are rejected, although their sum is
-/// valid.
+/// Checks the Luhn digit of card numbers and some national numbers: every second digit from the right is doubled and
+/// replaced by the sum of its digits, and all digits together must be a multiple of ten. Zeros alone are rejected,
+/// although their sum is valid.
 pub(super) fn luhn(text: &str) -> bool {
     let digits = digits(text);
     let double = |(i, digit): (usize, &u32)| match i % 2 {
@@ -91,7 +92,8 @@ pub(super) fn iban(text: &str) -> bool {
     iban_length(text) == text.len() && rest == 1
 }
 
-/// Checks the letter of a Spanish DNI, or of a NIE, whose first letter represents a digit.
+/// Checks the last letter of a Spanish identity number, which depends on the number modulo 23. The number is a DNI, or
+/// a NIE, in which a first letter X, Y or Z represents the digit 0, 1 or 2.
 pub(super) fn es_letter(text: &str) -> bool {
     let head = match text.chars().next() {
         Some('Y') => 10_000_000,
@@ -120,7 +122,8 @@ pub(super) fn it_fiscal_code(text: &str) -> bool {
     text.chars().nth(15).is_some_and(|c| value(c) == sum % 26)
 }
 
-/// Checks a Dutch BSN with the test of eleven.
+/// Checks a Dutch BSN with the test of eleven: the weighted sum of the first eight digits modulo 11 is the last digit.
+/// Numbers that begin with two zeros are not issued.
 pub(super) fn nl_bsn(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);
@@ -135,7 +138,8 @@ pub(super) fn ch_ahv(text: &str) -> bool {
     digits.len() == 13 && weighted(&digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
-/// Checks the key of a French NIR. The departments 2A and 2B of Corsica count as 19 and 18.
+/// Checks the key of a French NIR: its last two digits, which are 97 less the other digits modulo 97. The departments
+/// 2A and 2B of Corsica count as 19 and 18.
 pub(super) fn fr_nir(text: &str) -> bool {
     let plain = text.replace("2A", "19").replace("2B", "18");
     let digits = digits(&plain);
@@ -157,7 +161,8 @@ pub(super) fn de_tax_id(text: &str) -> bool {
     digits.len() == 11 && matches!(repeated.as_slice(), [2 | 3]) && u64::from((11 - product) % 10) == check
 }
 
-/// Checks a Polish PESEL: the weighted sum, and the month of the birth date.
+/// Checks a Polish PESEL: the weighted sum, and the month of the birth date, to which a multiple of 20 is added for the
+/// century.
 pub(super) fn pl_pesel(text: &str) -> bool {
     let digits = digits(text);
     let month = digits.get(2..4).map_or(0, number) % 20;
@@ -232,6 +237,7 @@ pub(super) fn be_nrn(text: &str) -> bool {
 pub(super) fn au_abn(text: &str) -> bool {
     let digits = digits(text);
     let sum = weighted(&digits, &[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]);
+    // The first digit has the weight 10, so one less in it is ten less in the sum.
     digits.len() == 11 && sum >= 10 && (sum - 10).is_multiple_of(89)
 }
 

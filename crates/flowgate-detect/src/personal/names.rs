@@ -14,7 +14,7 @@ use crate::pattern::DisjointFindings;
 ///
 /// A person is a capitalised word after a title or after "my name is", or a common given name with the capitalised
 /// words after it. A given name that is also a common word ("Mark", "Grace") needs a surname. A place is in a list
-/// of countries and large cities.
+/// of countries and large cities. Of two overlapping findings, the one that is named first here is returned.
 pub fn names(text: &str) -> Vec<Finding> {
     let mut findings = DisjointFindings::default();
     let words: Vec<Range<usize>> =
@@ -42,6 +42,7 @@ pub fn names(text: &str) -> Vec<Finding> {
         }
     }
     for place in PLACES.iter().flat_map(|places| places.find_iter(text)) {
+        // A place counts only as whole words, and not as a part of an address.
         let joins = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
         let free = !text.get(..place.start()).unwrap_or_default().ends_with(joins)
             && !text.get(place.end()..).unwrap_or_default().starts_with(joins);

@@ -139,8 +139,9 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Records that the local name now denotes `name`. A name that is longer than every unsafe name is not recorded:
-    /// chains of assignments could make it grow without bound.
+    /// Records that the local name now denotes `name`, and no longer what it denoted before. A name that denotes
+    /// itself, as after `import os`, needs no entry. A name that is longer than every unsafe name is not recorded
+    /// either: chains of assignments could make it grow without bound.
     fn alias(&mut self, local: &str, name: String) {
         if name.len() < 100 && local != name {
             self.aliases.insert(local.to_owned(), name);
@@ -149,7 +150,7 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Records the called function as written, once.
+    /// Records the called function as written. Several calls of it are recorded once.
     fn record_call(&mut self, call: &ExprCall) {
         let range = range(call.func.range());
         let name = self.text.get(range).unwrap_or_default().trim();

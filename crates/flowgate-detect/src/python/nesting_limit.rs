@@ -33,6 +33,7 @@ struct BracketLevel {
 /// The reason, also if a bracket is not closed or a token is invalid.
 pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), &'static str> {
     let mut lexer = lex(text, mode);
+    // The levels outside the innermost open bracket, and the level inside it.
     let mut outer: Vec<BracketLevel> = Vec::new();
     let mut level = BracketLevel::default();
     // The bound on the depth at this token: all operators and lambdas of `outer` and `level`.

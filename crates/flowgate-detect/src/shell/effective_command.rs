@@ -123,7 +123,8 @@ impl<'c> EffectiveCommand<'c> {
         })
     }
 
-    /// Returns the value of an option: the argument after it, or the text after `=`. `None` if the option is absent.
+    /// Returns the value of an option: the argument after it (`-o x`), or the text after `=` (`--output=x`). `None` if
+    /// the option or its value is absent.
     pub(super) fn option_value(&self, option: &str) -> Option<String> {
         let after = self.texts().zip(self.texts().skip(1)).find(|(text, _)| *text == option);
         let joined = || self.texts().find_map(|text| text.strip_prefix(option)?.strip_prefix('='));
@@ -146,7 +147,8 @@ impl<'c> EffectiveCommand<'c> {
         }
     }
 
-    /// Returns whether the command executes its standard input.
+    /// Returns whether the command executes its standard input: a shell without a script, or with `-s`; an interpreter
+    /// without arguments, or with `-`.
     pub(super) fn reads_script(&self) -> bool {
         let operands = self.texts().filter(|text| !text.starts_with('-')).count();
         self.is_one_of(SHELLS) && (operands == 0 || self.has_option('s', "-s"))
@@ -155,6 +157,7 @@ impl<'c> EffectiveCommand<'c> {
 
     /// Returns whether the command sends its standard input over the network.
     pub(super) fn connects(&self) -> bool {
+        // A program that downloads also sends what an option names: `@-` is the standard input.
         let sends = |text: &str| matches!(text, "-" | "@-") || text.ends_with("=@-");
         self.is_one_of(NETCATS)
             || self.is_one_of(&["socat", "telnet"])
@@ -213,11 +216,11 @@ impl<'c> EffectiveCommand<'c> {
             "eval" => report("EVAL", if self.words().any(|word| word.dynamic) { Error } else { Warning }),
             "rm" => {
                 let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
-                if recursive && any(is_root) || self.has_argument("--no-preserve-root") {
+                if recursive && any(is_whole_tree) || self.has_argument("--no-preserve-root") {
                     report("REMOVE_ALL", Error);
                 }
             }
-            "find" if any(is_root) && (self.has_argument("-delete") || self.has_argument("rm")) => {
+            "find" if any(is_whole_tree) && (self.has_argument("-delete") || self.has_argument("rm")) => {
                 report("REMOVE_ALL", Error)
             }
             "chmod" => {
@@ -361,8 +364,9 @@ fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
 }
 
-/// Returns whether a path is a whole tree: the root, a home directory, or a system directory.
-fn is_root(path: &str) -> bool {
+/// Returns whether a path is that of a whole tree, whose removal destroys the system or the user's files: the root, a
+/// home directory, or a system directory.
+fn is_whole_tree(path: &str) -> bool {
     let path = path.trim_end_matches('*');
     let path = if path.len() > 1 { path.trim_end_matches('/') } else { path };
     matches!(
@@ -388,6 +392,7 @@ fn is_root(path: &str) -> bool {
 
 /// Returns whether a path contains keys or passwords.
 fn is_sensitive_path(path: &str) -> bool {
+    // `curl -d @file` sends the content of the file.
     let path = path.trim_start_matches('@');
     let files = [
         "/etc/shadow",

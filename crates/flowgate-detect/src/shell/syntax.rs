@@ -32,7 +32,7 @@ impl ShellCommand {
         self.words.is_empty() && self.redirects.is_empty()
     }
 
-    /// Returns the bytes from the first to the last word.
+    /// Returns the bytes from the first to the last word, also of the redirections.
     pub(super) fn span(&self) -> Range<usize> {
         let words = || self.words.iter().chain(self.redirects.iter().map(|(_, word)| word));
         let start = words().map(|word| word.span.start).min().unwrap_or(0);
@@ -75,6 +75,7 @@ pub(super) fn read(text: &str) -> Vec<Pipeline> {
                     documents.drain(..).for_each(|end| reader.skip_document(&end));
                 }
             }
+            // Every other operator redirects to or from the next word.
             redirect => {
                 // The number of a file descriptor is not an argument: `2>`.
                 let adjacent = command.words.last().is_some_and(|word| {
@@ -170,6 +171,8 @@ impl<'t> ShellLexer<'t> {
                     self.at += 1;
                     match self.next() {
                         Some('\n') | None => {}
+                        // In double quotes, a backslash escapes only these four characters. Before any other, it is
+                        // itself a part of the word.
                         Some(c) if quoted && !matches!(c, '"' | '\\' | '$' | '`') => {
                             word.text.extend(['\\', c])
                         }
@@ -187,6 +190,7 @@ impl<'t> ShellLexer<'t> {
                     let end = body.find('`').unwrap_or(body.len());
                     self.push_substitution(&mut word, 1, end, 1);
                 }
+                // In double quotes, only `$(` begins a substitution.
                 _ if substitution && !(quoted && c != '$') => {
                     let body = rest.get(2..).unwrap_or_default();
                     self.push_substitution(&mut word, 2, closing_offset(body), 1);

@@ -52,8 +52,9 @@ impl<A: Approver> BudgetedApprover<A> {
 }
 
 impl<A: Approver> Approver for BudgetedApprover<A> {
-    /// Asks the inner approver, and counts its answers. Once the limit on questions or on refusals in a row is reached,
-    /// returns [`Decision::Unasked`] instead, which refuses the call.
+    /// Asks the inner approver, and counts the question and a refusal. A question that nobody answers in time counts as
+    /// a refusal. Once the limit on questions or on refusals in a row is reached, nobody is asked: returns
+    /// [`Decision::Unasked`], which refuses the call.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             let is_flood = self.refused_in_row >= self.budget.refusals_in_row;

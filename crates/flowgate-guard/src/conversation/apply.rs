@@ -126,12 +126,14 @@ impl Conversation {
                 if !self.monitor.withdraw_consents(lines) {
                     return InputOutcome::Unchanged;
                 }
+                // A handed-over call may have been permitted by a consent, so it may no longer run outside the chat.
                 self.handed.revoke();
             }
             Input::GrantsWithdrawn => {
                 if !self.monitor.withdraw_grants() {
                     return InputOutcome::Unchanged;
                 }
+                // A handed-over call may have been permitted by a grant, so it may no longer run outside the chat.
                 self.handed.revoke();
             }
             Input::Stamped(stamp) => {

@@ -31,7 +31,8 @@ impl Conversation {
         self.phase = ConversationPhase::Calls(index + 1);
     }
 
-    /// Refuses the call, and reports the reason to the model at the label of the step.
+    /// Refuses the call with this index in the last step, without judging it. Reports to the model, at the label of the
+    /// step, the problem (`message`) and how to avoid it (`advice`).
     pub(super) fn refuse_malformed(&mut self, index: usize, message: &str, advice: &str) {
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
         self.turn.outcome.spent.refused += 1;
@@ -368,8 +369,7 @@ impl Conversation {
     }
 
     /// Takes a person's decision on the call that waits for it: refuses the call, or prepares to run it. The monitor
-    /// judges an approved call again, and may deny it. May be called only while a call waits for a decision: in any
-    /// other phase, the conversation forgets what it waits for.
+    /// judges an approved call again, and may deny it. Does nothing if no call waits for a decision.
     pub(super) fn take_decision(&mut self, decision: Decision) {
         let (index, question) = match std::mem::replace(&mut self.phase, ConversationPhase::User) {
             ConversationPhase::Asking { index, question } => (index, question),
@@ -398,7 +398,7 @@ impl Conversation {
         }
     }
 
-    /// Takes the answer of the tool that runs, if one does.
+    /// Takes the answer of the tool that runs, if one does. An approval of the call is then spent.
     pub(super) fn take_tool_answer(&mut self, answer: ToolAnswer) {
         if let ConversationPhase::Running { index, event } = self.phase {
             self.turn.spend_approval();
@@ -413,6 +413,7 @@ impl Conversation {
             Some(EventBody::Call(call)) => call.id.clone(),
             _ => String::new(),
         };
+        // `carries` is the label that the answer of a tool states, if the tool is itself an agent.
         let ToolAnswer { content, structured, is_error, carries } = answer;
         let carries = carries.map_or(Label::BOTTOM, |names| self.monitor.from_names(&names));
         // Whether a rule stops the answer depends on what the rule reads, so the answer carries that as well.

@@ -233,7 +233,8 @@ impl Conversation {
         self.end_level(Some(TurnEnd::Model));
     }
 
-    /// Aborts the turn, whatever it waits for.
+    /// Aborts the turn, whatever it waits for. An approved call that has not run is reported as void. The turn ends as
+    /// if the model gave no answer.
     pub(super) fn abort_turn(&mut self) {
         self.turn.void_approval("the turn was stopped");
         self.step.clear();

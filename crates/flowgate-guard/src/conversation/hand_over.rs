@@ -19,6 +19,7 @@ impl Conversation {
     /// reports one. Does nothing if no call is about to run.
     pub(super) fn hand_over_call(&mut self, call: &AuthorizedCall) {
         let ConversationPhase::Running { index, event } = self.phase else { return };
+        // The caller receives the call, so the answer to the caller carries the label of its step.
         self.labels.add_output(&self.last_step().map_or(*self.labels.base(), |step| step.label));
         self.turn.hand_over(HandedOverCall::from(call));
         self.set_outcome(index, CallOutcome::HandedOver(event));
@@ -41,8 +42,8 @@ impl Conversation {
         self.tools.is_described(tools)
     }
 
-    /// Replaces the tools on offer from the next turn on. A step starts at the strictest requirement of the tools on
-    /// offer, at most the clearance of the model, so the label at which steps start is computed anew.
+    /// Replaces the tools on offer. A turn starts at the strictest requirement of the tools on offer, at most the
+    /// clearance of the model, so this base label is computed anew; it applies from the next turn on.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.

@@ -1,7 +1,7 @@
 //! Defines the inputs of a conversation, one method of [`Conversation`](super::Conversation) for each.
 //!
-//! A method constructs an [`Input`] and submits it; [`super::apply`] executes it. The drivers of conversations call these
-//! methods: [`crate::agent`], the gateway, the command line and tests.
+//! A method constructs an [`Input`] and submits it; [`super::apply`] executes it. The drivers of conversations call
+//! these methods: [`crate::agent`], the gateway, the command line and tests.
 
 use std::collections::BTreeSet;
 
@@ -114,16 +114,17 @@ impl Conversation {
 
 /// Answers to needs.
 impl Conversation {
-    /// Returns the input that the conversation waits for. The call can advance the conversation, so the journal records it
-    /// together with the answer, and a replay must give the same one.
+    /// Returns the input that the conversation waits for. The call can advance the conversation, so the journal records
+    /// it together with the answer, and a replay must give the same one.
     pub fn need(&mut self) -> Need {
         let need = self.next_need();
         self.journal.record(|| Input::Need(RecordedNeed::of(&need)));
         need
     }
 
-    /// Accepts the model's next message. Returns the [bound](crate::view::View::bound) of the step that is accepted now: of
-    /// this message, or of the draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
+    /// Accepts the model's next message. Returns the [bound](crate::view::View::bound) of the step that is accepted
+    /// now: of this message, or of the draft that it was to replace. Returns `None` if the message is to be rewritten
+    /// from a smaller view.
     pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
         self.submit(Input::Completed(completion)).accepted_bound()
     }
@@ -159,8 +160,8 @@ impl Conversation {
         self.submit(Input::Ran(answer));
     }
 
-    /// Hands the call that is about [to run](Need::Run) to the caller. The turn [ends](Turn::calls) when all calls of the
-    /// message are processed, and continues when the answers are [sent](Conversation::accept_messages).
+    /// Hands the call that is about [to run](Need::Run) to the caller. The turn [ends](Turn::calls) when all calls of
+    /// the message are processed, and continues when the answers are [sent](Conversation::accept_messages).
     pub fn hand_over(&mut self, call: AuthorizedCall) {
         self.submit_with(Input::HandOver, InputContext::Call(call));
     }
@@ -212,7 +213,7 @@ impl Conversation {
         let context = InputContext::Chat { history, memory: &mut memory, found };
         let InputOutcome::Merged(merged) = self.apply(&input, context) else { return Ok(None) };
         // The answers of the client's memory are part of the input, so that a replay needs no memory. They are known
-        // only now, so the input is recorded here and not by `submit`.
+        // only now, so the input is recorded here and not by `submit`. `bits` is what they can reveal of seen texts.
         let bits = memory.bits();
         if let Input::Sent { seen, .. } = &mut input {
             *seen = memory.into_answers();
@@ -233,8 +234,9 @@ impl Conversation {
         self.memorize(client, history);
     }
 
-    /// Whether a chat continues a turn that waits for a person. If so, the caller passes in the
-    /// [decision](Self::accept_decision) next.
+    /// Continues the turn that waits for a person, if the chat repeats the previous request or asks to continue.
+    /// Returns whether it does; the caller then passes in the [decision](Self::accept_decision) next. The history
+    /// adopts the chat.
     pub fn try_resume(&mut self, history: &mut History, chat: &SentChat<'_>) -> bool {
         let Some((kept, new)) = self.find_resumption(history, chat) else { return false };
         let input = Input::Resumed { kept, new: new.cloned() };

@@ -396,8 +396,9 @@ impl Conversation {
         self.memorize_session(&mut QuotationLookup::live(client), history);
     }
 
-    /// Does the work of [`memorize`](Self::memorize) with a memory that may be recorded answers: the texts of the
-    /// events, and then those that the model wrote in the steps.
+    /// Does the work of [`memorize`](Self::memorize) with a memory that may be recorded answers: adds the texts of the
+    /// new events, and then those that the model wrote in the new steps. `history.memorized.1` is the number of items
+    /// whose texts were added before.
     pub(super) fn memorize_session(&self, memory: &mut QuotationLookup<'_>, history: &mut History) {
         self.memorize_events(memory, history);
         for item in self.items.iter().skip(history.memorized.1) {
@@ -442,7 +443,7 @@ impl Conversation {
     }
 
     /// Returns the author of an event, as the memory names authors: a server, a tool without a server, the model, or
-    /// the role of a message.
+    /// the role of a message. An answer whose tool is unknown is attributed to the client.
     fn source_of(&self, event: &Event) -> String {
         let call = event.call.and_then(|call| self.monitor.trace().event(call));
         let tool = match &event.body {
@@ -502,7 +503,7 @@ const MODEL: &str = "model";
 /// The source of texts that the client sends and that the user did not write.
 const CLIENT: &str = "client";
 
-/// The parts of a system or user message.
+/// The parts of a message that clients write: of a system or user message. `None` for any other message.
 fn parts_of(message: &chat::Message) -> Option<&[Part]> {
     match message {
         chat::Message::System(parts) | chat::Message::User(parts) => Some(parts),
@@ -569,7 +570,7 @@ fn texts_of_item(item: &ConversationItem, visit: &mut impl FnMut(&str, &Label)) 
     }
 }
 
-/// Appends to the text of a block.
+/// Appends `piece` to the text of a content block. A block without a text stays as it is.
 fn append_text(block: &mut Value, piece: &str) {
     if let Some(Value::String(text)) = block.get_mut("text") {
         text.push_str(piece);

@@ -23,7 +23,8 @@ impl Conversation {
         Ok(event)
     }
 
-    /// Begins a turn, whatever the last one waits for: from the base label, without the rights of the last turn.
+    /// Begins a turn at the base label, whatever the last one waits for. The caller may no longer run the handed-over
+    /// calls of the last turn outside the chat.
     pub(super) fn begin_turn(&mut self) {
         self.handed.revoke();
         self.labels.begin_turn();

@@ -41,7 +41,8 @@ impl Conversation {
         // The caller has sent something since, which ends the right to run calls of the last message outside the
         // chat.
         self.handed.revoke();
-        // The answer of the resumed turn carries the labels of the steps from this index on.
+        // The answer of the resumed turn carries the labels of the steps from this index on: from the last step, whose
+        // call a person is asked about. `steps` yields the last step first.
         self.turn.resumed = self.items.steps().next().map(|(at, _)| at);
         let mut messages: Vec<HistoryMessage> = history.messages().iter().take(unchanged).cloned().collect();
         // The message only continues the turn; it is not shown to the model.

@@ -41,7 +41,8 @@ impl RunningTurn {
         std::mem::take(&mut self.outcome.judged)
     }
 
-    /// Takes the approved calls of an unfinished turn, which will not run because `cause` has ended the turn.
+    /// Takes the approved calls of an unfinished turn that do not run: those that are void already, and those that will
+    /// not run because `cause` has ended the turn.
     pub fn void_approved_calls(&mut self, cause: &str) -> Vec<VoidedCall> {
         self.void_approval(cause);
         let mut void = std::mem::take(&mut self.outcome.void);
@@ -91,14 +92,16 @@ impl RunningTurn {
         self.outcome.calls.push(HandedOverCall { approved, ..call });
     }
 
-    /// Records why an approved call does not run.
+    /// Records that the approved call that was about to run does not run, because of `cause`. Does nothing if no call
+    /// is approved.
     pub(super) fn void_approval(&mut self, cause: &str) {
         if let Some((tool, digest)) = self.approved.take() {
             self.outcome.void.push(VoidedCall { tool, digest, reasons: Vec::new(), cause: cause.to_owned() });
         }
     }
 
-    /// Records that an approved call is denied now.
+    /// Records that the approved call was judged again and denied, with the reasons of the denial. Does nothing if no
+    /// call is approved.
     pub(super) fn void_denied(&mut self, denial: &Denial) {
         if let Some((tool, digest)) = self.approved.take() {
             let reasons = denial.judgement().reasons.clone();

@@ -32,8 +32,8 @@ pub struct ConversationSettings {
     /// How a step is labelled that is shown no more than the bound of the lowest steps.
     pub step_labels: StepLabelling,
     /// Whether it can be a secret that [context was added](crate::conversation::Conversation::add_context), such as a
-    /// memory that was retrieved. The labels of steps are then fixed, because the label of a step would otherwise reveal
-    /// that there was none.
+    /// memory that was retrieved. The labels of steps are then fixed, because the label of a step would otherwise
+    /// reveal that there was none.
     pub hides_context: bool,
 }
 

@@ -43,8 +43,9 @@ impl SlotRegion {
         }
     }
 
-    /// Returns the value of the argument `name`, of a tool with this schema, that is a copy of the region: the text as
-    /// it was written where the schema accepts text, and otherwise the parsed value.
+    /// Returns the value of the argument `name`, of a tool with this schema, that is a copy of the region. Where the
+    /// schema accepts text, this is the text as it was written, or else the JSON of a value that the schema does not
+    /// accept. In all other cases, it is the parsed value.
     fn to_argument(&self, schema: &Value, name: &str) -> Value {
         let accepted = accepted_types(schema, name);
         let accepts_text = accepted.as_ref().is_none_or(|types| types.contains(&"string"));
@@ -57,7 +58,8 @@ impl SlotRegion {
     }
 }
 
-/// Returns the value of a copied slot: the region itself, or several regions joined to one text.
+/// Returns the value of the argument `name`, of a tool with this schema, that copies these regions: the region itself,
+/// or the texts of several regions, one a line. Without a region, the value is null.
 pub(super) fn slot_argument(copied: &[SlotRegion], schema: &Value, name: &str) -> Value {
     match copied {
         [] => Value::Null,

@@ -10,9 +10,10 @@
 //! everything that a step on the base label was shown carries less than the bound. If labels *float*, such a step
 //! carries the join of what it was shown, and not the bound. A step above the base label always carries the label of
 //! its level: a look or a method chose what it was shown, and later steps on the base label do not see that step.
-//! Labels stop floating with the first change of the base label, except if it rises before any step was above it.
-//! The reason: after such a change, a later step may no longer be shown events that an earlier step was shown, and which
-//! events these are could depend on their content. From then on every step carries its bound. `docs/guard.md` has the proof.
+//! Labels stop floating with the first change of the base label, except if it rises before any step was above it. The
+//! reason: after such a change, a later step may no longer be shown events that an earlier step was shown, and which
+//! events these are could depend on their content. From then on every step carries its bound. `docs/guard.md` has the
+//! proof.
 
 use flowgate::label::Label;
 
@@ -66,7 +67,7 @@ pub(super) struct StepLabels {
 }
 
 impl StepLabels {
-    /// Creates the labels of a conversation without a turn.
+    /// Creates the labels of a conversation that has no turn yet. `base` is the label at which its first turn starts.
     pub(super) fn new(base: Label, labelling: StepLabelling) -> Self {
         Self {
             base,
@@ -132,7 +133,8 @@ impl StepLabels {
     /// Begins a turn at the base label of the tools on offer and of the tasks accepted so far.
     pub(super) fn begin_turn(&mut self) {
         let base = self.lowest.join(&self.floor);
-        // Events that earlier steps were shown stay visible, and no others become so.
+        // If the base label stays, or rises before any step was above it, what earlier steps were shown stays visible.
+        // Any other change of it after the first step ends the floating: see the head of this file.
         let is_compatible = base == self.base || self.base.flows_to(&base) && !self.has_raised;
         self.floats &= is_compatible || !self.has_steps;
         self.base = base;
@@ -209,7 +211,7 @@ impl StepLabels {
         }
     }
 
-    /// Raises the label of the current level by `label`.
+    /// Raises the label of the current level by `label`, so that the following steps on it are shown more.
     pub(super) fn raise_level(&mut self, label: &Label) {
         if let Some(level) = self.levels.last_mut() {
             level.label = level.label.join(label);
@@ -236,9 +238,11 @@ impl StepLabels {
         }
     }
 
-    /// Ends the current level. Returns whether a lower level continues; otherwise no level is left.
+    /// Ends the current level, and with it each level directly below that was not to continue after it. Returns
+    /// whether a lower level continues; otherwise no level is left.
     pub(super) fn end_level(&mut self) -> bool {
         while let Some(level) = self.levels.pop() {
+            // Whether the level below continues was decided by the look that began this one.
             if level.then_return {
                 return true;
             }
@@ -307,8 +311,8 @@ mod tests {
         assert_eq!(labels.levels.len(), 2);
     }
 
-    /// Rows: whether the caller runs the calls, whether the call is refused, whether the step may know that, whether the
-    /// steps are counted from zero.
+    /// Rows: whether the caller runs the calls, whether the call is refused, whether the step may know that, whether
+    /// the steps are counted from zero.
     #[test]
     fn the_steps_since_a_call_do_not_depend_on_a_hidden_verdict() {
         let policy = Policy::parse("lattice secrecy: public < private\n").unwrap();

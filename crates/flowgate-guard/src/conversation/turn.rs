@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 pub struct Turn {
     /// The replies of the model, in order.
     pub replies: Vec<ModelReply>,
-    /// The readable reasoning of the model, in order, judged like a reply. The parts that only the model's server can read
-    /// stay in the conversation, because no rule can judge them.
+    /// The readable reasoning of the model, in order, judged like a reply. The parts that only the model's server can
+    /// read stay in the conversation, because no rule can judge them.
     pub thoughts: Vec<ModelReply>,
     /// The texts of the withheld replies, for a record that only the operator reads.
     pub withheld: Vec<String>,

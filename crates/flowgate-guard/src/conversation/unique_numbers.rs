@@ -1,5 +1,5 @@
-//! Owns the counters from which a [conversation](super::Conversation) forms the ids of calls and the nonces of requests to
-//! screeners.
+//! Owns the counters from which a [conversation](super::Conversation) forms the ids of calls and the nonces of requests
+//! to screeners.
 //!
 //! Invariant: a counter counts only what every reader of the id may know, so an id reveals nothing about hidden text.
 

@@ -64,6 +64,7 @@ impl Conversation {
     /// Returns the tool and the arguments of a call that would be judged with exactly these arguments: not a `look`,
     /// not refused as malformed, and without a slot. Returns `None` for any other call.
     fn written_call(&self, step: &ModelStep, call: &ToolCall) -> Option<(Tool, Map<String, Value>)> {
+        // Only the arguments are read here: the id and the tool are not determined yet.
         let parsed = Call::from_json(String::new(), Tool::local(""), &call.arguments).arguments.ok()?;
         let is_look = call.name == slot::LOOK && self.settings.method.has_look();
         let is_offered = self

@@ -29,8 +29,9 @@ pub struct MessageTemplate {
 }
 
 impl ClientProfile {
-    /// Whether a part of a user's message is trusted as the user's. A part that is declared as anything but typed never
-    /// is.
+    /// Whether a part of a user's message is trusted as the user's own text. `source` is where the client declares that
+    /// the part comes from. An interactive client is trusted without a declaration. A part that is declared as anything
+    /// but typed is never trusted.
     pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
         match source {
             Some(Source::Typed) => self.is_interactive || self.marks_typed,

@@ -40,7 +40,8 @@ impl Write for MessageHasher {
 }
 
 impl MessageHasher {
-    /// Returns the digest of a message, over all its content.
+    /// Returns the digest of a message, over all its content except the model's reasoning, which a client does not send
+    /// back.
     pub(super) fn digest(&mut self, message: &Message) -> MessageDigest {
         // Writing to the buffer cannot fail.
         let _ = self.write_message(message);

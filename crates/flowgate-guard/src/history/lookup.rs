@@ -83,8 +83,9 @@ impl<'c> QuotationLookup<'c> {
     }
 
     /// Splits consecutive parts at the bounds of quotations: returns the spans of each part. A quotation may begin in
-    /// `before`, the end of the text before the parts. `shown` are the labelled texts that this session was shown; `None` if
-    /// the session does not remember them. In a replay, the recorded answers are returned; live, the answers are recorded.
+    /// `before`, the end of the text before the parts. `shown` are the labelled texts that this session was shown;
+    /// `None` if the session does not remember them. In a replay, the recorded answers are returned; live, the answers
+    /// are recorded.
     pub(crate) fn find_quotations(
         &mut self,
         before: &str,
@@ -154,8 +155,8 @@ impl<'c> QuotationLookup<'c> {
     }
 
     /// Adds the texts of the user in this history to the client's memory once more, joined with each other and with
-    /// `before`, the end of the user's earlier texts: so that joining them in a quotation does not make them another
-    /// author's.
+    /// `before`, the end of the user's earlier texts. If another source later quotes several of them in one text, the
+    /// borders between them then also count as the user's own words.
     pub(crate) fn end_own(&mut self, before: &str) {
         let own = std::mem::take(&mut self.own);
         if !own.is_empty() {

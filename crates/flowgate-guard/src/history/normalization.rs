@@ -7,8 +7,9 @@
 //! * Compatibility forms are decomposed (NFKD), case is folded, and Hangul is recomposed so that it does not grow.
 //! * Marks, default-ignorable and format characters, spaces, controls and punctuation are dropped.
 //!
-//! Four [normal forms](NormalizedText) of a text are compared: its alphanumeric characters; the same without markup, if there is any;
-//! other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation selectors).
+//! Four [normal forms](NormalizedText) of a text are compared: its alphanumeric characters; the same without markup, if
+//! there is any; other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation
+//! selectors).
 
 use std::ops::Range;
 
@@ -25,8 +26,8 @@ const LONGEST_MARKUP_OF_MANY: usize = 2_000;
 /// How many times the length of the text the searches for ends of markup may read before [`LONGEST_MARKUP_OF_MANY`]
 /// applies.
 const MAX_SEARCHED: usize = 8;
-/// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it is,
-/// so that a short text does not become a long one.
+/// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it
+/// is, so that a short text does not become a long one.
 const GROWTH: usize = 4;
 /// The longest entity without its `&` and `;`, in characters.
 const LONGEST_ENTITY: usize = 32;
@@ -55,9 +56,9 @@ pub(super) struct NormalizedText<P> {
 }
 
 impl<P: Copy> NormalizedText<P> {
-    /// Appends a normalised character. `place` is the position in the source that it comes from. Joins the parts of a
-    /// Hangul syllable, into which the decomposition has split it, so that the text does not grow.
-    fn push_char(&mut self, c: char, place: P) {
+    /// Appends a normalised character, which comes from this position in the source. Joins the parts of a Hangul
+    /// syllable, into which the decomposition has split it, so that the text does not grow.
+    fn push_char(&mut self, c: char, position: P) {
         // The second or third part of a Hangul syllable: a vowel or a final consonant.
         if matches!(c, '\u{1161}'..='\u{1175}' | '\u{11a8}'..='\u{11c2}')
             && let Some(last) = self.last_char()
@@ -65,16 +66,16 @@ impl<P: Copy> NormalizedText<P> {
         {
             self.bytes.truncate(self.bytes.len() - last.len_utf8());
             self.places.truncate(self.bytes.len());
-            return self.append_char(syllable, place);
+            return self.append_char(syllable, position);
         }
-        self.append_char(c, place);
+        self.append_char(c, position);
     }
 
-    /// Appends the bytes of a character, each with the same `place`.
-    fn append_char(&mut self, c: char, place: P) {
+    /// Appends the bytes of a character, each with the same `position`.
+    fn append_char(&mut self, c: char, position: P) {
         let mut buffer = [0; 4];
         self.bytes.extend(c.encode_utf8(&mut buffer).bytes());
-        self.places.resize(self.bytes.len(), place);
+        self.places.resize(self.bytes.len(), position);
     }
 
     /// Returns the last character, if it has at most three bytes, as every part of a Hangul syllable has.
@@ -88,40 +89,33 @@ impl<P: Copy> NormalizedText<P> {
 }
 
 /// Appends a character to the normal forms that it contributes to: `alphanumeric`; `signs`, the other symbols; or
-/// `unseen`, what invisible characters encode. ASCII that is not alphanumeric contributes to none. `place` is the
+/// `unseen`, what invisible characters encode. ASCII that is not alphanumeric contributes to none. `position` is the
 /// position of the character in the source.
 pub(super) fn append_normalized<P: Copy>(
     c: char,
-    place: P,
+    position: P,
     alphanumeric: &mut NormalizedText<P>,
     signs: &mut NormalizedText<P>,
     unseen: &mut NormalizedText<P>,
 ) {
     if c.is_ascii() {
         if c.is_ascii_alphanumeric() {
-            alphanumeric.push_char(c.to_ascii_lowercase(), place);
+            alphanumeric.push_char(c.to_ascii_lowercase(), position);
         }
         return;
     }
     if let Some(hidden) = decode_invisible(c) {
-        fold(hidden, &mut |c| unseen.push_char(c, place));
+        fold(hidden, &mut |c| unseen.push_char(c, position));
         return;
     }
-    let mut has_sign = false;
+    // `fold` emits no ASCII but letters and digits, so every other character that it emits is a symbol.
     fold(c, &mut |c| {
         if c.is_alphanumeric() {
-            alphanumeric.push_char(c, place);
+            alphanumeric.push_char(c, position);
         } else {
-            has_sign |= !c.is_ascii();
+            signs.push_char(c, position);
         }
     });
-    if has_sign {
-        fold(c, &mut |c| {
-            if !c.is_alphanumeric() {
-                signs.push_char(c, place);
-            }
-        });
-    }
 }
 
 /// Emits the normal form of a character; nothing if it is dropped. A character whose decomposition is much longer than
@@ -175,7 +169,7 @@ fn decode_invisible(c: char) -> Option<char> {
     }
 }
 
-/// Returns the characters of a text, with escapes decoded.
+/// Returns the characters of a text with escapes decoded, each with the bytes of `text` in which it was spelled.
 pub(super) fn source_chars(text: &str) -> Vec<SourceChar> {
     let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let mut all = Vec::with_capacity(text.chars().count());
@@ -199,7 +193,8 @@ pub(super) fn decode_escapes(mut chars: Vec<SourceChar>) -> Vec<SourceChar> {
     chars
 }
 
-/// Decodes one level of escapes, and two escaped surrogates to one character; `None` if there are no escapes.
+/// Decodes one level of escapes, and two escaped surrogates to one character; `None` if there are no escapes. A
+/// surrogate without its partner, and a code that is no character, are dropped.
 fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
     let (mut decoded, mut at, mut has_changed) = (Vec::with_capacity(chars.len()), 0, false);
     // The high surrogate of a character that is spelled as two escapes, and where it begins.
@@ -437,6 +432,7 @@ impl MarkupEnd {
 fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
+        // `-->` may not overlap the four characters of `<!--`.
         let mut ends = rest.windows(3).take(max_length).enumerate().skip(4);
         let length = ends.find_map(|(at, end)| {
             let is_end = end.iter().map(|char| char.c).eq("-->".chars());
@@ -529,7 +525,8 @@ fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
     (rest.get(behind + value)?.c == ']').then_some(behind + value + 1)
 }
 
-/// Returns the length of the terminal's control sequence that begins `rest`, in characters; `None` if none does.
+/// Returns the length of the terminal's control sequence that begins `rest`, in characters; `None` if none does. It
+/// consists of the escape character, `[`, at most 64 characters of parameters, and one final character.
 fn control_sequence_length(rest: &[SourceChar]) -> Option<usize> {
     (rest.get(1)?.c == '[').then_some(())?;
     let parameters = rest.iter().skip(2).take(64).take_while(|char| matches!(char.c, ' '..='?')).count();

@@ -89,7 +89,7 @@ impl Pieces {
 }
 
 /// Returns the number of bytes in the normal form of a character.
-fn length(c: char) -> usize {
+fn normal_form_length(c: char) -> usize {
     let mut bytes = 0;
     fold(c, &mut |c| bytes += c.len_utf8());
     bytes
@@ -100,7 +100,7 @@ fn length(c: char) -> usize {
 fn start_of(text: &str, limit: usize) -> &str {
     let mut bytes = 0;
     let end = text.char_indices().find(|(_, c)| {
-        bytes += length(*c);
+        bytes += normal_form_length(*c);
         bytes >= limit
     });
     text.get(..end.map_or(text.len(), |(at, _)| at)).unwrap_or_default()
@@ -110,7 +110,7 @@ fn start_of(text: &str, limit: usize) -> &str {
 fn end_of(text: &str, limit: usize) -> &str {
     let mut bytes = 0;
     let start = text.char_indices().rev().find(|(_, c)| {
-        bytes += length(*c);
+        bytes += normal_form_length(*c);
         bytes >= limit
     });
     text.get(start.map_or(0, |(at, c)| at + c.len_utf8())..).unwrap_or_default()

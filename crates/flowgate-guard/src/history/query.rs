@@ -1,5 +1,5 @@
-//! Prepares the messages of a client for the comparison with texts that the client was shown, so that a text which the client
-//! sends back keeps its label. `quotation_memory` looks the prepared messages up.
+//! Prepares the messages of a client for the comparison with texts that the client was shown, so that a text which the
+//! client sends back keeps its label. `quotation_memory` looks the prepared messages up.
 //!
 //! Adjacent parts and messages are joined: a page whose lines are too short to be recognised alone is recognised as a
 //! whole. A client may insert its own words between the lines. Therefore further forms are compared: every second line
@@ -124,8 +124,9 @@ impl QuotationQuery {
         self.normalized_texts.iter().any(has_known)
     }
 
-    /// Returns for each text the byte ranges that a remembered window covers, with the marks of the window. `marks`
-    /// looks a window up, and adds its marks to the vector.
+    /// Returns for each text the byte ranges that a remembered window covers, with the marks of the window. A mark is
+    /// what the caller wants to know of a window, such as the number of its label. `marks` looks a window up, and adds
+    /// its marks to the vector.
     pub(super) fn find_marked<M: Copy + Ord>(
         &self,
         mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),
@@ -157,12 +158,12 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
         let is_markup = markup_mask(chars);
         has_markup |= is_markup.is_some();
         for (at, char) in chars.iter().enumerate() {
-            let place = u32::try_from(at).unwrap_or(u32::MAX);
+            let position = u32::try_from(at).unwrap_or(u32::MAX);
             if !char.c.is_ascii() {
                 // The letters and digits were computed above, so here they are discarded.
                 append_normalized(
                     char.c,
-                    place,
+                    position,
                     &mut NormalizedText::default(),
                     &mut signs.normalized,
                     &mut invisible.normalized,
@@ -171,7 +172,7 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
             if is_markup.as_ref().and_then(|is_markup| is_markup.get(at)) != Some(&true) {
                 append_normalized(
                     char.c,
-                    place,
+                    position,
                     &mut without_markup.normalized,
                     &mut NormalizedText::default(),
                     &mut NormalizedText::default(),
@@ -204,10 +205,10 @@ fn lines_of(texts: &ConsecutiveTexts) -> (JoinedText, Vec<usize>) {
             if ends_line(char.c) {
                 starts.push(alphanumeric.normalized.bytes.len());
             }
-            let place = u32::try_from(at).unwrap_or(u32::MAX);
+            let position = u32::try_from(at).unwrap_or(u32::MAX);
             append_normalized(
                 char.c,
-                place,
+                position,
                 &mut alphanumeric.normalized,
                 &mut NormalizedText::default(),
                 &mut NormalizedText::default(),
@@ -224,9 +225,9 @@ fn ranges(starts: &[usize]) -> Vec<Range<usize>> {
     starts.iter().zip(starts.iter().skip(1)).map(|(from, to)| *from..*to).collect()
 }
 
-/// Returns variants of the texts that recognise a quotation although the client inserted lines between the quoted lines,
-/// or a prefix before each of them: only every second line, only every third line (from each possible first line), and
-/// all lines with their prefixes removed.
+/// Returns variants of the texts that recognise a quotation although the client inserted lines between the quoted
+/// lines, or a prefix before each of them: only every second line, only every third line (from each possible first
+/// line), and all lines with their prefixes removed.
 fn line_variants(alphanumeric: &JoinedText, starts: &[usize]) -> Vec<JoinedText> {
     let lines = ranges(starts);
     let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {

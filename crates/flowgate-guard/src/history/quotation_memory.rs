@@ -155,7 +155,8 @@ impl QuotationMemory {
         learned
     }
 
-    /// Puts back what was taken out and could not be stored.
+    /// Puts back what [`take_learned`](Self::take_learned) took out and the caller could not store, before what was
+    /// learned since. Does nothing in a memory that is not stored.
     pub fn restore_learned(&mut self, mut learned: LearnedTexts) {
         let Some(new) = &mut self.new else { return };
         learned.texts.append(&mut new.texts);
@@ -216,8 +217,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Remembers a normalized text of the user, unless all windows of it are remembered as the user's own already. If the
-    /// memory is stored (`new` is set), queues the text to be stored; the user's own text has no label.
+    /// Remembers a normalized text of the user, unless all windows of it are remembered as the user's own already. If
+    /// the memory is stored (`new` is set), queues the text to be stored; the user's own text has no label.
     fn add_own_normalized(&mut self, normalized: &[u8]) {
         if !windows(normalized).any(|window| !self.own.has(&window)) {
             return;
@@ -252,12 +253,12 @@ impl QuotationMemory {
     }
 
     /// Returns the number of a source, which is assigned when the source is first named. Beyond the limit, sources
-    /// share the number 0.
+    /// share the number 0, that of [`OTHERS`]. The first call must name [`OTHERS`].
     fn source_number(&mut self, name: &str) -> usize {
         if let Some(number) = self.sources.iter().position(|source| source.name == name) {
             return number;
         }
-        // The first number belongs to the shared source.
+        // The number 0 belongs to the shared source, whatever the first name is.
         let name = if self.sources.is_empty() { OTHERS } else { name };
         if self.sources.len() >= MAX_SOURCES {
             return 0;
@@ -316,6 +317,7 @@ impl QuotationMemory {
             return;
         }
         let evicted = u64::try_from(old).unwrap_or(u64::MAX);
+        // `forgotten` counts all losses. `full` reports to the operator what was lost because the share was used up.
         remembered.forgotten += evicted;
         self.forgotten += evicted;
         *self.full.entry(remembered.name.clone()).or_default() += evicted;

@@ -76,7 +76,9 @@ impl Readings {
         Self { decoded, side }
     }
 
-    /// Returns a reading by its number below [`READINGS`], if it differs from those before. 0 is the text as written.
+    /// Returns a reading by its number below [`READINGS`], if it differs from those before: 0 is the text as written,
+    /// up to [`DEPTH`] follow the levels of decoding, then the text without confusable characters, and last the
+    /// transliterated one.
     pub(super) fn get(&self, number: usize) -> Option<Arc<Vec<SourceChar>>> {
         match number {
             ..=DEPTH => self.decoded.get(number).cloned(),
@@ -91,11 +93,11 @@ impl Readings {
     }
 
     /// Returns the decoded text with each letter that the normal form does not bring into ASCII replaced by ASCII:
-    /// `letters` returns the replacement of a letter. A letter whose replacement is longer than [`ComparisonSide`]
-    /// permits stays. `None` if nothing changes.
-    fn transliterated(&self, letters: impl Fn(char) -> Option<String>) -> Option<Vec<SourceChar>> {
+    /// `replacement_of` returns the replacement of a letter, if it has one. A letter whose replacement is longer than
+    /// [`ComparisonSide`] permits stays. `None` if nothing changes.
+    fn transliterated(&self, replacement_of: impl Fn(char) -> Option<String>) -> Option<Vec<SourceChar>> {
         let last = self.last();
-        let is_replaced = |char: &SourceChar| is_foreign(char.c) && letters(char.c).is_some();
+        let is_replaced = |char: &SourceChar| is_foreign(char.c) && replacement_of(char.c).is_some();
         if !last.iter().any(is_replaced) {
             return None;
         }
@@ -105,7 +107,7 @@ impl Readings {
             ComparisonSide::Compared => 1,
         };
         for char in last.iter() {
-            let plain = Some(char.c).filter(|c| is_foreign(*c)).and_then(&letters);
+            let plain = Some(char.c).filter(|c| is_foreign(*c)).and_then(&replacement_of);
             match plain.filter(|plain| plain.len() <= per_byte * char.c.len_utf8()) {
                 Some(plain) => {
                     has_changed = true;
@@ -196,7 +198,8 @@ fn sextet(c: char) -> Option<u8> {
 }
 
 /// Returns the run of base64 at the beginning of `rest`: the six bits of each character with the character, and the
-/// length of the run in characters, line breaks included. A run that is too short is returned empty.
+/// length of the run in characters, line breaks included. A run whose first line is too short is returned without its
+/// characters.
 fn base64_run(rest: &[SourceChar]) -> (Vec<(u8, SourceChar)>, usize) {
     let mut run: Vec<(u8, SourceChar)> = Vec::new();
     let mut at = 0;

@@ -21,12 +21,13 @@ pub(super) const LEAST_ACROSS_BORDER: usize = 4;
 const PRIME: u64 = (1 << 61) - 1;
 const POINT: u64 = 0x0a5b_36a1_9d4e_7c23;
 
-/// The most combinations of marks that are distinguished: a combination has a number of 16 bits.
+/// The most sets of marks that are distinguished: a set has a number of 16 bits.
 const MAX_SETS: usize = 60_000;
 
 /// 48 bits of the fingerprint of a window.
 pub(super) type WindowFingerprint = [u16; 3];
-/// A fingerprint is a hash already: a short hash with a random seed suffices to spread crafted fingerprints over the buckets.
+/// A fingerprint is a hash already: a short hash with a random seed suffices to spread crafted fingerprints over the
+/// buckets.
 type WindowSet = HashSet<WindowFingerprint, RandomState>;
 type WindowMap<V> = HashMap<WindowFingerprint, V, RandomState>;
 
@@ -36,6 +37,7 @@ fn multiply_mod(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     let low = u64::try_from(product & u128::from(PRIME)).unwrap_or_default();
     let high = u64::try_from(product >> 61).unwrap_or_default();
+    // Both factors are less than the prime, so the sum is less than twice the prime.
     reduce_mod(low + high)
 }
 
@@ -136,9 +138,14 @@ impl MarkedWindows {
         self.sets.is_empty()
     }
 
-    /// Adds a mark to a window. If there is no room for another combination of marks, the window carries the mark
-    /// `instead` alone. Returns whether the window lacked `mark`.
-    pub(super) fn add(&mut self, window: WindowFingerprint, mark: WindowMark, instead: WindowMark) -> bool {
+    /// Adds a mark to a window. If there is no room for another set of marks, the window carries `mark_if_full` alone.
+    /// Returns whether the window lacked `mark`.
+    pub(super) fn add(
+        &mut self,
+        window: WindowFingerprint,
+        mark: WindowMark,
+        mark_if_full: WindowMark,
+    ) -> bool {
         let before = self.get(&window);
         if before.contains(&mark) {
             return false;
@@ -147,7 +154,7 @@ impl MarkedWindows {
         // The new mark replaces that of the older generation of the same source and label.
         marks.retain(|known| (known.source, known.label) != (mark.source, mark.label));
         marks.push(mark);
-        let set = self.set_number(marks).unwrap_or_else(|| self.insert_set(vec![instead]));
+        let set = self.set_number(marks).unwrap_or_else(|| self.insert_set(vec![mark_if_full]));
         self.sets.insert(window, set);
         true
     }

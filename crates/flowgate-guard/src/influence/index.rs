@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::facts::{StatedValue, is_month, parse_decimal, stated_values, words};
 
 /// The most occurrences of a word in the trace that are examined, and the most words of a value.
-const MAX_PLACES: usize = 10_000;
+const MAX_EXAMINED: usize = 10_000;
 /// The most distinct parts of a text that are traced one by one.
 const MAX_TEXT_PARTS: usize = 200;
 
@@ -103,11 +103,12 @@ impl RegionIndex {
         self.pieces.push(IndexedText { event, node, text: text.to_owned() });
     }
 
-    /// Whether a value contains a number, a code or an address of at least six bytes that a usable region states.
-    /// Shorter ones recur by chance. A value that is found nowhere as a whole may still quote a region in this way.
+    /// Whether a value contains a number, a code or an address of at least six bytes that a region states which
+    /// `usable` accepts. Shorter ones recur by chance. A value that is found nowhere as a whole may still quote a
+    /// region in this way.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
-            Value::String(text) => text.split_whitespace().take(MAX_PLACES).any(|word| {
+            Value::String(text) => text.split_whitespace().take(MAX_EXAMINED).any(|word| {
                 let word = word.trim_matches(|c: char| !c.is_alphanumeric());
                 let is_code =
                     word.len() >= 6 && word.contains(|c: char| c.is_ascii_digit() || ".@".contains(c));
@@ -191,7 +192,7 @@ impl RegionIndex {
         let is_stated = |year: &u16| {
             let positions = self.words.get(&year.to_string()).into_iter().flatten();
             let pieces = positions.filter_map(|(piece, _)| self.pieces.get(*piece));
-            pieces.take(MAX_PLACES).any(|piece| usable(piece.event, piece.node))
+            pieces.take(MAX_EXAMINED).any(|piece| usable(piece.event, piece.node))
         };
         let any_year = match fact {
             StatedValue::Date { year: Some(year), month, day } if is_stated(year) => {
@@ -204,7 +205,8 @@ impl RegionIndex {
             .map_or(ValueOrigin::Derived, |region| ValueOrigin::In(vec![region]))
     }
 
-    /// Returns the lowest usable region that contains the phrase; `None` if none does.
+    /// Returns the region with the lowest label that contains the phrase `needle`, among those that `usable` accepts;
+    /// `None` if none does.
     fn find_phrase(
         &self,
         trace: &Trace,
@@ -222,15 +224,15 @@ impl RegionIndex {
         }
         let (offset, positions) = rarest?;
         // The number of examined positions is bounded: a word that occurs everywhere identifies little.
-        let pieces = positions.iter().take(MAX_PLACES).filter_map(|(piece, start)| {
+        let pieces = positions.iter().take(MAX_EXAMINED).filter_map(|(piece, start)| {
             let at = start.checked_sub(offset)?;
             self.pieces.get(*piece).filter(|indexed| occurs_at(&indexed.text, at, needle)).map(|_| *piece)
         });
         self.lowest_region(trace, pieces, usable)
     }
 
-    /// Returns the usable region of these texts with the lowest label; among incomparable ones, the first. `None` if
-    /// none is usable.
+    /// Returns the region of these texts with the lowest label, among those that `usable` accepts; among incomparable
+    /// labels, the first. `None` if none is usable.
     fn lowest_region(
         &self,
         trace: &Trace,
@@ -355,7 +357,7 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
     !extends_left(before, &kind) && !extends_right(after, &kind)
 }
 
-/// Returns whether the text before a match makes the match part of a longer word, number or address. What counts as
+/// Returns whether the text `before` a match makes the match part of a longer word, number or address. What counts as
 /// part of it depends on the `kind` of the phrase.
 fn extends_left(before: &str, kind: &PhraseKind) -> bool {
     // `site.org` is the destination of `https://site.org`.

@@ -2,8 +2,9 @@
 //! the call nearly as probable as the text of all regions does. The call depends on these regions (Permissive
 //! Information-Flow Analysis, section 3).
 //!
-//! The method needs a model that scores, so it is in no default list: a program that wants it creates a [`LambdaMethod`] and
-//! registers it ([`MethodRegistry::register_influence`](crate::method::MethodRegistry::register_influence)).
+//! The method needs a model that scores, so it is in no default list: a program that wants it creates a
+//! [`LambdaMethod`] and registers it
+//! ([`MethodRegistry::register_influence`](crate::method::MethodRegistry::register_influence)).
 //!
 //! On a recorded run the method is an *estimate*, for two reasons: the call was generated from the whole context and is
 //! not generated again, and the scores come from a model, which hidden text can mislead. Use
@@ -44,8 +45,8 @@ impl fmt::Debug for LambdaMethod {
 }
 
 impl LambdaMethod {
-    /// Creates the method. Of several labels, the first one that flows to the earliest of `preferred` is taken, and otherwise the one
-    /// with the fewest regions.
+    /// Creates the method. Of several labels, the first one that flows to the earliest of `preferred` is taken, and
+    /// otherwise the one with the fewest regions.
     #[must_use]
     pub fn new(model: Arc<dyn ScoringModel>, options: PropagationOptions, preferred: Vec<Label>) -> Self {
         Self { model, options, preferred }
@@ -91,8 +92,9 @@ impl AttributionSession for LambdaSession {
         }
     }
 
-    /// Attributes the decision and each argument of a call to the regions at or below the chosen label. A call that
-    /// cannot be read, or that the model cannot score, depends on everything.
+    /// Attributes the decision and each argument of a call to the regions at or below the chosen label. A call depends
+    /// on everything if its arguments are malformed, it does not fit the trace, or the model cannot score it. So does
+    /// an entry that is no call.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let everything = Attribution { method: NAME, ..Attribution::everything() };
         let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
@@ -121,9 +123,9 @@ impl AttributionSession for LambdaSession {
 }
 
 impl LambdaSession {
-    /// Returns the documents at or below the chosen label, as indices of `context`. Of the labels found, the method
-    /// chooses one that flows to the earliest of its preferred bounds that any of them flows to; if none does, the one
-    /// with the fewest documents.
+    /// Returns the documents at or below the chosen label, as indices of `context`. The method tries its preferred
+    /// bounds in order, and chooses the first label found that flows to the bound. If no label flows to any bound, it
+    /// chooses the one with the fewest documents. `completion` is the call, as text.
     ///
     /// # Errors
     /// If the regions have too many labels, or the model cannot score.

@@ -34,7 +34,8 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Takes the next piece, and returns the continuation of the cleaned text.
+    /// Takes the next piece, and returns the continuation of the cleaned text. After an address that `judge` cannot
+    /// decide on yet, nothing more is returned.
     pub fn push(&mut self, piece: &str, judge: LinkJudge<'_>) -> String {
         if !self.is_held {
             self.pending.push_str(piece);
@@ -43,7 +44,7 @@ impl Cleaner {
         std::mem::take(&mut self.writer.out)
     }
 
-    /// Ends the text, and returns the rest of the cleaned text.
+    /// Ends the text, and returns the rest of the cleaned text; nothing after an address that was not decided on.
     pub fn finish(&mut self, judge: LinkJudge<'_>) -> String {
         if !self.is_held {
             self.advance(true, judge);

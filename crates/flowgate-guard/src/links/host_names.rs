@@ -93,6 +93,7 @@ pub(super) fn is_top_level(label: &str) -> bool {
     if lower.is_ascii() {
         return lower.starts_with("xn--") || tld::exist(&lower) || OTHERS.contains(&lower.as_str());
     }
+    // As a part of a host, a label in another script is converted to the ASCII form under which the root zone lists it.
     let host = url::Host::parse(&format!("a.{lower}"));
     matches!(host, Ok(url::Host::Domain(host)) if host.strip_prefix("a.").is_some_and(tld::exist))
 }

@@ -126,6 +126,7 @@ impl SegmentReader<'_, '_> {
         }
     }
 
+    /// Adds an address or a sign to those that were refused, unless it is among them.
     fn add_refused(&mut self, what: impl Into<String>) {
         let what = what.into();
         if !self.refused.contains(&what) {
@@ -158,6 +159,7 @@ impl SegmentReader<'_, '_> {
             if let Some(end) = self.judge_address(index)? {
                 return Ok(end);
             }
+            // The address is refused. `hxxp` is no scheme, so no renderer makes a link of it.
             if self.text.starts_with_at(index, "http://") || self.text.starts_with_at(index, "https://") {
                 self.replace_char(index, if c == 'H' { "HXXP" } else { "hxxp" });
             }
@@ -327,6 +329,7 @@ impl SegmentReader<'_, '_> {
             }
             if is_host || self.text.ends_name(dot) {
                 self.insert_space(dot);
+                // `judge_address` reports the host names that it judges, and `read_token` the dot after `www`.
                 if !is_host && !self.text.is_after_www(dot) {
                     let name = self.text.slice(start, end);
                     self.add_refused(name);
@@ -485,8 +488,8 @@ impl SegmentReader<'_, '_> {
     }
 }
 
-/// Writes `source` to `writer`. `plain` are its visible characters with their positions in `source`, and `edits` has one edit
-/// for each of them. Each of the permitted `addresses` is written in its canonical form instead.
+/// Writes `source` to `writer`. `plain` are its visible characters with their positions in `source`, and `edits` has
+/// one edit for each of them. Each of the permitted `addresses` is written in its canonical form instead.
 fn write(
     source: &str,
     plain: &[RenderedChar],
@@ -505,9 +508,9 @@ fn write(
         }
         // Source text without normalized characters: marks, escapes, characters without a shape of their own.
         let between = source.get(at..seen.start).unwrap_or_default();
-        // A space is due before this character. If only emphasis signs lie between, the one after them is enough, so that a
-        // closing sign stays attached to what it closes. A renderer may take anything else for a letter, so a space goes
-        // before it too.
+        // A space is due before this character. If only emphasis signs lie between, the one after them is enough, so
+        // that a closing sign stays attached to what it closes. A renderer may take anything else for a letter, so a
+        // space goes before it too.
         if edit.has_space_before && between.chars().any(|c| !EMPHASIS.contains(&c)) {
             writer.push_space();
         }

@@ -1,8 +1,8 @@
 //! Reads the characters of a segment, a piece of text that may become a link or an image, as renderers of Markdown and
 //! HTML do, and returns where the host names and the addresses in it begin and end.
 //!
-//! [`super::segment`] decides by these positions what to write in place of the segment. This file changes nothing. Every
-//! index counts characters of [`SegmentText::chars`].
+//! [`super::segment`] decides by these positions what to write in place of the segment. This file changes nothing.
+//! Every index counts characters of [`SegmentText::chars`].
 
 use super::host_names;
 use super::markup;
@@ -152,7 +152,8 @@ impl SegmentText<'_> {
         count == 3 && (is_word || !self.is_adjacent(start - 1))
     }
 
-    /// Whether the ampersand at this index begins an HTML entity.
+    /// Whether the ampersand at this index begins an HTML entity: a number after `#`, or a name of at most 32
+    /// characters and a semicolon.
     pub(super) fn begins_entity(&self, index: usize) -> bool {
         let end = self.run_end(index + 1, |c| c.is_ascii_alphanumeric());
         self.char_at(index + 1) == Some('#')

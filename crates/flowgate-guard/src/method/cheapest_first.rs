@@ -40,6 +40,7 @@ impl DraftJudge for CheapestFirst {
         let judged = draft.calls.iter().map(|call| {
             let id = format!("draft{}", call.index);
             let entry = EventBody::Call(Call::from_json(id, call.tool.clone(), &call.arguments));
+            // The number of hidden regions (0) is only for records, and this judgement is not recorded.
             (TraceEntry::from(entry), Attribution::view(self.name(), draft.label, 0))
         });
         let would_run = draft.monitor.would_permit(judged);

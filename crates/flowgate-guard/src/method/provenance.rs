@@ -70,6 +70,7 @@ impl DraftProvenance {
         self.observe_new_events(trace);
         let mut needed = draft.level;
         for call in &draft.calls {
+            // The call is not added to the trace, so it needs no id.
             let call_of_draft = Call::from_json(String::new(), call.tool.clone(), &call.arguments);
             let entry = TraceEntry::from(call_of_draft);
             for (argument, source) in &self.session.attribute(trace, &entry).arguments {
@@ -102,8 +103,8 @@ impl DraftJudge for DraftProvenance {
     }
 }
 
-/// Returns the join of the labels of the regions that an argument depends on; `everything` if it depends on more than
-/// regions.
+/// Returns the join of the labels of the regions that an argument depends on. If it depends on more than regions,
+/// returns `everything`, the label of all that the model was shown.
 fn source_label(source: &CallDependency, trace: &Trace, everything: &Label) -> Label {
     let CallDependency::Regions(regions) = source else { return *everything };
     let label = |(event, node): &(EventId, usize)| {

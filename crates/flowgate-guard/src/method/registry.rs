@@ -1,8 +1,8 @@
 //! Registers the methods that a program offers by name.
 //!
 //! The registry owns two lists: the methods of conversations, and the [influence methods](crate::influence) of recorded
-//! runs. The command line, the gateway and the tests start from the built-in ones; an embedding program registers its own.
-//! Invariant: a name occurs once in each list, and [`Method`]s are equal if their names are.
+//! runs. The command line, the gateway and the tests start from the built-in ones; an embedding program registers its
+//! own. Invariant: a name occurs once in each list, and [`Method`]s are equal if their names are.
 
 use std::fmt;
 
@@ -54,8 +54,8 @@ impl fmt::Display for UnknownMethod {
 impl std::error::Error for UnknownMethod {}
 
 impl MethodRegistry {
-    /// Creates a registry of the built-in methods, in the order in which lists name them. The influence methods begin with
-    /// the most conservative one.
+    /// Creates a registry of the built-in methods, in the order in which lists name them. The influence methods begin
+    /// with the most conservative one.
     pub fn builtin() -> Self {
         Self {
             step_methods: vec![

@@ -20,8 +20,9 @@ use flowgate::label::span::{SpanElement, minimal};
 
 use super::search::LabelSearch;
 
-/// Returns the set Λ of Algorithm 1 for the top of the lattice, sorted: the similar labels that the algorithm reaches
-/// and that have no similar child. `is_similar` is the test of line 4.
+/// Returns the set Λ of Algorithm 1 of Permissive Information-Flow Analysis for the top of the lattice, sorted: the
+/// similar labels that the algorithm reaches and that have no similar child. `is_similar` is the test of line 4 of the
+/// algorithm: whether the documents at or below a label give the answer nearly the same utility as all documents do.
 ///
 /// # Errors
 /// The first error of the test.
@@ -34,7 +35,7 @@ pub fn minimal_labels<E>(
     Ok(found.into_iter().collect())
 }
 
-/// The function `minimal_labels` of the paper: returns the set Λ for `label`, which is similar. Λ joins the sets of the
+/// The recursion of Algorithm 1: returns the set Λ for `label`, which is similar. Λ is the union of the sets of the
 /// similar children of `label`; without such a child, it consists of `label`. `visited` has the set of each similar
 /// label that was visited, and `None` for each that is not similar.
 fn visit<E>(
@@ -85,8 +86,8 @@ impl Literal {
 }
 
 impl LabelSearch for Literal {
-    /// Returns children of a similar label that are not tested yet. Expands the next similar label when there are
-    /// none.
+    /// Returns at most `most` children of a similar label that are not tested yet, but one if `most` is 0. Continues
+    /// with the children of the next similar label when there are none. The result is empty at the end of the search.
     fn need(&mut self, most: usize) -> Vec<SpanElement> {
         while self.pending.is_empty()
             && let Some(element) = self.unexpanded.pop()

@@ -46,15 +46,16 @@ struct Shelf {
 pub const MAX_LABELS: usize = 256;
 
 impl AnswerCache {
-    /// Creates a cache with room for `room` answers of each label. Two questions are similar if the words that they share are at least the
-    /// part `similarity` of all their words, from 0 to 1; with 1, they have the same words.
+    /// Creates a cache with room for `room` answers of each label. Two questions are similar if the words that they
+    /// share are at least the part `similarity` of all their words, from 0 to 1; with 1, they have the same words.
     #[must_use]
     pub fn new(room: usize, similarity: f64) -> Self {
         Self { shelves: Vec::new(), similarity, room }
     }
 
     /// Adds an answer; it replaces the answer to an equal question with the same label. If the label has no room, its
-    /// oldest answer is dropped. With too many labels, the answer is not stored.
+    /// oldest answer is dropped. The answer is not stored if [`MAX_LABELS`] other labels have answers, or if the cache
+    /// was created without room.
     pub fn insert(&mut self, cached: CachedAnswer) {
         if self.room == 0 {
             return;

@@ -42,8 +42,9 @@ pub async fn find_labels(
     Ok(found)
 }
 
-/// Returns the utility that an answer at `label` loses: that of the context less that of the documents that flow to the label
-/// (section 6.3, the reverse question).
+/// Returns the utility that an answer at `label` loses: that of the context less that of the documents that flow to the
+/// label. This is the reverse of [`find_labels`], which is given the loss and finds the labels (Permissive
+/// Information-Flow Analysis, section 6.3).
 ///
 /// # Errors
 /// If the model cannot score the subcontext.
@@ -53,9 +54,9 @@ pub async fn loss_at(scorer: &mut ContextScorer<'_>, label: &Label) -> Result<f6
     Ok(scorer.context_utility() - utility.first().copied().unwrap_or(f64::NAN))
 }
 
-/// Searches with the options for labels that lose at most `lambda` of the utility. With leave-one-in, only the labels
-/// are searched whose documents alone raise the utility by more than a threshold, if these labels are similar together;
-/// otherwise all labels are.
+/// Searches with the options for labels that lose at most `lambda` of the utility. With leave-one-in, it searches only
+/// the labels whose documents alone raise the utility by more than a threshold, provided that the documents of these
+/// labels are sufficient together; otherwise it searches all labels. The literal search ignores leave-one-in.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -138,6 +139,7 @@ async fn drive(
     let mut tests = 0;
     loop {
         let left = options.budget.saturating_sub(tests);
+        // One element is requested even if the budget is spent, to learn whether the search is complete.
         let needed = search.need(options.batch.clamp(1, left.max(1)));
         if needed.is_empty() || left == 0 {
             let is_complete = needed.is_empty();

@@ -21,12 +21,12 @@
 //! exactly the minimal similar elements, and so does [Algorithm 1](super::minimal_labels).*
 //!
 //! 1. Everything returned is minimal. It is the end of a pass over all coordinates; for each coordinate k, either the
-//!    current element X lay below k, or X ∧ k was not similar. The end E lies below X, so E ∧ k is E or not similar. Every
-//!    element below E is below some E ∧ k ≠ E, hence not similar.
+//!    current element X lay below k, or X ∧ k was not similar. The end E lies below X, so E ∧ k is E or not similar.
+//!    Every element below E is below some E ∧ k ≠ E, hence not similar.
 //! 2. Invariant: each minimal similar element was found, or lies below an element of the frontier. At the start, the
-//!    frontier is the top. An element that is not similar has nothing similar below it. When X is replaced because
-//!    M flows to X, a minimal element N ≠ M below X is not above M, and so lies below one of the greatest elements below X
-//!    that are not above M ([`LabelSpan::maximal_below`]). An element below another one of the frontier is redundant.
+//!    frontier is the top. An element that is not similar has nothing similar below it. When X is replaced because M
+//!    flows to X, a minimal element N ≠ M below X is not above M, and so lies below one of the greatest elements below
+//!    X that are not above M ([`LabelSpan::maximal_below`]). An element below another one of the frontier is redundant.
 //! 3. Each replacement goes strictly down in a finite lattice, so the frontier becomes empty.
 //! 4. Algorithm 1 reaches every minimal similar element: all elements above it are similar, so it descends along any
 //!    chain of covers. It returns only similar elements without a similar child, which are minimal.
@@ -92,7 +92,7 @@ impl HittingSet {
     /// order if the utility is monotone.
     #[must_use]
     pub fn with_scores(mut self, scores: &[f64]) -> Self {
-        // A coordinate removes the labels outside of it.
+        // The meet with a coordinate removes the labels outside of it. Returns the greatest score among these.
         let removed = |coordinate: &SpanElement| {
             let kept: Vec<usize> = coordinate.labels().collect();
             let scores = scores.iter().enumerate().filter(|(label, _)| !kept.contains(label));
@@ -102,15 +102,15 @@ impl HittingSet {
         self
     }
 
-    /// Returns the maximal elements that are known not to be similar. After a complete search over a monotone utility, these
-    /// are all maximal elements that are not similar.
+    /// Returns the maximal elements that are known not to be similar. After a complete search over a monotone utility,
+    /// these are all maximal elements that are not similar.
     #[must_use]
     pub fn dissimilar(&self) -> &[SpanElement] {
         &self.dissimilar
     }
 
-    /// Returns whether an element is similar, if that is known. Only that it is *not* can follow from other tests: what is
-    /// returned as similar was tested itself.
+    /// Returns whether an element is similar, if that is known. Only that it is *not* can follow from other tests: what
+    /// is returned as similar was tested itself.
     fn known(&self, element: SpanElement) -> Option<bool> {
         if let Some(tested) = self.tested.get(&element) {
             return Some(*tested);
@@ -118,9 +118,9 @@ impl HittingSet {
         self.dissimilar.iter().any(|above| element.flows_to(*above)).then_some(false)
     }
 
-    /// Tries to make the element smaller by the meet with blocks of coordinates. A block whose meet is not similar is
-    /// halved. Returns the smaller element that has to be tested next. Returns `None` if the element is minimal, and
-    /// adds it to those found.
+    /// Tries to make a similar element smaller by its meet with blocks of coordinates; a coordinate is an element whose
+    /// meet removes some labels. A block whose meet is not similar is halved. Returns the smaller element that has to
+    /// be tested next. Returns `None` if the element is minimal, and adds it to those found.
     fn shrink(&mut self, mut shrinking: Shrinking) -> Option<SpanElement> {
         while let Some((start, end)) = shrinking.blocks.pop() {
             let block = self.order.get(start..end).unwrap_or_default();
@@ -147,8 +147,8 @@ impl HittingSet {
         None
     }
 
-    /// Replaces each element of the frontier that contains a minimal one by the greatest elements below it that do
-    /// not.
+    /// Excludes a minimal element that was found from the search: replaces each element of the frontier that contains
+    /// it by the greatest elements below that do not. The elements still to be found lie at or below the frontier.
     fn avoid(&mut self, minimal: SpanElement) {
         let mut frontier = Vec::new();
         for element in std::mem::take(&mut self.frontier) {
@@ -296,7 +296,8 @@ mod tests {
         }
     }
 
-    /// Three facts, two of which are in two documents each, in 14 documents: 4 minimal labels in a fraction of the tests.
+    /// Three facts, two of which are in two documents each, in 14 documents: 4 minimal labels in a fraction of the
+    /// tests.
     #[test]
     fn it_needs_few_tests_on_incomparable_labels() {
         let span = LabelSpan::new(&flat_labels(14)).unwrap();

@@ -1,11 +1,11 @@
-//! Implements utilities of the kNN-LM architecture, a language model that also looks up its hidden states among those of stored
-//! documents (Permissive Information-Flow Analysis, section 3.4, equation 4).
+//! Implements utilities of the kNN-LM architecture, a language model that also looks up its hidden states among those
+//! of stored documents (Permissive Information-Flow Analysis, section 3.4, equation 4).
 //!
-//! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before it, and the
-//! token itself. The probability of a token of the answer is a mixture: γ times the share of it among the nearest entries of the
-//! visible documents, plus (1 - γ) times its probability for the model without documents. A question therefore costs two
-//! evaluations of the model, and every subcontext after that only arithmetic. The benchmarks compare these utilities with those
-//! of documents in the prompt; the wrapper does not use them.
+//! The documents are not in the prompt. Each token of a document is an entry of a datastore: the hidden state before
+//! it, and the token itself. The probability of a token of the answer is a mixture: γ times the share of it among the
+//! nearest entries of the visible documents, plus (1 - γ) times its probability for the model without documents. A
+//! question therefore costs two evaluations of the model, and every subcontext after that only arithmetic. The
+//! benchmarks compare these utilities with those of documents in the prompt; the wrapper does not use them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -108,8 +108,8 @@ impl KnnAnswer {
     /// the layer of the datastore. `without_documents` is the score of the answer after `prompt`, by the same model.
     ///
     /// # Errors
-    /// If the text is too long for the model, no token precedes the answer, or the model gives another number of states than
-    /// of scores for the answer.
+    /// If the text is too long for the model, no token precedes the answer, or the model gives another number of states
+    /// than of scores for the answer.
     pub fn new(
         model: &dyn HiddenStateModel,
         layer: usize,
@@ -126,13 +126,16 @@ impl KnnAnswer {
         if states.tokens.len().saturating_sub(first) != scored.len() || first == 0 {
             return Err(Error::Unsupported("states and scores for the same tokens; use one model for both"));
         }
-        // A token is predicted from the hidden state of the token before it, so the states begin one token before the answer.
+        // A token is predicted from the hidden state of the token before it, so the states begin one token before the
+        // answer.
         let before = states.vectors.iter().skip(first - 1);
         let tokens = before.zip(scored).map(|(state, token)| nearest(datastore, state, token)).collect();
         Ok(Self { parameters, tokens })
     }
 
-    /// Returns the score of the answer where the datastore has the documents for which `is_visible` holds.
+    /// Returns the score of the answer where the datastore has the documents for which `is_visible` holds. The
+    /// probability of a token is a mixture: its share among the nearest entries has the weight `gamma`, its probability
+    /// without documents the rest.
     #[must_use]
     pub fn score(&self, is_visible: impl Fn(usize) -> bool) -> Score {
         let token = |token: &KnnToken| {

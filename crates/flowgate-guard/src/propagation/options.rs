@@ -1,5 +1,5 @@
-//! Defines the options of a label search, which finds the least labels whose documents are sufficient for an answer, and
-//! their defaults.
+//! Defines the options of a label search, which finds the least labels whose documents are sufficient for an answer,
+//! and their defaults.
 
 use flowgate::label::Label;
 
@@ -20,14 +20,15 @@ pub struct PropagationOptions {
     pub lambda: f64,
     /// The search.
     pub search: SearchKind,
-    /// The most subcontexts that one search tests, besides the context. A search that has spent them returns the least labels
-    /// so far: the naive label, if nothing better was found. Leave-one-in, Shapley values and the search for a goal score further ones.
+    /// The most subcontexts that one search tests, besides the context. A search that has spent them returns the least
+    /// labels so far: the naive label, if nothing better was found. Leave-one-in, Shapley values and the search for a
+    /// goal score further ones.
     pub budget: usize,
-    /// The most subcontexts in one batch. A larger batch takes less time on a model that evaluates it in parallel, and may
-    /// score subcontexts that a smaller one would not need.
+    /// The most subcontexts in one batch. A larger batch takes less time on a model that evaluates it in parallel, and
+    /// may score subcontexts that a smaller one would not need.
     pub batch: usize,
-    /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as they are
-    /// sufficient together. Loses minimal labels whose documents help only together.
+    /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as
+    /// they are sufficient together. Loses minimal labels whose documents help only together.
     pub leave_one_in: Option<f64>,
     /// If set, labels of at least this Shapley value count (appendix A).
     pub shapley: Option<ShapleyPruning>,
@@ -56,8 +57,8 @@ pub struct Goal {
 }
 
 impl Default for PropagationOptions {
-    /// λ = 0.2, as for the paper's agent data set, and at most 200 subcontexts, one by one, without prunings and
-    /// without a goal.
+    /// λ = 0.2, as for the agent data set of Permissive Information-Flow Analysis, and at most 200 subcontexts, one by
+    /// one, without prunings and without a goal.
     fn default() -> Self {
         Self {
             lambda: 0.2,

@@ -36,8 +36,8 @@ impl LabelledContext {
         self.documents.iter().map(|document| document.label).collect()
     }
 
-    /// Returns the part of the prompt for one document, given by index; empty if there is none. It ends with a line break, so that no token spans
-    /// its end.
+    /// Returns the part of the prompt for one document, given by index; empty if there is none. It ends with a line
+    /// break, so that no token spans its end.
     #[must_use]
     pub fn document_text(&self, document: usize) -> String {
         self.documents

@@ -30,8 +30,8 @@ pub struct Cost {
     pub stopped: usize,
     /// Tokens of prompts and completions that the calls would process one by one.
     pub unshared_tokens: usize,
-    /// Tokens that are processed: of each shared beginning once, of the rest of each prompt, and of each completion as far as
-    /// it was scored.
+    /// Tokens that are processed: of each shared beginning once, of the rest of each prompt, and of each completion as
+    /// far as it was scored.
     pub processed_tokens: usize,
     /// Tokens of the whole context with the completion: one forward pass.
     pub forward_tokens: usize,
@@ -111,7 +111,7 @@ impl<'a> ContextScorer<'a> {
         self.cost
     }
 
-    /// Returns the utility of each element, scored to the end.
+    /// Returns the utility of each element: of the subcontext that it represents, scored to the end.
     ///
     /// # Errors
     /// If the model cannot score one.
@@ -121,7 +121,8 @@ impl<'a> ContextScorer<'a> {
         Ok(elements.iter().map(|element| self.utilities.get(element).copied().unwrap_or(f64::NAN)).collect())
     }
 
-    /// Returns for each element its utility, or `None` if it is below `least`.
+    /// Returns for each element the utility of its subcontext, or `None` if the utility is below `least`. Is faster
+    /// than [`utilities`](Self::utilities), because the scoring of such an element stops early.
     ///
     /// # Errors
     /// If the model cannot score one.

@@ -17,8 +17,8 @@ pub trait LabelSearch {
     /// Records whether the subcontext of an element is similar to the context.
     fn answer(&mut self, element: SpanElement, is_similar: bool);
 
-    /// Returns the elements that the search has found, sorted. Each was tested and is similar, or is the top. Before the
-    /// search is complete, they are the least so far: the top, if nothing better was found.
+    /// Returns the elements that the search has found, sorted. Each was tested and is similar, or is the top. Before
+    /// the search is complete, they are the least so far: the top, if nothing better was found.
     fn found(&self) -> Vec<SpanElement>;
 }
 

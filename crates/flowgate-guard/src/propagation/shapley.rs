@@ -32,7 +32,8 @@ pub struct ShapleyPlan {
 }
 
 impl ShapleyPlan {
-    /// Plans exact values, or for more than ten labels values from `permutations` sampled orders, at least two.
+    /// Plans exact values, or for more than [`MAX_EXACT_LABELS`] labels values from `permutations` sampled orders, at
+    /// least two. The same `seed` gives the same orders.
     #[must_use]
     pub fn new(span: &LabelSpan, permutations: usize, seed: u64) -> Self {
         let count = span.labels().len();
@@ -55,7 +56,8 @@ impl ShapleyPlan {
         needed.into_iter().collect()
     }
 
-    /// Returns the values; a utility that is missing counts as not a number.
+    /// Returns the values, given the utilities of the [needed](Self::needed) elements. A missing utility counts as not
+    /// a number.
     #[must_use]
     pub fn values(&self, utilities: &BTreeMap<SpanElement, f64>) -> ShapleyValues {
         let utility = |element: SpanElement| utilities.get(&element).copied().unwrap_or(f64::NAN);
@@ -117,8 +119,8 @@ impl ShapleyPlan {
     }
 }
 
-/// Returns the elements of which no label has a value below the threshold. A label counts only if the element needs it: without the
-/// labels of low value, the join would be lower.
+/// Returns the elements that need no label with a value below the threshold: the join of their other labels is the
+/// same element.
 #[must_use]
 pub fn prune(
     span: &LabelSpan,
@@ -131,7 +133,8 @@ pub fn prune(
     elements.iter().filter(is_kept).copied().collect()
 }
 
-/// Returns a random order of the numbers below `count` (Fisher and Yates).
+/// Returns a random order of the numbers below `count` (Fisher and Yates). `state` is that of the random numbers, and
+/// advances.
 fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
@@ -141,7 +144,7 @@ fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     order
 }
 
-/// The next number of SplitMix64, a published sequence.
+/// Returns the next number of SplitMix64, a published sequence of random numbers, and advances its `state`.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
@@ -178,8 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// Shapley's axioms: the values of an additive game are its weights, what two labels add together is shared, and the
-        /// values sum to the utility of the whole.
+        /// Shapley's axioms: the values of an additive game are its weights, what two labels add together is shared,
+        /// and the values sum to the utility of the whole.
         #[test]
         fn exact_values_obey_the_axioms(weights in proptest::collection::vec(-3.0_f64..3.0, 2..7), bonus in -2.0_f64..2.0) {
             let span = LabelSpan::new(&flat_labels(weights.len())).unwrap();

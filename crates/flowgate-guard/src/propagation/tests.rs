@@ -217,8 +217,8 @@ fn the_answer_is_regenerated_at_the_chosen_label() {
     assert_eq!((result.answer.as_str(), result.label), ("S1 first second third", result.naive_label));
 }
 
-/// Whatever the scoring model says, an answer with a lower label contains nothing of the other documents; where it fails, the label is
-/// the naive one.
+/// Whatever the scoring model says, an answer with a lower label contains nothing of the other documents; where it
+/// fails, the label is the naive one.
 #[test]
 fn safety_does_not_depend_on_the_scores() {
     struct Contrary;

@@ -12,8 +12,8 @@ pub trait Utility: Send + Sync {
     /// Returns the utility of a whole score; higher is better.
     fn of(&self, score: &Score) -> f64;
 
-    /// Returns a sum of log-probabilities of `tokens` tokens below which the utility is below `least`, so that scoring may
-    /// stop there; `None` if no sum decides.
+    /// Returns a sum of log-probabilities of `tokens` tokens below which the utility is below `least`, so that scoring
+    /// may stop there; `None` if no sum decides.
     fn bound(&self, least: f64, tokens: usize) -> Option<f64>;
 }
 
@@ -59,8 +59,8 @@ impl Utility for MeanLogProbability {
     }
 }
 
-/// Returns whether a subcontext is λ-similar to the context (definition 1): the utility drops by at most `lambda`. A loss that
-/// is not a number is not similar.
+/// Returns whether a subcontext with this utility is λ-similar to the context (Permissive Information-Flow Analysis,
+/// definition 1): the utility drops by at most `lambda`. If the loss is not a number, the subcontext is not similar.
 #[must_use]
 pub fn is_similar(context: f64, subcontext: f64, lambda: f64) -> bool {
     let loss = context - subcontext;

@@ -92,8 +92,8 @@ const COUNTED_ELEMENTS: usize = 4096;
 
 impl Propagator<'_> {
     /// Answers with a label that is as permissive as the options allow. `completion` is the answer to the whole
-    /// context, if the caller knows it; otherwise the model generates it. A failure of the scoring model, or of the
-    /// second answer, gives the first answer with the naive label.
+    /// context, if the caller knows it; otherwise the model generates it. If the scoring model or the second answer
+    /// fails, the result is the first answer with the naive label, that of the whole context.
     ///
     /// # Errors
     /// If the model cannot answer from the whole context, or the documents have too many labels.
@@ -132,7 +132,7 @@ impl Propagator<'_> {
 
     /// Searches labels, chooses one and answers again from its documents. `completion` is the first answer, by which
     /// the subcontexts are scored. Changes the answer in `result` only together with its label; leaves both if the
-    /// choice has all documents.
+    /// chosen label has all documents, or the caller's choice is no index of a candidate.
     ///
     /// # Errors
     /// If a model fails. The caller then keeps the first answer.
@@ -167,8 +167,8 @@ impl Propagator<'_> {
     }
 }
 
-/// Answers from the documents whose labels flow to `bound`, and no others (section 6.1: the label is known beforehand, so
-/// nothing is searched, and nothing is revealed).
+/// Answers from the documents whose labels flow to `bound`, and no others (Permissive Information-Flow Analysis,
+/// section 6.1). The label is known beforehand, so nothing is searched, and no choice of a label reveals anything.
 ///
 /// # Errors
 /// If the model cannot answer, or the documents have too many labels.
@@ -186,8 +186,9 @@ pub async fn answer_at(
     model.answer(&context.prompt(&order)).await
 }
 
-/// Returns the index of the first candidate that flows to the earliest of `bounds`, in order of preference; without one, that of the
-/// candidate with the fewest documents.
+/// Chooses a candidate: tries `bounds` in order, the most preferred first, and returns the index of the first candidate
+/// whose label flows to the bound. If none flows to any bound, returns that of the candidate with the fewest documents,
+/// or 0 without candidates.
 #[must_use]
 pub fn prefer(candidates: &[Candidate], bounds: &[Label]) -> usize {
     let serves = |bound: &Label| candidates.iter().position(|candidate| candidate.label.flows_to(bound));

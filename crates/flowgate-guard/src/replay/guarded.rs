@@ -34,8 +34,8 @@ const MAX_ATTEMPTS: usize = 12;
 /// A run that was replayed in a guarded conversation.
 #[derive(Debug)]
 pub struct GuardedReplay {
-    /// The run. The verdicts and reasons of its calls are those of the conversation; the trace and the attributions are those
-    /// of the method *everything*.
+    /// The run. The verdicts and reasons of its calls are those of the conversation; the trace and the attributions are
+    /// those of the method *everything*.
     pub run: ReplayedRun,
     /// How the double obtained what each call needed, in the order of the calls.
     pub access: Vec<CallAccess>,
@@ -58,6 +58,7 @@ pub fn replay_guarded(
     monitor.set_predicates(predicates.clone(), Vec::new());
     // No secret depends on the key: the digests of calls stay in this function.
     let mut settings = ConversationSettings::new(method, DigestKey::new([0; 32]));
+    // A recorded turn may have any number of calls; `MAX_ATTEMPTS` bounds the messages for each.
     (settings.steps, settings.messages) = (usize::MAX, usize::MAX);
     let results = match Conversation::new(monitor, offered_tools(policy, run), settings) {
         Ok(conversation) => Replay::new(conversation, run).run(),
@@ -337,8 +338,8 @@ endorse call.arguments.breakfast as trusted if:
     is_bool(call.arguments.breakfast)
 "#;
 
-    /// Replays a run that fetches a page and then makes these calls; `!` marks a call of the attack. Returns the access and
-    /// the verdict of each.
+    /// Replays a run that fetches a page and then makes these calls; `!` marks a call of the attack. Returns the access
+    /// and the verdict of each.
     fn check(method: Method, user: &str, page: &str, calls: &[(&str, Value)], expected: &[&str]) {
         let message = |index: usize, (name, arguments): &(&str, Value)| {
             let origin = if name.starts_with('!') { "injection" } else { "user" };
@@ -407,8 +408,8 @@ endorse call.arguments.breakfast as trusted if:
             &[send("eve@example.org", "")],
             &["shown confirm"],
         );
-        // A screener and a draft choose what the call needs. A draft that needs a question is written anew without what is hidden;
-        // the method provenance keeps it if that has no call.
+        // A screener and a draft choose what the call needs. A draft that needs a question is written anew without what
+        // is hidden; the method provenance keeps it if that has no call.
         for (method, behind) in [
             (Method::Judge, "shown confirm"),
             (Method::Introspection, "shown confirm"),

@@ -44,7 +44,8 @@ pub enum CallAccess {
 pub(super) struct RecordedModel<'r> {
     /// The calls of the run, in order.
     calls: Vec<RecordedCall<'r>>,
-    /// The injected texts of the run, without characters that are not alphanumeric; empty if the run does not record them.
+    /// The injected texts of the run, without characters that are not alphanumeric; empty if the run does not record
+    /// them.
     injections: Vec<String>,
     /// Finds the regions of the conversation that state a value.
     index: RegionIndex,
@@ -210,8 +211,9 @@ impl<'r> RecordedModel<'r> {
         NextMessage::Calls(call_completion(LOOK, arguments))
     }
 
-    /// Returns the answer of a capable screener: the regions that the recorded call needs, or the tools that the user's
-    /// calls need.
+    /// Returns the answer of a capable screener. If the conversation asks about regions, these are the hidden regions
+    /// that the recorded call with this index needs. Otherwise it asks about tools: these are all tools that recorded
+    /// calls of the user use.
     pub(super) fn screener_answer(&mut self, conversation: &Conversation, index: usize) -> Completion {
         let Some((bound, regions)) = conversation.screened_regions() else {
             let calls = self.calls.iter().filter(|recorded| !recorded.is_injected);

@@ -51,7 +51,8 @@ impl<'a> ViolationCollector<'a> {
         }
     }
 
-    /// Adds the failure of the rule with this index, unless the same failure was added before.
+    /// Adds the failure of the rule with this index in the plan, unless the same failure was added before: a rule that
+    /// fails on every event is reported once.
     fn fail(&mut self, index: usize, rule: &Rule, kind: EvaluationFailureKind, message: String) {
         if self.failed.insert((index, message.clone())) {
             let statement = rule.span.clone();
@@ -66,8 +67,8 @@ impl<'a> ViolationCollector<'a> {
         self.analysis
     }
 
-    /// Returns the key of a match of the rule with this index: it identifies the match across analyses of a growing
-    /// trace. `frame` contains the values of the rule's variables.
+    /// Returns the key of a match of the rule with this index, and counts it in `keys`. A client that analyses a
+    /// growing trace repeatedly recognises the match by its key. `frame` contains the values of the rule's variables.
     fn violation_key(
         &mut self,
         index: usize,
@@ -84,9 +85,10 @@ impl<'a> ViolationCollector<'a> {
         }
         let mut key = format!("{index}");
         for value in values {
-            // A part of the trace is identified by its address, any other value by its content.
+            // A part of the trace is identified by its address, any other value by its content. A value that cannot be
+            // resolved adds nothing to the key.
             let identity = match MatchLocation::of_value(value) {
-                Some(mark) => address(self.trace, &mark),
+                Some(location) => address(self.trace, &location),
                 None => evaluator
                     .resolve(value)
                     .map_or_else(|_| String::new(), |value| value.to_json().to_string()),
@@ -105,7 +107,7 @@ impl<'a> ViolationCollector<'a> {
 
     /// Returns the representation of a value in a key of invariant-ai: the index of its event in the list of messages,
     /// or -1 if the value is not an event. In that list a call has no index of its own, but that of the message that
-    /// proposes it; each tool of a list of tools has an index.
+    /// proposes it; each tool of a list of tools has an index. The first call computes the indices of all events.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {
@@ -113,18 +115,19 @@ impl<'a> ViolationCollector<'a> {
             for event in self.trace.events() {
                 let is_proposed_call = event.message.is_some();
                 message_count += usize::from(!is_proposed_call);
+                // A proposed call follows its message, so the index of the last message is that of the proposing one.
                 self.compat_indices.push(message_count.saturating_sub(1));
             }
         }
         self.compat_indices.get(id.0).map_or_else(|| "-1".to_owned(), usize::to_string)
     }
 
-    /// Returns the addresses that a match concerns, without duplicates: those of its variables, and those that its
-    /// domains and conditions find. Evaluates the domains and conditions a second time, to record these. `frame`
-    /// contains the values of the rule's variables.
+    /// Returns the `ranges` of a violation: the addresses of all locations that the match concerns, without duplicates.
+    /// These are the locations of its variables, and those that its domains and conditions find. To record the latter,
+    /// it evaluates the domains and conditions a second time. `frame` contains the values of the rule's variables.
     ///
     /// # Errors
-    /// If the fuel is spent, or a domain or a condition cannot be evaluated.
+    /// If the fuel is spent.
     fn ranges(
         &self,
         rule: &Rule,
@@ -153,7 +156,8 @@ impl<'a> ViolationCollector<'a> {
         let mut seen = HashSet::new();
         for mark in &marks {
             if let MatchLocation::Bytes(_, bytes) = mark {
-                // The address counts characters from the start of the text, so computing it takes time.
+                // The address counts characters from the start of the text, which takes time: one step of fuel pays for
+                // 64 bytes.
                 evaluator.spend(bytes.end / 64)?;
             }
             let address = address(self.trace, mark);
@@ -166,12 +170,13 @@ impl<'a> ViolationCollector<'a> {
 }
 
 impl MatchReceiver for ViolationCollector<'_> {
-    /// Adds the violation of a match. Returns whether the search for further matches of the rule ends, since the
-    /// limit of listed violations is reached. `frame` contains the values of the rule's variables.
+    /// Adds the violation of a match. If the limit of listed violations is already reached, adds a failure of the rule
+    /// instead and returns `true`, which ends the search for its matches. `frame` contains the values of the rule's
+    /// variables.
     ///
     /// # Errors
-    /// If the fuel is spent, the messages of all violations together exceed [`MAX_MESSAGE_BYTES`], or the locations of
-    /// the match cannot be determined.
+    /// If the fuel is spent, or the messages of all violations together exceed [`MAX_MESSAGE_BYTES`], which is reported
+    /// like spent fuel.
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -245,8 +250,11 @@ impl MatchReceiver for ViolationCollector<'_> {
     }
 }
 
-/// Converts a value to an argument of a violation: numbers, truth values and texts unchanged, events as messages of
-/// the list, all others as text.
+/// Converts a value to an argument of a violation: numbers, truth values and texts unchanged, events as messages in
+/// OpenAI's format, all others as text.
+///
+/// # Errors
+/// If the fuel is spent.
 fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalError> {
     if let Value::Event(id) = value {
         return Ok(event(evaluator.trace, *id));
@@ -264,7 +272,7 @@ fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalEr
 }
 
 /// Converts an event to a message in OpenAI's format, for an argument of a violation. A message includes the calls that
-/// it proposes.
+/// it proposes. The result is null if the trace has no such event.
 fn event(trace: &Trace, id: EventId) -> Json {
     let Some(event) = trace.event(id) else { return Json::Null };
     let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
@@ -284,7 +292,7 @@ fn event(trace: &Trace, id: EventId) -> Json {
     }
 }
 
-/// Converts a call to its form in OpenAI's format.
+/// Converts a call to its form in OpenAI's format; an event of another kind becomes null.
 fn call_json(body: &EventBody) -> Json {
     let EventBody::Call(call) = body else { return Json::Null };
     let arguments = call.arguments.clone().unwrap_or_default();
@@ -312,7 +320,8 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
         MatchLocation::Part(id, node) => {
             let address =
                 origin(id).map_or_else(String::new, |origin| node_address(trace, origin, *id, *node).0);
-            // The only block of a content is represented by its text.
+            // A content that is a list of one text block is stored as the text of that block. So the address leads to
+            // the text, and without its end to the block.
             address
                 .strip_suffix(".content.0.text")
                 .map_or(address.clone(), |before| format!("{before}.content.0"))
@@ -324,9 +333,10 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
         }
         MatchLocation::Bytes(TextLocation::Node(id, node), bytes) => {
             let Some(origin) = origin(id) else { return String::new() };
-            let (address, is_part_of_text) = node_address(trace, origin, *id, *node);
-            if is_part_of_text {
-                // The region is part of a text, which has its own encoding.
+            let (address, is_final) = node_address(trace, origin, *id, *node);
+            if is_final {
+                // For example, the node is a part of a text in JSON: `bytes` counts in the decoded text, not in the
+                // text of the message.
                 return address;
             }
             let document = trace.event(*id).map(|event| &event.document);
@@ -342,8 +352,9 @@ fn address(trace: &Trace, mark: &MatchLocation) -> String {
     }
 }
 
-/// Returns the address of a node of an event, and whether no character range can be appended to it, since it already
-/// selects the node within a text, or is that of a whole name or event. `origin` states where the event was read from.
+/// Returns the address of a node of an event, and whether the address is final, so that no range of characters may be
+/// appended. It is final if it already ends with a range (that of the node within an enclosing text), or addresses a
+/// whole name or event. `origin` states where the event was read from.
 fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
@@ -365,7 +376,8 @@ fn node_address(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (St
             matches!(path.0.first(), Some(crate::trace::PathStep::Key(key)) if **key == *"content");
         return (origin.part_address(&path, is_sole && is_content), false);
     };
-    // The node is a part of an enclosing text. The search for that text has a limit, since the root is its own parent.
+    // The node is a part of an enclosing text. The search for that text visits at most 200 nodes: the root is its own
+    // parent, so the chain of parents never ends.
     let up = std::iter::successors(Some(node), |id| document.node(*id).map(|node| node.parent));
     let Some(enclosing) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some()))
     else {

@@ -104,7 +104,7 @@ fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
 /// of one item.
 ///
 /// # Errors
-/// If the argument is missing where a value is needed, or has no items.
+/// In the dialect of Flowgate, if the argument is missing or null; if it is of a type without items, such as a number.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     let list = argument(e, a, "a function over a list")?;
     if let Value::Bool(_) = list {
@@ -115,8 +115,8 @@ fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     items.iter().map(|item| e.resolve(item)).collect()
 }
 
-/// Implements `min` and `max`, which `better` distinguishes: returns the best number in the list, if there is one
-/// argument, or else among the arguments; a missing value if the list is empty.
+/// Implements `min` and `max`: returns the number that is `better` than all others, that is, less or greater. One
+/// argument is a list of the numbers; several arguments are the numbers. Returns a missing value for an empty list.
 ///
 /// # Errors
 /// If an item is not a number.

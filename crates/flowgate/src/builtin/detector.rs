@@ -163,7 +163,7 @@ pub(super) const TABLE: &[Function] = &[
     },
 ];
 
-/// Returns the texts in the first argument with their locations, and charges for a search of them.
+/// Returns the texts in the first argument with their locations, and spends the fuel for a search of them.
 fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<TextPiece>> {
     let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
     e.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;
@@ -183,8 +183,8 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
     Ok(Value::list(kinds))
 }
 
-/// Implements `pii`: returns the kinds of personal data (addresses and numbers of persons); with a second argument, only
-/// the kinds that it lists, which may also be names, places and URLs.
+/// Implements `pii`: returns the kinds of personal data that occur in the first argument, such as addresses and numbers
+/// of persons. With a second argument, returns only the kinds that it lists, which may also be names, places and URLs.
 fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     match resolved_argument(e, a, 1)? {
         // In invariant-ai, names and places count as well.
@@ -216,7 +216,8 @@ fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Res
 }
 
 /// Implements `prompt_injection`: returns whether some text resembles an instruction to the model. This is the case if
-/// its score (0 to 1) reaches the threshold in the second argument, by default 0.5. The third argument has no effect.
+/// its score (0 to 1) reaches the threshold in the second argument, by default 0.5. The third argument has no effect:
+/// it exists only for policies of invariant-ai.
 fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let threshold = number(e, a, 1, 0.5)?;
     let mut found = false;
@@ -233,7 +234,7 @@ fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 
 /// Implements `unicode(data, categories)`: returns the Unicode categories that occur in the texts of `data`, such as
 /// `Cf`, each once per text. With `categories`, returns only these, and records their characters as locations of the
-/// match; without, every character has a category, so that locations would say nothing.
+/// match. Without them, records no locations, since every character has a category.
 fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let wanted = resolved_argument(e, a, 1)?;
     let wanted = if matches!(wanted, Value::Absent | Value::None) { None } else { Some(e.items(&wanted)?) };
@@ -261,7 +262,7 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// Implements `moderated`: returns whether some text is harmful. This is the case if its score in a category, such as
 /// violence, reaches the threshold of the category. The fourth argument is a map of thresholds by category. A category
 /// that it omits, or for which its value is not a number, has the threshold in the third argument, by default 0.5. The
-/// second argument has no effect.
+/// second argument has no effect: it exists only for policies of invariant-ai.
 fn is_flagged_by_moderation(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let default = number(e, a, 2, 0.5)?;
     let thresholds = resolved_argument(e, a, 3)?;
@@ -304,6 +305,7 @@ fn require_python_parser() -> Result<()> {
 
 /// Implements `python_code` and `ipython_code`: returns a map of what the Python code in all texts does together, with
 /// the first syntax error. With `ipython`, each text is a cell of a notebook, which may have `!commands` and `%magics`.
+/// Records the locations of unsafe calls.
 /// Fails if this build has no Python parser.
 fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Value> {
     require_python_parser()?;
@@ -337,9 +339,9 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
 
-/// Implements `semgrep`, which invariant-ai answers with the program of that name, by Flowgate's own detectors: returns
-/// a map for each unsafe call in code of the language that the second argument names. Another language is an error,
-/// since an empty list would say that the code is harmless.
+/// Implements `semgrep` by Flowgate's own detectors; invariant-ai runs the program of that name. Returns a map for each
+/// unsafe call in code of the language that the second argument names. An unknown language is an error, since an empty
+/// list would say that the code is harmless.
 fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let lang = resolved_argument(e, a, 1)?;
     let lang = lang.as_text().unwrap_or_default().to_owned();
@@ -375,9 +377,12 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     Ok(Value::list(issues))
 }
 
-/// Implements `fuzzy_contains`: returns whether a text contains the second argument, of which some characters may
-/// differ: at most the part `1 - threshold`, by default a fifth. The threshold is the third argument; the fourth has no
-/// effect.
+/// Implements `fuzzy_contains`: returns whether a text of the first argument contains the second argument up to some
+/// differing characters. The third argument is a threshold, by default 0.8: at most the fraction `1 - threshold` of the
+/// characters may differ. The fourth argument has no effect.
+///
+/// # Errors
+/// If the second argument is not a text, or the threshold is not between 0 and 1.
 fn fuzzy_contains(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let query = resolved_argument(e, a, 1)?;
     let Some(query) = query.as_text() else { return e.outcome_without_text(&query, "`fuzzy_contains`") };

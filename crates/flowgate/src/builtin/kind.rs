@@ -58,8 +58,9 @@ pub(super) const TABLE: &[Function] = &[
 ];
 
 /// Creates the table row of a function that recognises a kind of value with a canonical form, such as a date. `form`
-/// converts a value to its canonical form, or returns `None` if the value is not of this kind. There are at most 2^`bits`
-/// different values of this kind, so their author can put no more information into an endorsed one.
+/// converts a value to its canonical form, or returns `None` if the value is not of this kind. There are at most
+/// 2^`bits` different values of this kind, so an endorsed value carries at most `bits` bits of information from its
+/// author.
 const fn kind_row(
     name: &'static str,
     doc: &'static str,
@@ -128,10 +129,10 @@ fn decimal(value: &Json) -> Option<Json> {
         Some((whole, fraction)) => (whole, fraction),
         None => (digits, ""),
     };
-    let is_spelled = !whole.is_empty()
+    let is_decimal = !whole.is_empty()
         && whole.len() + fraction.len() <= MAX_DIGITS
         && whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
-    if !is_spelled {
+    if !is_decimal {
         return None;
     }
     let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
@@ -143,7 +144,7 @@ fn decimal(value: &Json) -> Option<Json> {
 }
 
 /// Returns the canonical form of a truth value, which is the value itself, or of a text such as `Yes`: in lower case,
-/// without white space at its ends.
+/// without white space at its ends. `None` for any other value.
 fn yes_no(value: &Json) -> Option<Json> {
     let Json::String(text) = value else { return boolean(value) };
     let text = text.trim().to_ascii_lowercase();

@@ -40,8 +40,8 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// Returns the hosts or domains in an argument: one text, or a list of texts. Omits items that are not texts. Returns
-/// an empty list for any other value, so that no URL is on one of them.
+/// Returns the hosts or domains in an argument: one text, or a list of texts. Omits items that are not texts. Any other
+/// value yields an empty list, which no URL matches.
 fn texts(value: &Value) -> Vec<String> {
     match value.as_text() {
         Some(text) => vec![text.to_owned()],

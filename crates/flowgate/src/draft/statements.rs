@@ -99,6 +99,7 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
         }
     }
     for (role, arguments) in by_role {
+        // A statement has at most `MAX_NAMED` paths; further ones get a statement of their own.
         for arguments in arguments.chunks(MAX_NAMED) {
             let arguments = arguments.join(", ");
             let _ = writeln!(text, "role {arguments} is {role} if:\n    (call: ToolCall) is tool:{name}");
@@ -106,9 +107,10 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
     }
 }
 
-/// Returns the requirement on calls of a tool, as `require` spells it, and a sentence that explains it; `None` if nothing
-/// says what the tool does, so that the closed default applies. `decided by everything` requires that all that the model
-/// has seen flows to the label, and not only what influenced the call: destruction cannot be undone.
+/// Returns the requirement on calls of a tool, as `require` spells it, and a sentence that explains it; `None` if
+/// nothing says what the tool does. Then the default of the policy applies, which permits only calls that depend on
+/// trusted, public text alone. Destruction cannot be undone, so it gets `decided by everything`: all that the model has
+/// seen must flow to the label, and not only what influenced the call.
 fn requirement(traits: &ToolTraits) -> Option<(&'static str, &'static str)> {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     use ToolReach::{Closed, Open};

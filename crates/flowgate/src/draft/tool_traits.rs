@@ -151,6 +151,8 @@ impl ToolTraits {
     pub fn of(tool: &DescribedTool, uses_hints: bool) -> Self {
         let (effect, effect_reason) = effect(tool, uses_hints);
         let (reach, reach_reason) = reach(tool, uses_hints);
+        // The draft labels the answer of a tool that reads the web as public. So all evidence must agree: the effect,
+        // the annotation, and a word of the tool's name.
         let reads_web = effect == ToolEffect::Reads
             && tool.hints.open_world == Some(true)
             && uses_hints
@@ -197,6 +199,7 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
         .iter()
         .any(|argument| matches!(argument.role, Some(ArgumentRole::Url | ArgumentRole::Recipient)));
     let is_outward = names_others || has_word(tool, WEB);
+    // `openWorldHint: true` restricts, so it counts even without `uses_hints`; `false` permits.
     match tool.hints.open_world {
         Some(true) => (Open, "its server says that it exchanges data with others (`openWorldHint`)"),
         Some(false) if uses_hints && is_outward => (

@@ -181,6 +181,7 @@ impl Evaluator<'_> {
         Ok(match operator {
             Comparison::Before => self.trace.sees(*b, *a),
             Comparison::RightBefore => self.trace.previous(*b) == Some(*a),
+            // `=>`: the caller passes only flow operators.
             _ => {
                 let (influences, steps) = self.trace.influences_in_steps(*a, *b);
                 self.spend(steps)?;
@@ -199,7 +200,7 @@ impl Evaluator<'_> {
         shape: Option<&ArgumentShape>,
         frame: &mut Frame,
     ) -> Result<bool> {
-        let call = match event {
+        let id = match event {
             Value::Event(id) | Value::Function(id) => *id,
             Value::Absent | Value::None => return self.negative_outcome(),
             other => {
@@ -212,14 +213,15 @@ impl Evaluator<'_> {
         };
         // The compiler has added the pattern to the same plan, so `else` is unreachable.
         let Some(pattern) = self.plan.patterns.get(pattern.0) else { return Ok(false) };
-        let Some(tool) = self.tool_of(call) else { return self.negative_outcome() };
+        let Some(tool) = self.tool_of(id) else { return self.negative_outcome() };
         if !pattern.matches(tool) {
             return Ok(false);
         }
         let Some(shape) = shape else { return Ok(true) };
         let call = match self.call_of(event) {
             Value::Event(call) => call,
-            _ => call,
+            // The event answers no call: it is the call itself, or a description of a tool, which has no arguments.
+            _ => id,
         };
         match self.arguments(call)? {
             Value::Node(event, node) => self.has_shape(&Value::Node(event, node), shape, frame),
@@ -301,7 +303,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether a value equals an expected one. A missing value equals only an expected `None`.
+    /// Returns whether a value equals an expected one. A missing or null value equals only an expected `None`; compared
+    /// with any other value, the result is that of [`negative_outcome`](Self::negative_outcome).
     fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
         if !expected.is_absent_or_none() && self.is_null(value) {
             return self.negative_outcome();

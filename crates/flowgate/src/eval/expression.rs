@@ -12,7 +12,7 @@ use crate::policy::regex::{Pattern, weight};
 use crate::policy::syntax::Arithmetic;
 use crate::trace::NodeContent;
 
-/// The cost of compiling a pattern or asking an external predicate, in steps.
+/// The cost of compiling a pattern or of asking an extern predicate, in steps of fuel.
 const COMPILING: usize = 2_000;
 /// Maximum number of matches of a pattern in one text; a rule that finds more fails.
 const MAX_FOUND: usize = 10_000;
@@ -286,8 +286,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Returns the ranges of all matches of a pattern in a text, and charges for the search, which begins again after each
-    /// match, and for the result.
+    /// Returns the byte ranges of all matches of a pattern in a text. Spends the fuel for the search, which begins
+    /// again after each match, and for the result.
     ///
     /// # Errors
     /// If there are more than [`MAX_FOUND`] matches, or the fuel is spent.
@@ -305,9 +305,10 @@ impl Evaluator<'_> {
         Ok(ranges)
     }
 
-    /// Evaluates an extern predicate: checks the types of its arguments, asks for the answer, and checks its type. If
-    /// an argument is missing although its parameter has a certain type, the predicate is not asked: the result is an
-    /// error, or in the dialect of invariant-ai a missing value.
+    /// Evaluates the extern predicate with this index in the plan: checks the types of its arguments, asks for the
+    /// answer, and checks the type of the answer. If an argument is missing although its parameter has a type other
+    /// than `any`, the predicate is not asked: the result is an error, or in the dialect of invariant-ai a missing
+    /// value.
     fn evaluate_extern(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
         // The compiler has declared the predicate in the same plan, so `else` is unreachable.
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
@@ -321,7 +322,7 @@ impl Evaluator<'_> {
                 }
                 return Ok(Value::Absent);
             }
-            // The empty content of a message is no value of a certain type, but no error either.
+            // The empty content of a message has no type but `any`, and is no error either.
             if value == Value::Silent && *ty != Type::Any {
                 return Ok(Value::Absent);
             }
@@ -394,7 +395,7 @@ impl Evaluator<'_> {
 
     /// Replaces references to parts of events, at any depth, by copies of the content, and records a read of each;
     /// other values are returned unchanged. `is_nested` states whether the value is within a list or a map: a copy
-    /// there lives as long as the list or map, so it is charged as memory.
+    /// there lives as long as the list or map, so fuel is spent for its memory.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
@@ -482,8 +483,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Evaluates a predicate of the policy to a truth value: whether some assignment of its variables satisfies its
-    /// conditions. `arguments` are the values of its parameters, which are its first variables.
+    /// Evaluates the predicate with this index in the plan to a truth value: whether some assignment of its variables
+    /// satisfies its conditions. `arguments` are the values of its parameters, which are its first variables.
     ///
     /// # Errors
     /// If predicates call each other more than [`MAX_DEPTH`] deep, or an assignment cannot be decided.

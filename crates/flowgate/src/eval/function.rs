@@ -49,7 +49,7 @@ impl Functions {
 }
 
 impl Evaluator<'_> {
-    /// Calls a function, and charges for the value that it returns.
+    /// Calls a function, and spends the fuel for the value that it returns.
     pub(super) fn call(&mut self, id: FunctionId, arguments: &[Value]) -> Result<Value> {
         // The compiler takes its identifiers from the same table, so the function exists.
         let Some(function) = self.functions.get(id) else {

@@ -91,8 +91,8 @@ impl Evaluator<'_> {
             remaining -= listed.len();
             for node in listed {
                 let found = match (source, event.document.node(node).map(|node| &node.content)) {
-                    // The statement may read the field although its label may be above the one that it grants: the policy
-                    // vouches for the field.
+                    // The policy vouches for the field. So its value is used without recording a read: a recorded read
+                    // could exceed the label that the statement grants, and then nothing would be granted.
                     (ListSource::MatchingAnswers(..), Some(NodeContent::Scalar(value))) => {
                         Value::from_json(value)
                     }
@@ -219,13 +219,13 @@ impl Wanted {
     }
 }
 
-/// Returns the scalars of a document whose labels satisfy `is_listed`, within nodes whose labels satisfy `may_enter`; and how
-/// many nodes were visited. The subtree of a node that may not be entered is skipped and costs no fuel, so that the fuel
-/// reveals nothing about it.
+/// Returns the scalars of a document whose labels satisfy `may_list`, within nodes whose labels satisfy `may_enter`;
+/// and how many nodes were visited. The subtree of a node that may not be entered is skipped and costs no fuel, so that
+/// the fuel reveals nothing about it.
 fn listed_nodes(
     document: &Document,
     may_enter: &impl Fn(&Label) -> bool,
-    is_listed: &impl Fn(&Label) -> bool,
+    may_list: &impl Fn(&Label) -> bool,
 ) -> (Vec<NodeId>, usize) {
     let (mut listed, mut next, mut visited) = (Vec::new(), 0, 0);
     while let Some(node) = document.node(next) {
@@ -234,7 +234,7 @@ fn listed_nodes(
             next = node.end;
             continue;
         }
-        if matches!(node.content, NodeContent::Scalar(_)) && is_listed(&node.label) {
+        if matches!(node.content, NodeContent::Scalar(_)) && may_list(&node.label) {
             listed.push(next);
         }
         next += 1;

@@ -60,7 +60,8 @@ impl Evaluator<'_> {
     /// missing value, and the structure of the map counts as read.
     pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
-        // Keys are compared one by one. An excess of fuel is detected at the next step.
+        // Keys are compared one by one, which costs fuel. This function cannot fail, so if the fuel does not suffice,
+        // all of it is spent, and the next step fails.
         let node_count =
             document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
         *self.fuel = self.fuel.saturating_sub(u64::try_from(node_count / 64).unwrap_or(u64::MAX));
@@ -453,8 +454,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// Converts an index of the language to one from the start; a negative one counts from the end. The result is out of
-/// range if the index is.
+/// Converts an index of the policy language, which counts from the end if it is negative, to one from the start. An
+/// index out of range yields one that is out of range as well.
 fn position(index: i64, length: usize) -> usize {
     let from_end =
         |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);

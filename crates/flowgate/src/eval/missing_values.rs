@@ -13,7 +13,9 @@ use crate::trace::NodeContent;
 impl Evaluator<'_> {
     /// Returns the error for a value that is needed and is missing or null. `what` names the value and its use.
     ///
-    /// A rule fails with this error; a statement that grants something does not hold.
+    /// A rule fails with a type error. The other statements do not fail because of [`EvalError::Missing`]: one that
+    /// grants something does not hold, and one that can only restrict (`doubt_restricts`) counts the condition as
+    /// satisfied.
     pub(crate) fn missing_value_error(&self, what: impl FnOnce() -> String) -> EvalError {
         match self.missing {
             MissingValueMode::IsNone if !self.doubt_restricts => EvalError::Type(what()),
@@ -45,7 +47,8 @@ impl Evaluator<'_> {
         scalar.is_null()
     }
 
-    /// Returns the value, which the operation `what` needs. In the dialect of invariant-ai, it may be missing.
+    /// Returns the value unchanged if it is present; the operation `what` needs it. In the dialect of invariant-ai, it
+    /// may also be missing.
     ///
     /// # Errors
     /// In the dialect of Flowgate, if the value is missing or null.

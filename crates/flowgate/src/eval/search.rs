@@ -19,7 +19,8 @@ impl Evaluator<'_> {
     /// returns `true`. `frame` contains the values of variables. Returns whether `found` ended the search.
     ///
     /// # Errors
-    /// If an assignment could not be decided, or the fuel is spent.
+    /// If an assignment could not be decided, or the fuel is spent. Outside of predicates, an assignment that is
+    /// undecided because a value is missing sets `missed` instead.
     pub(crate) fn solve(
         &mut self,
         ops: &[SearchOp],
@@ -180,7 +181,8 @@ impl Evaluator<'_> {
         self.descend(rest, frame, found)
     }
 
-    /// Returns whether a condition holds. In the dialect of invariant-ai only `True` holds.
+    /// Returns whether a condition holds: whether its value counts as true. In the dialect of invariant-ai only `True`
+    /// itself holds. `frame` contains the values of variables.
     pub(crate) fn holds(&mut self, ex: &CompiledExpr, frame: &mut Frame) -> Result<bool> {
         let value = self.evaluate(ex, frame)?;
         match self.dialect() {
@@ -229,8 +231,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Binds the variable `slot` to each of the values that have the type `ty`, and continues the search with `rest`.
-    /// Returns whether `found` ended the search.
+    /// Binds the variable `slot` to each of the values that have the type `ty`, one after the other, and continues the
+    /// search with `rest`. Skips values of other types. Returns whether `found` ended the search.
     fn descend_each(
         &mut self,
         slot: VariableSlot,

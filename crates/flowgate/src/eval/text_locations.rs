@@ -74,7 +74,8 @@ impl Evaluator<'_> {
         Ok(pieces)
     }
 
-    /// Adds the texts in a value to `pieces`, each with its location if it is in the trace.
+    /// Adds the texts in a value to `pieces`, each with its location if it is in the trace. Of an event, only the main
+    /// field is searched, such as the content of a message.
     fn collect(&mut self, value: &Value, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
@@ -155,7 +156,7 @@ impl Evaluator<'_> {
                 pieces.push(TextPiece { place: None, text: Arc::clone(name) });
             }
             // A text that encodes a list or a map is one text; several text blocks are several texts.
-            let spelled = node.text.as_ref().filter(|_| !is_blocks(document, next));
+            let spelled = node.text.as_ref().filter(|_| !is_list_of_text_blocks(document, next));
             let text = match (&node.content, spelled) {
                 (_, Some(text)) => Some(Arc::clone(text)),
                 (NodeContent::Scalar(serde_json::Value::String(text)), None) => Some(text.as_str().into()),
@@ -301,8 +302,9 @@ impl Evaluator<'_> {
         Ok(parts)
     }
 
-    /// Records the locations that a satisfied expression concerns, by evaluating it while `marks` is set. Does
-    /// nothing once [`MAX_MARKS`] locations are recorded. `frame` contains the values of variables.
+    /// Records the locations that a satisfied expression concerns, by evaluating it while `marks` is set: operators
+    /// such as `in` and `find` then add the locations that they find. Does nothing while locations are not recorded,
+    /// and once [`MAX_MARKS`] are. `frame` contains the values of variables.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -402,7 +404,7 @@ fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
 }
 
 /// Returns whether a node is a list of text blocks, of which none is a part of a text that encodes the list.
-fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
+fn is_list_of_text_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
     let mut children = document.children(id).peekable();
     children.peek().is_some()
         && matches!(document.node(id).map(|node| &node.content), Some(NodeContent::List))

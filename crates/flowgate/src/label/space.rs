@@ -108,6 +108,7 @@ impl Space {
         let mut space = Self::default();
         let (mut next_bit, mut next_age) = (0, 0);
         for (index, dimension) in dimensions.iter().enumerate() {
+            // The error names the first dimension that is too much.
             let too_much = |message: String, help| SpaceError { dimension: index, message, help };
             if index >= MAX_DIMENSIONS {
                 let message = format!("the policy declares more than {MAX_DIMENSIONS} dimensions");
@@ -228,7 +229,8 @@ impl Space {
         PartialLabel { dims: DimensionSet::single(index), label }
     }
 
-    /// Returns the partial label with all bits of one dimension set except these.
+    /// Returns the partial label with all bits of one dimension set except these, which are counted from the first bit
+    /// of the dimension.
     pub(super) fn dimension_bits_except(
         &self,
         index: usize,
@@ -309,6 +311,7 @@ impl Space {
     }
 }
 
+/// Sets a bit of a label; does nothing if a label has no such bit.
 fn set_bit(label: &mut Label, bit: usize) {
     if let Some(word) = label.bits.get_mut(bit / 64) {
         *word |= 1 << (bit % 64);

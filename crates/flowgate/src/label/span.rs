@@ -89,7 +89,7 @@ impl LabelSpan {
         let mut labels: Vec<Label> = Vec::new();
         let mut documents = Vec::with_capacity(document_labels.len());
         for label in document_labels {
-            // Documents with equal labels share one.
+            // `documents` contains the index of each document's label. Documents with equal labels share one.
             let known = labels.iter().position(|other| other == label);
             documents.push(known.unwrap_or(labels.len()));
             if known.is_none() {
@@ -178,8 +178,8 @@ impl LabelSpan {
         maximal(below.filter(|below| !avoided.flows_to(*below)))
     }
 
-    /// Returns all elements, by following the next lower elements of each from the top; `None` if there are more than
-    /// `limit`.
+    /// Returns all elements of the span; `None` if there are more than `limit`. The search begins at the top, and
+    /// visits the next lower elements of each.
     #[must_use]
     pub fn elements(&self, limit: usize) -> Option<Vec<SpanElement>> {
         let mut found = BTreeSet::from([self.top]);
@@ -207,7 +207,7 @@ pub fn minimal(elements: impl IntoIterator<Item = SpanElement>) -> Vec<SpanEleme
 }
 
 /// Returns the elements that no other one makes redundant, sorted and without duplicates. `is_redundant` receives an
-/// element and another one.
+/// element and another one, and returns whether the other one makes the element redundant.
 fn extremal(
     elements: impl IntoIterator<Item = SpanElement>,
     is_redundant: impl Fn(SpanElement, SpanElement) -> bool,

@@ -9,8 +9,9 @@ use crate::label::Label;
 use crate::trace::{EventId, Status};
 
 impl Monitor {
-    /// Withdraws the calls whose permits were dropped. Each method that judges or pushes calls this first, since a
-    /// dropped permit cannot call the monitor itself.
+    /// Withdraws the calls whose permits were dropped without being redeemed. Each method of the monitor that judges a
+    /// call or appends an event calls this first: a dropped permit only sets a flag, since it has no access to the
+    /// monitor.
     pub(super) fn withdraw_dropped_permits(&mut self) {
         if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
             return;
@@ -24,6 +25,7 @@ impl Monitor {
         for event in given_up {
             self.withdraw(event);
         }
+        // Rules no longer see these calls, so earlier verdicts are no longer valid.
         self.version += 1;
     }
 

@@ -22,6 +22,7 @@ impl Monitor {
             return false;
         }
         self.withdrawn = withdrawn;
+        // Permits that were created before are judged again before their calls run.
         self.version += 1;
         true
     }

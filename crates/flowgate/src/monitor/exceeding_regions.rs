@@ -18,9 +18,10 @@ const MAX_RECENT_EVENTS: usize = 64;
 const MAX_VIEW_EVENTS: usize = 1_000;
 
 impl Monitor {
-    /// Returns at most [`MAX_REGIONS`] regions that exceed `bound` in the dimensions `over`, each with its label in
-    /// these dimensions. They are those of `source`, in its order; if `source` names no regions, those that the agent
-    /// of the call `event` had seen, the latest event first.
+    /// Returns at most [`MAX_REGIONS`] regions that exceed `bound` in the dimensions `over`, each with the phrases for
+    /// its label in these dimensions. They are taken from `source`, which states what the call `event`, or one of its
+    /// arguments, depends on. If `source` names no regions, they are taken from what the agent of the call had seen,
+    /// the latest event first.
     pub(super) fn exceeding_regions(
         &self,
         event: EventId,
@@ -117,9 +118,9 @@ impl Monitor {
         texts.all(|text| text.flows_to(label))
     }
 
-    /// Returns the shown regions in the content of an event that exceed `bound` in the dimensions `over`: texts, or
-    /// the structure of the content if no text does. Empty for a message of the model, which only repeats the labels
-    /// of other events.
+    /// Returns the regions of an event from which an excess originates: those shown regions of its content that exceed
+    /// `bound` in the dimensions `over`. These are texts, or the structure of the content if no text does. Empty for a
+    /// message of the model, which only repeats the labels of other events.
     fn exceeding_origins(
         &self,
         id: EventId,

@@ -36,9 +36,9 @@ impl std::error::Error for ExternalStateError {}
 ///
 /// The labels of stores outlive a session: a record brings them into the next one.
 impl Monitor {
-    /// Returns the record, as JSON: the label of every store that was used in this session or an earlier one, with
-    /// the stamp of its last write; the declarations of stores in the policy; and the lower bound on the labels of
-    /// all stores (`floor`).
+    /// Returns the record of the external state as JSON, which later sessions join into theirs. It contains the label
+    /// of every store that was used in this session or an earlier one, with the stamp of its last write; the
+    /// declarations of stores in the policy; and the lower bound on the labels of all stores (`floor`).
     pub fn external_state_record(&self) -> Value {
         let (plan, space) = (&self.policy.plan, self.policy.space());
         let stores = self.stores.records().map(|StoreRecord { declared, server, label, stamp }| {
@@ -129,7 +129,8 @@ impl Monitor {
     }
 }
 
-/// Returns the stores that a policy declares, with their patterns.
+/// Returns the stores that a policy declares as JSON, with the patterns of the tools that write and read them. If two
+/// policies have equal declarations, the same tools use their stores.
 fn store_declarations(plan: &Plan) -> Value {
     let shown = |list: &[PatternId]| -> Vec<String> {
         list.iter().filter_map(|id| plan.patterns.get(id.0).map(ToString::to_string)).collect()

@@ -30,7 +30,9 @@ impl Monitor {
     ) -> Result<(EventId, Vec<EventFinding>), PushError> {
         let floors = Floors::from(self.failure_label(call_id));
         let (call_id, content) = (call_id.to_owned(), Value::from(text));
-        self.push_event(TraceEntry::tool_error(call_id, content), None, &floors, true)
+        // The event has no view, since no model wrote it.
+        let (view, is_failure) = (None, true);
+        self.push_event(TraceEntry::tool_error(call_id, content), view, &floors, is_failure)
     }
 
     /// Returns the greatest label that any outcome of a running call may carry: the join of the labels of the

@@ -14,8 +14,8 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// Raises the labels of single blocks of the event's content. The caller does this before statements label the
-    /// event, so that no statement lowers them.
+    /// Raises the labels of single blocks of the event's content to their lower bounds. The caller does this before
+    /// statements label the event, so that no statement lowers them.
     pub(super) fn raise_blocks(&self, document: &mut Document) {
         let Some(content) = document.key(0, "content") else { return };
         for (index, label) in &self.blocks {

@@ -156,8 +156,9 @@ impl Monitor {
     }
 }
 
-/// Returns the arguments of a call with `null` for the values that may change. Such an argument is not removed, since
-/// its presence is part of the decision that the person approved. `None` if the call has no valid arguments.
+/// Returns the arguments of a call with `null` for the values that may change, those of the arguments in `free`. Such
+/// an argument is not removed, since its presence is part of the decision that the person approved. `None` if the call
+/// has no valid arguments.
 fn fixed_arguments(call: &Call, free: &[String]) -> Option<Map<String, Value>> {
     let mut arguments = call.arguments.clone().ok()?;
     for name in free {

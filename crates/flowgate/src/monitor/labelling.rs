@@ -345,9 +345,10 @@ impl Monitor {
         Ok(raised)
     }
 
-    /// Evaluates a label statement for an event. If a value is missing, evaluates it a second time with missing values
-    /// as `None`, for labels that can only raise. If it cannot be evaluated, the result contains the reason, and raises
-    /// the regions to which the statement refers to top in the statement's dimensions.
+    /// Evaluates a label statement for an event. If a value is missing, evaluates the statement a second time with
+    /// `None` for missing values; what only this evaluation grants can raise a label, but not lower it. If the
+    /// statement cannot be evaluated, the result contains the reason, and raises the regions to which the statement
+    /// refers to top in the statement's dimensions.
     ///
     /// # Errors
     /// If the fuel is spent.

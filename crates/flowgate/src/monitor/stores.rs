@@ -58,8 +58,8 @@ pub(super) struct StoreLabels {
 }
 
 impl StoreLabels {
-    /// Returns the index of a declared store or, with `declared: None`, of the store of a server. Creates the store if
-    /// it was not used before.
+    /// Returns the index in `states` of a declared store or, with `declared: None`, of the store that the undeclared
+    /// tools of a server share. Creates the store if it was not used before.
     fn index(&mut self, declared: Option<usize>, server: Option<&Arc<str>>) -> usize {
         let server = server.filter(|_| declared.is_none());
         let existing = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);
@@ -170,11 +170,11 @@ impl StoreLabels {
     /// omitted: it exists because a call of its tools was judged, and that may be hidden from the reader of the
     /// records.
     pub(super) fn records(&self) -> impl Iterator<Item = StoreRecord<'_>> + '_ {
-        let is_known =
+        let is_recorded =
             |state: &&StoreState| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();
-        let mut known: Vec<&StoreState> = self.states.iter().filter(is_known).collect();
-        known.sort_by_key(|state| (state.declared.is_none(), state.declared, state.server.as_deref()));
-        known.into_iter().map(|state| StoreRecord {
+        let mut recorded: Vec<&StoreState> = self.states.iter().filter(is_recorded).collect();
+        recorded.sort_by_key(|state| (state.declared.is_none(), state.declared, state.server.as_deref()));
+        recorded.into_iter().map(|state| StoreRecord {
             declared: state.declared,
             server: state.server.clone(),
             label: state.label.join(&self.floor),
@@ -189,11 +189,11 @@ impl StoreLabels {
 
     /// Joins the record of a store from other sessions. A different stamp means that another session has
     /// written to it.
-    pub(super) fn join_record(&mut self, known: &StoreRecord<'_>) {
-        let index = self.index(known.declared, known.server.as_ref());
-        self.raise(&[index], &known.label);
-        if let Some(state) = self.states.get_mut(index).filter(|state| state.stamp != known.stamp) {
-            known.stamp.clone_into(&mut state.stamp);
+    pub(super) fn join_record(&mut self, record: &StoreRecord<'_>) {
+        let index = self.index(record.declared, record.server.as_ref());
+        self.raise(&[index], &record.label);
+        if let Some(state) = self.states.get_mut(index).filter(|state| state.stamp != record.stamp) {
+            record.stamp.clone_into(&mut state.stamp);
             state.foreign_writes += 1;
             self.changes += 1;
         }

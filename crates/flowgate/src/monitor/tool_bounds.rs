@@ -336,7 +336,8 @@ pub(super) fn greatest_permitted_label(plan: &Plan, tool: &Tool) -> Label {
     space.restrict(&greatest, bounded)
 }
 
-/// Returns whether every call of the tool is harmless, whatever its arguments are.
+/// Returns whether every call of the tool is harmless, whatever its arguments are: the policy permits it at every
+/// label.
 pub(super) fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
     let requirements = requirements(plan, tool);
     let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();

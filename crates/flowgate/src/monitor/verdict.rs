@@ -288,7 +288,7 @@ impl Question {
         self.referred.iter().map(|(store, others)| format!("{store}:{others};")).collect()
     }
 
-    /// Returns exactly the call that would run.
+    /// Returns the call that a person is asked about. The result is never `None`: the monitor asks only about calls.
     pub fn call(&self) -> Option<&Call> {
         match &self.entry.body {
             crate::trace::EventBody::Call(call) => Some(call),

@@ -98,7 +98,7 @@ impl Monitor {
     }
 }
 
-/// Returns the label of the captured parts of a hidden text, which a view shows if they flow to the bound.
+/// Returns the join of the labels of those captured parts of a hidden text that flow to the bound, which a view shows.
 fn captured_label(document: &Document, text: NodeId, bound: &Label) -> Label {
     let parts = document.children(text).filter_map(|child| document.node(child));
     let shown = parts.filter(|part| matches!(part.step, PathStep::Capture(_)) && part.label.flows_to(bound));

@@ -85,8 +85,8 @@ impl ArgumentRole {
         }
     }
 
-    /// Returns whether a value of the right form can still be harmful if a stranger chose it, so that `endorse` needs a
-    /// list of values.
+    /// Returns whether a value of the right form can still be harmful if a party that is not trusted chose it.
+    /// `endorse` then needs a list of values.
     pub fn needs_listed_values(self) -> bool {
         !matches!(self, Self::Amount | Self::Content)
     }

@@ -62,12 +62,12 @@ impl CompatibilityCheck<'_> {
         self.warnings.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }
 
-    /// Checks the lines of a body. In invariant-ai, a condition whose value is a list or a text never holds, whereas in
-    /// Flowgate it holds unless the value is empty.
+    /// Checks the lines of a body. In invariant-ai, a condition whose value is a list, a text or a number never holds,
+    /// whereas in Flowgate it holds unless the value is empty or 0.
     fn check_lines(&mut self, lines: &[BodyLine]) {
         for line in lines {
             if let BodyLine::Condition(expr) = line
-                && is_list(expr)
+                && is_no_truth_value(expr)
             {
                 let message = "in invariant-ai a condition holds only if it is `True`, so this condition, which is a list, never holds there";
                 self.warn(
@@ -152,9 +152,9 @@ impl CompatibilityCheck<'_> {
         expr.children().into_iter().for_each(|child| self.check_expression(child));
     }
 
-    /// Checks `and` and `or` with the operands `items`. invariant-ai groups them differently if there are three or more
-    /// of which one after the first is a comparison or a negation without parentheses, or if `and` is a right operand of
-    /// `or`.
+    /// Checks `and` and `or` with the operands `items`. invariant-ai groups the operands differently in two cases:
+    /// there are three or more, and one after the first is a comparison or a negation without parentheses; or an `and`
+    /// without parentheses is an operand of `or`, but not the first.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
         let mut operands = Vec::new();
         flatten(items, &mut operands);
@@ -226,7 +226,7 @@ fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
 
 /// Returns whether an expression yields a list, a text or a number and not a truth value, as far as its form shows: by
 /// the names of functions that return lists.
-fn is_list(expr: &Expr) -> bool {
+fn is_no_truth_value(expr: &Expr) -> bool {
     match &*expr.kind {
         ExprKind::List(_) | ExprKind::Comprehension { .. } | ExprKind::Str(_) | ExprKind::Int(_) => true,
         ExprKind::Call(function, ..) => match &*function.kind {

@@ -122,10 +122,10 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
 }
 
 impl<'a> Compiler<'a> {
-    /// Completes the plan after all statements are compiled, since a statement also tests the patterns of the predicates
-    /// that it calls. Records for each statement that grants something which tool patterns it tests (it grants nothing
-    /// while one is ambiguous), and for each rule by which patterns it can exempt a tool; indexes the rules by kind of
-    /// event.
+    /// Completes the plan after all statements are compiled, since a statement also tests the patterns of the
+    /// predicates that it calls. Records for each statement that grants something which tool patterns it tests (it
+    /// grants nothing while one is ambiguous), and for each rule by which patterns it can exempt a tool; indexes the
+    /// rules by kind of event.
     fn finish_patterns(&mut self) {
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
@@ -156,8 +156,8 @@ impl<'a> Compiler<'a> {
         &mut self.diagnostics[index]
     }
 
-    /// Reports an error with help, and returns the `Err` that ends the compilation of the statement. `code` names the kind
-    /// of error, such as `unknown-name`.
+    /// Reports an error with help, and returns the `Err` that ends the compilation of the statement. `code` names the
+    /// kind of error, such as `unknown-name`.
     fn fail<T>(
         &mut self,
         code: &'static str,
@@ -193,9 +193,10 @@ impl<'a> Compiler<'a> {
         self.fail("unknown-name", span, format!("unknown {what} `{name}`"), help)
     }
 
-    /// Records the names of constants and predicates, which may be used before they are defined, and determines which
-    /// predicates read other events than their arguments, directly or through a predicate that they call: a statement
-    /// about one event must not call those.
+    /// Records the names of constants and predicates, which may be used before they are defined, and declares extern
+    /// predicates. Also determines which predicates read other events than their arguments, directly or through a
+    /// predicate that they call (`predicate_looks_around`): a statement about one event must not call those. A name
+    /// that is defined twice is an error.
     fn declare(&mut self, file: &'a PolicyFile) {
         let mut names: HashMap<&str, &Span> = HashMap::new();
         let mut bodies: Vec<&ConditionBody> = Vec::new();
@@ -403,8 +404,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Declares a predicate that the embedding program answers. Fails if a parameter or the result has a type that cannot
-    /// be passed to a program: an event or a part of one, instead of a plain value.
+    /// Declares a predicate that the embedding program answers. Fails if a parameter or the result has a type that
+    /// cannot be passed to a program: an event or a part of one, instead of a plain value.
     fn external(&mut self, name: &'a Name, parameters: &[(Name, Name)], result: &Name) -> CompileResult<()> {
         let mut sendable_type = |variable: &Name, ty: &Name| {
             let found = self.variable_type(variable, ty)?;
@@ -432,7 +433,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles the body of a predicate, and completes its entry in the plan. The parameters are the first variables:
-    /// they have values when the predicate is called, so the steps of its evaluation (`ops`) search only for the others.
+    /// they have values when the predicate is called, so the steps of its evaluation (`ops`) search only for the
+    /// others.
     fn predicate(
         &mut self,
         name: &Name,
@@ -462,8 +464,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Deducts the size of a compiled pattern from what the patterns of the policy may still use together, and reports an
-    /// error if that is exceeded: a short pattern such as `\w{1000}` can become a large automaton.
+    /// Deducts the size of a compiled pattern from what the patterns of the policy may still use together, and reports
+    /// an error if that is exceeded: a short pattern such as `\w{1000}` can become a large automaton.
     fn charge_pattern(&mut self, pattern: &str, span: &Span) -> CompileResult<()> {
         match self.patterns_left.checked_sub(weight(pattern)) {
             Some(left) => {
@@ -481,7 +483,8 @@ impl<'a> Compiler<'a> {
 
     /// Compiles a tool pattern and returns its id in the plan; equal patterns have one id.
     fn pattern(&mut self, name: &ToolName, span: &Span) -> CompileResult<PatternId> {
-        // A name, even one with `*`, is about as large as its text; only a regular expression can be much larger.
+        // Only a regular expression is charged against the size limit of the policy's patterns: a name, even one with
+        // `*`, compiles to about the size of its text.
         if let ToolName::Regex(source) = name {
             self.charge_pattern(source, span)?;
         }
@@ -509,7 +512,7 @@ impl<'a> Compiler<'a> {
     /// first.
     fn require_lattice(&mut self, span: &Span) -> CompileResult<()> {
         if self.plan.space.dimensions().is_empty() && self.has_lattice {
-            // The error in the lattice has been reported.
+            // The policy has a `lattice` statement with an error, which has been reported.
             return Err(ReportedCompileError);
         }
         if self.plan.space.dimensions().is_empty() {
@@ -524,8 +527,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Fails unless the policy declares a dimension of integrity. `why` begins the message: what the statement does that
-    /// needs one.
+    /// Fails unless the policy declares a dimension of integrity. `why` begins the message: what the statement does
+    /// that needs one.
     fn require_integrity_dimension(&mut self, span: &Span, why: &str) -> CompileResult<()> {
         self.require_lattice(span)?;
         if self.plan.space.integrity().is_empty() {

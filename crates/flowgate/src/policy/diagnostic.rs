@@ -103,7 +103,8 @@ impl Diagnostic {
         self
     }
 
-    /// Renders the diagnostic as text: its line, an underline, the message and the help.
+    /// Renders the diagnostic as text: its line, an underline, the message and the help. `source` is the text that the
+    /// span refers to. Of a span over several lines, the first line is shown and underlined.
     ///
     /// ```text
     ///    2 |     (call: ToolCal)
@@ -113,6 +114,7 @@ impl Diagnostic {
     /// ```
     pub fn render(&self, source: &str) -> String {
         let (number, column) = self.position(source);
+        // A policy can come from an untrusted source, so its control characters must not reach a terminal.
         let shown = |c: char| if is_unprintable(c) && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
         let line: String = source.lines().nth(number - 1).unwrap_or_default().chars().map(shown).collect();
         let spanned = source.get(self.span.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
@@ -132,7 +134,8 @@ impl Diagnostic {
         )
     }
 
-    /// Returns the line and column, from 1, at which the span begins in `source`.
+    /// Returns the line and column at which the span begins in `source`. Both count from 1, the column in characters. A
+    /// span that is not within `source` begins at its end.
     pub fn position(&self, source: &str) -> (usize, usize) {
         let before = source.get(..self.span.start).unwrap_or(source);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -176,9 +179,9 @@ const MAX_LENGTH: usize = 40;
 const MAX_COMPARED: usize = 2_000;
 
 /// Returns the known name nearest to `name`, if one is near enough to be a typing error: at most a third of its
-/// characters, and at least one, may differ. The distance counts insertions, deletions, substitutions and transpositions
-/// of neighbours. `None` for a name longer than `MAX_LENGTH`, whose comparison would be slow. For the same reason, at
-/// most `MAX_COMPARED` known names of a similar length are compared.
+/// characters, and at least one, may differ. The distance counts insertions, deletions, substitutions and
+/// transpositions of neighbours. `None` for a name longer than `MAX_LENGTH`, whose comparison would be slow. For the
+/// same reason, at most `MAX_COMPARED` known names of a similar length are compared.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     if length > MAX_LENGTH {
@@ -186,7 +189,8 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     }
     let limit = (length / 3).max(1);
     let lower = name.to_lowercase();
-    // A typing error changes the length little. Generated names are not compared with one another.
+    // A typing error changes the length little, so only names of a similar length are compared. The limit on their
+    // number avoids a quadratic time for a generated policy with many names.
     let known =
         known.into_iter().filter(|other| other.chars().count().abs_diff(length) <= limit).take(MAX_COMPARED);
     let near = known.map(|other| (strsim::osa_distance(&lower, &other.to_lowercase()), other));

@@ -50,8 +50,8 @@ pub(crate) struct EventPath {
 }
 
 impl EventPath {
-    /// Returns the steps after `arguments`, if the path is within the arguments of a call; `None` otherwise. Policies may
-    /// write `call.arguments` or, as OpenAI's format does, `call.function.arguments`.
+    /// Returns the steps after `arguments`, if the path is within the arguments of a call; `None` otherwise. Policies
+    /// may write `call.arguments` or, as OpenAI's format does, `call.function.arguments`.
     pub(crate) fn below_arguments(&self) -> Option<&[EventStep]> {
         let steps = match self.steps.as_slice() {
             [EventStep::Key(first), rest @ ..] if first == "function" => rest,
@@ -92,7 +92,8 @@ pub(crate) struct StatementPaths<'p> {
 }
 
 impl<'p> StatementPaths<'p> {
-    /// Resolves the names in a statement to paths, and collects the tool patterns to which it restricts its variables.
+    /// Resolves the names in a statement to the parts of events that they denote, and collects the tool patterns to
+    /// which it restricts its variables.
     pub(crate) fn new(statement: &Statement, constants: &'p Constants<'p>) -> Self {
         let mut resolved = Self { constants, paths: HashMap::new(), patterns: HashMap::new() };
         if let StatementKind::Predicate { parameters, .. } = &statement.kind {
@@ -119,7 +120,8 @@ impl<'p> StatementPaths<'p> {
         statement.walk(&mut |expr| {
             if let ExprKind::Quantified(_, body) = &*expr.kind {
                 let declared = variables_in(body);
-                // What a block requires of a variable outside it does not hold outside it.
+                // The conditions of a block hold only within it, so they restrict the variables that it declares, not
+                // those of the statement around it.
                 resolved.restrict(body, &|variable| declared.contains(variable));
             }
         });
@@ -141,6 +143,7 @@ impl<'p> StatementPaths<'p> {
             ExprKind::Index(object, index) => match &*index.kind {
                 ExprKind::Str(key) => (object, EventStep::Key(key.clone())),
                 ExprKind::Int(_) | ExprKind::Negate(_) => (object, EventStep::Item),
+                // A computed index may be a key as well as the position of an item.
                 _ => (object, EventStep::Within),
             },
             ExprKind::Each(object) => (object, EventStep::Item),
@@ -153,7 +156,7 @@ impl<'p> StatementPaths<'p> {
 
     /// Visits the expressions of the statement that read a key of an event.
     pub(crate) fn each_key_read(&self, statement: &Statement, visit: &mut impl FnMut(KeyRead)) {
-        // The name of a called method is not a field.
+        // In `x.method()`, the expression `x.method` names a method, not a key.
         let mut methods: HashSet<Span> = HashSet::new();
         statement.walk(&mut |expr| {
             if let ExprKind::Call(callee, ..) = &*expr.kind {
@@ -169,9 +172,8 @@ impl<'p> StatementPaths<'p> {
         });
     }
 
-    /// Returns the read of a key, if an expression is one: `x.key`, `x["key"]`, `x.get("key")` or
-    /// `"key" in call.arguments`, which only tests whether the key is present. `None` for any other expression, and if `x`
-    /// is no part of an event.
+    /// Returns the read of a key, if an expression is one: `x.key`, `x["key"]`, `x.get("key")`, or a test whether the
+    /// key is present, `"key" in call.arguments`. `None` for any other expression, and if `x` is no part of an event.
     fn key_read(&self, expr: &Expr) -> Option<KeyRead> {
         let below = |object: &Expr, key: &Expr, is_presence_test| {
             let ExprKind::Str(name) = &*key.kind else { return None };
@@ -180,14 +182,15 @@ impl<'p> StatementPaths<'p> {
             Some(KeyRead { path, span: key.span.clone(), is_presence_test })
         };
         match &*expr.kind {
-            // `x.get("key")` reads a key as well.
+            // `x.get("key")`.
             ExprKind::Call(callee, arguments, _) => match &*callee.kind {
                 ExprKind::Member(object, method) if method.text == "get" => {
                     below(object, arguments.first()?, false)
                 }
                 _ => None,
             },
-            // So does `"key" in call.arguments`, which is always a map.
+            // `"key" in call.arguments` tests for a key, since arguments are always a map. Of any other value, `in` may
+            // test for an item of a list or a part of a text.
             ExprKind::Compare(key, rest) => {
                 let [(Comparison::In | Comparison::NotIn, map)] = rest.as_slice() else { return None };
                 let path = self.path_of(map).filter(|path| path.kind == EventKind::Call)?;
@@ -216,12 +219,14 @@ impl<'p> StatementPaths<'p> {
     }
 
     /// Records what an expression states about names: their types, and what they range over. The variable of a
-    /// comprehension is an item of its list; one of `(x: T) in VALUE` may be any value below, since `VALUE` can be a map.
+    /// comprehension is an item of its list. That of `(x: T) in VALUE` may be any value within `VALUE`, which can be a
+    /// map.
     fn record_names(&mut self, expr: &Expr) {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => self.declare_variable(name, ty),
             ExprKind::Comprehension { name, list, .. } => self.declare_item(name, list, EventStep::Item),
             ExprKind::Compare(first, rest) => {
+                // A variable with the type of an event denotes a whole event, which the arm for `Typed` records.
                 if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest.as_slice())
                     && !matches!(ty.text.as_str(), "ToolCall" | "ToolOutput" | "Message")
                 {
@@ -240,9 +245,10 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records the tool patterns to which the lines of a body restrict the variables that satisfy `is_declared`; all lines
-    /// hold together, so each adds its patterns. A pattern restricts nothing in a negation, or in an `or` whose parts do
-    /// not all restrict the same variable.
+    /// Records the tool patterns to which the lines of a body restrict the variables that satisfy `is_declared`. The
+    /// tool matches one of the patterns of each line that restricts it; the patterns of all these lines form one list,
+    /// which may admit more tools than the lines do together. A pattern restricts nothing in a negation, or in an `or`
+    /// whose parts do not all restrict the same variable.
     fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };
@@ -250,10 +256,10 @@ impl<'p> StatementPaths<'p> {
                 if !is_declared(&variable) {
                     continue;
                 }
-                let known = self.patterns.entry(variable).or_default();
+                let recorded = self.patterns.entry(variable).or_default();
                 for pattern in patterns {
-                    if !known.iter().any(|other| other.to_string() == pattern.to_string()) {
-                        known.push(pattern);
+                    if !recorded.iter().any(|other| other.to_string() == pattern.to_string()) {
+                        recorded.push(pattern);
                     }
                 }
             }
@@ -290,8 +296,8 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Returns the variable that `left is tool:PATTERN` restricts, with the patterns. `None` for another comparison, or if
-    /// `left` is not an event itself.
+    /// Returns the variable that `left is tool:PATTERN` restricts, with the patterns. `None` for another comparison, or
+    /// if `left` is not an event itself.
     fn restriction(&self, left: &Expr, how: Comparison, right: &Expr) -> Option<(String, Vec<ToolPattern>)> {
         if how != Comparison::Is {
             return None;
@@ -304,7 +310,7 @@ impl<'p> StatementPaths<'p> {
     }
 
     /// Returns the tool patterns that an expression denotes: a pattern, a group, or the name of one, through at most
-    /// `depth` constants. `None` if it denotes no tools, or more constants refer to each other.
+    /// `depth` constants. `None` if it denotes no tools, or if the chain of constants is longer.
     fn tools_of(&self, expr: &Expr, depth: usize) -> Option<Vec<ToolPattern>> {
         match &*expr.kind {
             ExprKind::Tool(tool) => Some(vec![ToolPattern::new(&tool.name).ok()?]),

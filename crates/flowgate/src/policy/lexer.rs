@@ -114,8 +114,8 @@ pub(crate) enum Token {
     Unknown,
 }
 
-/// Skips to the end of a triple-quoted text, or of the file if the text has no closing quote. Returns whether it has
-/// one.
+/// Skips to the end of a triple-quoted text after its opening quotes, or to the end of the file if the text has no
+/// closing `quote`. Returns whether it has one; for `false`, logos reports an error, which becomes [`Token::Unknown`].
 fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
     let end = lexer.remainder().find(quote);
     lexer.bump(end.map_or(lexer.remainder().len(), |at| at + quote.len()));
@@ -145,7 +145,8 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
         match token {
             // A line break within brackets, of an empty line or after an operator does not end a line.
             Token::Newline if depth > 0 || at_line_start || needs_continuation(source, &tokens) => continue,
-            // The line begins with an operator that needs a left operand, so it continues the line before.
+            // The line begins with an operator that needs a left operand, so it continues the line before, unless that
+            // line opens a block; `remove_line_end` then returns false and changes nothing.
             _ if at_line_start && continues_line(source, token, &span) && remove_line_end(&mut tokens) => {
                 at_line_start = false;
             }

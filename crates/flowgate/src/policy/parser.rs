@@ -21,8 +21,8 @@ const MAX_HEIGHT: usize = 100;
 /// Maximum number of diagnostics that are reported.
 const MAX_DIAGNOSTICS: usize = 100;
 
-/// Parses the file of a policy that is at `range` in `source`, the text of all files. Spans refer to `source`. Returns the
-/// statements without errors, and the diagnostics; no statement and one error for a file that is too long.
+/// Parses the file of a policy that is at `range` in `source`, the text of all files. Spans refer to `source`. Returns
+/// the statements without errors, and the diagnostics; no statement and one error for a file that is too long.
 pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
     let text = source.get(range.clone()).unwrap_or_default();
     if text.len() > MAX_SOURCE {
@@ -35,6 +35,7 @@ pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (Polic
     let moved = |span: Span| span.start + range.start..span.end + range.start;
     let tokens = lexer::lex(text).into_iter().filter(|(token, _)| *token != Token::Comment);
     let tokens = tokens.map(|(token, span)| (token, moved(span))).collect();
+    // The files after this one are cut off, so that the end of the text is the end of this file.
     let source = source.get(..range.end).unwrap_or_default();
     let mut parser = Parser { source, dialect, tokens, position: 0, depth: 0, diagnostics: Vec::new() };
     let file = parser.file();
@@ -116,7 +117,8 @@ impl Parser<'_> {
         found
     }
 
-    /// Adds a diagnostic, unless there are [`MAX_DIAGNOSTICS`], and returns the marker of a reported error.
+    /// Adds a diagnostic, an error or a warning, and returns the marker of a reported error. Drops the diagnostic if
+    /// [`MAX_DIAGNOSTICS`] have been added.
     fn report(&mut self, diagnostic: Diagnostic) -> ReportedParseError {
         if self.diagnostics.len() < MAX_DIAGNOSTICS {
             self.diagnostics.push(diagnostic);
@@ -124,8 +126,8 @@ impl Parser<'_> {
         ReportedParseError
     }
 
-    /// Reports that `what`, such as "a value", was expected where the next token is, and returns the marker of a reported
-    /// error.
+    /// Reports that `what`, such as "a value", was expected where the next token is, and returns the marker of a
+    /// reported error.
     fn expected(&mut self, what: &str, help: Option<&str>) -> ReportedParseError {
         let span = self.next_span();
         let found = match self.peek() {
@@ -175,6 +177,7 @@ impl Parser<'_> {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
     }
 
+    /// Reports that the expression at `span` is nested too deep, and returns the marker of a reported error.
     fn report_too_deep(&mut self, span: Span) -> ReportedParseError {
         let message = format!("the expression is nested more than {MAX_HEIGHT} levels deep");
         self.report(
@@ -183,8 +186,8 @@ impl Parser<'_> {
         )
     }
 
-    /// Skips the rest of a statement after an error: its line, and the block below it, so that parsing continues with the
-    /// next statement.
+    /// Skips the rest of a statement after an error: its line, and the block below it, so that parsing continues with
+    /// the next statement.
     fn skip_statement(&mut self) {
         self.skip_line();
         if self.eat(Token::Indent) {
@@ -209,7 +212,8 @@ impl Parser<'_> {
     }
 }
 
-/// Returns the beginning of a token, on one line.
+/// Returns the beginning of a token's text for a message: at most 40 characters of its first line, with `…` if more
+/// follows.
 fn excerpt(token: &str) -> String {
     let line = token.lines().next().unwrap_or_default();
     let short: String = line.chars().take(40).collect();

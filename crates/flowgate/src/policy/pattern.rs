@@ -44,12 +44,14 @@ impl fmt::Display for ToolPattern {
 }
 
 impl ToolPattern {
-    /// Compiles a pattern. It is *qualified* if it contains a slash, so that it names the server; `*` alone is qualified
-    /// too, since it means every tool of every server. A quoted name never is: its slash belongs to the tool's name.
+    /// Compiles a pattern. It is *qualified* if it contains a slash, so that it names the server; `*` alone is
+    /// qualified too, since it means every tool of every server. A quoted name never is: its slash belongs to the
+    /// tool's name.
     ///
     /// # Errors
     /// If it is a regular expression that is malformed or too large.
     pub(crate) fn new(name: &ToolName) -> Result<Self, String> {
+        // The source is the pattern as a policy writes it, after `tool:`.
         let (source, name, qualified) = match name {
             ToolName::Glob(text) if text == "*" => {
                 (text.clone(), NamePattern::Regex(compile_whole(".*")?), true)
@@ -108,7 +110,8 @@ impl ToolPattern {
         Some(if server.is_empty() { Tool::local(name) } else { Tool::of(server, name) })
     }
 
-    /// Returns the server that the pattern names; `None` if it may be any server. The agent itself is "".
+    /// Returns the server that the pattern names; `None` if the pattern may match tools of several servers. The empty
+    /// text names the agent itself, as in `/pay`.
     pub(crate) fn server(&self) -> Option<&str> {
         let (server, _) = self.source.split_once('/').filter(|_| self.qualified)?;
         let is_name = !server.contains('*') && !self.source.starts_with("r\"");
@@ -121,11 +124,12 @@ impl ToolPattern {
         self.server().and_then(|server| self.source.get(server.len() + 1..))
     }
 
-    /// Returns whether no tool matches both patterns. False if that is unknown: the caller, which asks whether a declared
-    /// role can apply to a statement, then applies it, and a role can only restrict.
+    /// Returns whether no tool matches both patterns. False if that is unknown: the caller, which asks whether a
+    /// declared role can apply to a statement, then applies it, and a role can only restrict.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         let is_glob = |pattern: &Self| !pattern.source.starts_with("r\"") && !pattern.source.starts_with('"');
-        let names_all = |named: &Self, pattern: &Self| {
+        // Whether `named` names one tool, and `pattern` does not match it.
+        let excludes_named = |named: &Self, pattern: &Self| {
             // A name without a server can be a tool of any server, so it can be compared only with a pattern that
             // ignores the server as well.
             let tool = named.tool().filter(|_| named.qualified || !pattern.qualified);
@@ -133,7 +137,7 @@ impl ToolPattern {
         };
         match (self.tool(), other.tool()) {
             (Some(one), Some(two)) => !self.matches(&two) && !other.matches(&one),
-            _ if names_all(self, other) || names_all(other, self) => true,
+            _ if excludes_named(self, other) || excludes_named(other, self) => true,
             // Names with `*` are disjoint if their parts before the first `*` differ.
             _ if self.qualified == other.qualified && is_glob(self) && is_glob(other) => {
                 let before_star =

@@ -5,8 +5,9 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 
 use super::regex::parse_whole;
 
-/// Returns an upper bound on the number of texts that a pattern matches as a whole, as its logarithm in bits, rounded up;
-/// `None` if there is no bound, or if the pattern needs look-around.
+/// Returns an upper bound on the number of texts that a pattern matches as a whole, as its logarithm in bits, rounded
+/// up. `endorse` judges by it whether a pattern restricts a value enough. `None` if there is no useful bound, or if the
+/// pattern needs look-around.
 pub(crate) fn matched_text_bits(pattern: &str) -> Option<u32> {
     let bits = bits_of(&parse_whole(pattern)?)?;
     let mut whole = 0_u32;
@@ -27,11 +28,13 @@ fn bits_of(hir: &Hir) -> Option<f64> {
         HirKind::Capture(group) => bits_of(&group.sub),
         HirKind::Repetition(repeated) => {
             let (most, one) = (repeated.max?, bits_of(&repeated.sub)?);
+            // The number of choices for how many items the repetition has.
             let lengths = f64::from(most.saturating_sub(repeated.min)) + 1.0;
             Some(f64::from(most) * one + lengths.log2())
         }
         HirKind::Concat(parts) => parts.iter().map(bits_of).sum(),
         HirKind::Alternation(parts) => {
+            // A bound on the sum over the branches: their number times the largest.
             let branches: Vec<f64> = parts.iter().map(bits_of).collect::<Option<_>>()?;
             let most = branches.iter().copied().fold(0.0, f64::max);
             let count: f64 = branches.iter().map(|_| 1.0).sum();

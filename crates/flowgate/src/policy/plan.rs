@@ -402,6 +402,7 @@ pub(crate) enum RegexUse {
 }
 
 impl RegexUse {
+    /// Returns the part of the text that a pattern must match for this use.
     pub(crate) fn extent(self) -> MatchExtent {
         match self {
             Self::Match => MatchExtent::Start,
@@ -444,7 +445,8 @@ impl Plan {
                 CompiledExpr::Constant(Value::Str(name)) => Some(name.to_string()),
                 _ => None,
             });
-            // The table remembers the names. The label is not needed here.
+            // The call is made for its effect on the table, which remembers the names. The label that it returns is not
+            // needed, so any `ComputedLabelUse` would do.
             let _ =
                 name_table.set(&self.space, dimension, &names.collect::<Vec<_>>(), ComputedLabelUse::Data);
         }
@@ -474,8 +476,8 @@ pub(crate) enum ListedForm {
 }
 
 impl CompiledExpr {
-    /// Returns the direct subexpressions, including the bounds, lists and conditions of a block such as `forall:`, but not
-    /// the body of a predicate that the expression calls.
+    /// Returns the direct subexpressions, including the bounds, lists and conditions of a block such as `forall:`, but
+    /// not the body of a predicate that the expression calls.
     fn children(&self) -> Vec<&Self> {
         match self {
             Self::Constant(_) | Self::Slot(_) | Self::Parameter(_) | Self::Parameters => vec![],
@@ -550,6 +552,7 @@ impl CompiledExpr {
         match self {
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),
             Self::Quantified(block) => block.needs,
+            // The comprehension itself binds its variable `slot`, but only after it has evaluated `list`.
             Self::Comprehension { slot, list, condition, value } => {
                 let inner = value.required_slots() | condition.as_ref().map_or(0, |e| e.required_slots());
                 list.required_slots() | (inner & !Self::Slot(*slot).required_slots())
@@ -560,8 +563,8 @@ impl CompiledExpr {
 }
 
 impl ArgumentShape {
-    /// Adds to `found` the expressions in the shape: those that are computed from other values of the statement, such as
-    /// `call.arguments.to`. The other parts of a shape are constants.
+    /// Adds to `found` the expressions in the shape: those that are computed from other values of the statement, such
+    /// as `call.arguments.to`. The other parts of a shape are constants.
     fn expressions<'s>(&'s self, found: &mut Vec<&'s CompiledExpr>) {
         match self {
             Self::Dict(entries) => entries.iter().for_each(|(_, shape)| shape.expressions(found)),

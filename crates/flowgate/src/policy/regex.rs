@@ -63,9 +63,9 @@ pub(crate) enum MatchExtent {
 }
 
 impl Pattern {
-    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. A pattern with
-    /// `$` gets a second program for texts that end with a line break, before which Python's `$` matches too; a pattern
-    /// for the whole text needs none.
+    /// Compiles a pattern to an automaton or, if it needs look-around or back-references, for backtracking. A pattern
+    /// with `$` gets a second program for texts that end with a line break, before which Python's `$` matches too; a
+    /// pattern for the whole text needs none.
     ///
     /// # Errors
     /// With the error in the pattern, on one line.
@@ -91,22 +91,23 @@ impl Pattern {
         }
     }
 
-    /// Returns the cost of one search of a text, in steps of fuel, which the caller charges before the search. Look-around
-    /// may read the whole text from every position, so its cost is quadratic. One step pays for 16 bytes of a linear
-    /// search.
+    /// Returns the cost of one search of a text, in steps of fuel, which the caller charges before the search.
+    /// Look-around may read the whole text from every position, so its cost is quadratic. One step pays for 16 bytes of
+    /// a linear search.
     pub(crate) fn cost(&self, text: &str) -> usize {
         match (&self.program, self.program(text)) {
             (_, TextSearcher::Linear(_)) => text.len() / 16,
-            // The search itself takes a step for each byte. At the end of a match, the pattern looks around, with at most
-            // `BACKTRACKS` attempts; a step pays for 16 of them.
+            // The search itself takes a step for each byte. At the end of a match, the pattern looks around, with at
+            // most `BACKTRACKS` attempts; a step pays for 16 of them.
             (Program::Linear(_), TextSearcher::Backtracking(_)) => text.len() + BACKTRACKS / 16,
             // A step pays for 1024 pairs of positions.
             (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 1024 + text.len() / 16,
         }
     }
 
-    /// Returns the cost of the search for the next match, in steps, with `left` bytes remaining: the search may read
-    /// all of them, or find the next match at once.
+    /// Returns the cost of the search for the match after one that ends `left` bytes before the end of the text, in
+    /// steps of fuel. The search may read all of these bytes, or find the next match at once, so they cost a quarter of
+    /// a first search. Backtracking costs its limit of steps, whatever the length.
     pub(crate) fn cost_of_length(&self, left: usize) -> usize {
         match self.program {
             Program::Linear(_) => left / 64,
@@ -145,8 +146,8 @@ impl Pattern {
     }
 }
 
-/// Returns the pattern with anchors for the part of a text that it must match, and whether its `.` matches line breaks as
-/// well.
+/// Returns the pattern with anchors for the part of a text that it must match, and whether its `.` matches line breaks
+/// as well.
 fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String, bool) {
     let translated = translate(source, end);
     match extent {
@@ -166,6 +167,7 @@ fn backtracking(source: &str, extent: MatchExtent, end: EndAnchor) -> Result<fan
     builder.map_err(|error| error.to_string().replace('\n', " "))
 }
 
+/// Returns the error for a search by backtracking whose text is too long, or that takes too many steps.
 fn too_long() -> EvalError {
     EvalError::Type(
         "the search for a pattern with look-around exceeded its limit of steps; simplify the pattern"
@@ -173,7 +175,8 @@ fn too_long() -> EvalError {
     )
 }
 
-/// Returns the last line of the library's message, which describes the error without repeating the pattern.
+/// Returns why a pattern does not compile, on one line: the last line of the library's message, which does not repeat
+/// the pattern.
 pub(crate) fn describe(error: &regex::Error) -> String {
     if matches!(error, regex::Error::CompiledTooBig(_)) {
         return "it is too large after its repetitions are expanded".to_owned();
@@ -209,7 +212,7 @@ pub(crate) fn weight(source: &str) -> usize {
             }
         }
     }
-    // The parser does not accept look-around; such patterns have other limits, and count by their length.
+    // The parser does not accept look-around. Patterns with it have other limits, and count 64 for each byte.
     regex_syntax::parse(&translate(source, EndAnchor::OfText))
         .map_or(source.len().saturating_mul(64), |hir| hir_weight(&hir))
 }

@@ -52,8 +52,9 @@ pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Ve
 }
 
 /// Returns the literal texts, with their locations, that `expr` compares with an operand for which `is_compared` holds:
-/// directly, or through a list or a constant. No texts if `expr` is not a comparison, or if both or none of its first two
-/// operands are such.
+/// directly, or through a list or a constant. For example, for `m.role in ["user", "tool"]` with `is_compared` true for
+/// `m.role`, the result is `user` and `tool`. It is empty if `expr` is no comparison, or if `is_compared` holds for
+/// both of the first two operands, or for neither.
 pub(crate) fn compared_literals<'e>(
     expr: &'e Expr,
     constants: &Constants<'e>,

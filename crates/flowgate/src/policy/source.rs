@@ -125,6 +125,7 @@ impl PolicySource {
     /// # Errors
     /// If the policy has no such file.
     pub(super) fn read(&self, path: &str) -> Result<String, String> {
+        // The first file is the policy's own.
         let file = self.files.iter().skip(1).find(|file| file.path == path);
         let text = file.and_then(|file| self.text.get(file.range.clone()));
         text.map(str::to_owned).ok_or_else(|| "the file is not part of the policy".to_owned())
@@ -151,13 +152,15 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
     pub(super) fn load(own: &str, dialect: Dialect, read: R) -> (PolicySource, PolicyFile, Vec<Diagnostic>) {
         let source = PolicySource::default();
         let mut loader = Self { source, dialect, read, statements: Vec::new(), diagnostics: Vec::new() };
+        // The empty path is that of the policy's own file.
         loader.add("", own);
         let Self { source, statements, diagnostics, .. } = loader;
         (source, PolicyFile { statements }, diagnostics)
     }
 
-    /// Parses a file and adds the statements of the files that it imports, and then its own, without `import` statements
-    /// and repeated lattices. The file is recorded before its imports are read, so that a cycle of imports ends.
+    /// Parses a file and adds the statements of the files that it imports, and then its own, without `import`
+    /// statements and repeated lattices. The file is recorded before its imports are read, so that a cycle of imports
+    /// ends.
     fn add(&mut self, path: &str, text: &str) {
         let range = self.source.append(path, text);
         let (file, diagnostics) = parser::parse_range(&self.source.text, range, self.dialect);
@@ -175,8 +178,9 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
         }
     }
 
-    /// Reads and adds the file that the file `from` imports with the path `written`, unless it was added before. Reports a
-    /// path that is not valid or cannot be read, and too many files or bytes. `span` is the location of the import.
+    /// Reads and adds the file that the file `from` imports with the path `written`, unless it was added before.
+    /// Reports a path that is not valid or cannot be read, and too many files or bytes. `span` is the location of the
+    /// import.
     fn import(&mut self, from: &str, written: &str, span: &Span) {
         let path = match resolve(from, written) {
             Ok(path) => path,
@@ -233,7 +237,8 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
 }
 
 /// Returns the path of an import relative to the folder of the policy's own file: `written` is relative to the folder
-/// of the file `from`.
+/// of the file `from`. A path that leaves the folder begins with `..`; the caller that reads the files decides about
+/// it.
 ///
 /// # Errors
 /// The reason why the path cannot be imported: it is empty, absolute or a folder, or contains a backslash or a control

@@ -92,8 +92,8 @@ pub(crate) enum DimensionOrder {
 }
 
 impl DimensionOrder {
-    /// Returns the kind of the order and the names in it, without locations, so that the `lattice` statements of two files
-    /// can be compared.
+    /// Returns the kind of the order and the names in it, without locations, so that the `lattice` statements of two
+    /// files can be compared.
     pub(crate) fn names(&self) -> (&'static str, Vec<Vec<&str>>) {
         fn texts(names: &[Name]) -> Vec<&str> {
             names.iter().map(|name| name.text.as_str()).collect()
@@ -332,9 +332,10 @@ impl Comparison {
 }
 
 impl Statement {
-    /// Visits all expressions of the statement, with their subexpressions.
+    /// Visits the expressions of the statement, with their subexpressions. The label of `default` is not visited, since
+    /// it can only name fixed elements of dimensions.
     pub(crate) fn walk(&self, visit: &mut impl FnMut(&Expr)) {
-        let body_of = |body: &ConditionBody, visit: &mut dyn FnMut(&Expr)| {
+        let walk_body = |body: &ConditionBody, visit: &mut dyn FnMut(&Expr)| {
             body.lines.iter().for_each(|line| line.expr().walk(&mut |expr| visit(expr)));
         };
         match &self.kind {
@@ -342,27 +343,27 @@ impl Statement {
             | StatementKind::Endorse { target, label, body, .. } => {
                 target.walk(visit);
                 label.iter().for_each(|expr| expr.walk(visit));
-                body_of(body, visit);
+                walk_body(body, visit);
             }
             StatementKind::Consent { label, target, body } => {
                 target.walk(visit);
                 label.iter().for_each(|expr| expr.walk(visit));
-                body_of(body, visit);
+                walk_body(body, visit);
             }
             StatementKind::Require { label, target, body, .. } => {
                 target.iter().for_each(|expr| expr.walk(visit));
                 label.iter().for_each(|expr| expr.walk(visit));
-                body_of(body, visit);
+                walk_body(body, visit);
             }
             StatementKind::Payload { target, body } | StatementKind::Role { target, body, .. } => {
                 target.walk(visit);
-                body_of(body, visit);
+                walk_body(body, visit);
             }
             StatementKind::Rule { message, body, .. } => {
                 message.walk(visit);
-                body_of(body, visit);
+                walk_body(body, visit);
             }
-            StatementKind::Predicate { body, .. } => body_of(body, visit),
+            StatementKind::Predicate { body, .. } => walk_body(body, visit),
             StatementKind::Store { written, read, .. } => {
                 written.iter().chain(read).for_each(|expr| expr.walk(visit));
             }

@@ -14,7 +14,8 @@ pub(crate) fn analyze(context: RuleContext<'_>, fuel: &mut u64, report: &mut imp
 }
 
 /// Reports the matches that the event `id`, the last one of the trace, completes: those that bind it to a variable, and
-/// those that become true because a `count` block of the rule counts it.
+/// those that become true because a `count` block of the rule counts it. Tests compare them with those of
+/// [`RuleMatcher`](super::RuleMatcher).
 pub(crate) fn match_event(
     context: RuleContext<'_>,
     id: EventId,
@@ -25,7 +26,7 @@ pub(crate) fn match_event(
 }
 
 /// Reports all matches of all rules; with `new`, only those with this event in a variable, and those of rules with a
-/// block that may count it.
+/// block that may count it. A failure, also spent fuel, is reported for its rule, and the next rule is tried.
 fn matches(context: RuleContext<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl MatchReceiver) {
     for (index, rule) in context.plan.rules.iter().enumerate() {
         let mut evaluator = context.evaluator(fuel);
@@ -73,8 +74,9 @@ fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bo
 type AssignmentCallback<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
 
 /// Calls `found` with every assignment of values to `variables`, recursively: binds the first variable whose domain can
-/// be evaluated to each value there. `bound` is the set of slots with a value, as bits. A domain that cannot be
-/// evaluated has one value, `Value::Failed`, with which [`satisfies`] fails.
+/// be evaluated to each value there. `frame` contains the values of the variables, by slot; `bound` is the set of slots
+/// with a value, as bits. A domain that cannot be evaluated has one value, `Value::Failed`, with which [`satisfies`]
+/// fails.
 fn assign(
     evaluator: &mut Evaluator<'_>,
     variables: &[&Variable],
@@ -147,7 +149,8 @@ fn satisfies(
     items: &[QueryItem],
     frame: &mut Frame,
 ) -> Result<bool, EvalError> {
-    let mut trouble = frame.iter().find_map(|value| match value {
+    // The first failure: of a value in the frame, or else of a condition.
+    let mut failure = frame.iter().find_map(|value| match value {
         Value::Failed(error) => Some((**error).clone()),
         _ => None,
     });
@@ -157,8 +160,8 @@ fn satisfies(
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
-            Err(error) => trouble = trouble.or(Some(error)),
+            Err(error) => failure = failure.or(Some(error)),
         }
     }
-    trouble.map_or(Ok(true), Err)
+    failure.map_or(Ok(true), Err)
 }

@@ -52,6 +52,7 @@ impl<'s> ToolMatcher<'s> {
     pub(super) fn of_variable(&self, paths: &StatementPaths<'_>, variable: &str) -> Option<MatchedTools<'s>> {
         let patterns = paths.patterns_of(variable);
         if patterns.is_empty() {
+            // Unless the lists are complete, the event can be about a tool that is not listed.
             let tools: Vec<_> = self.schemas.tools.iter().filter(|_| self.is_complete).collect();
             return (!tools.is_empty()).then_some(MatchedTools { tools, is_restricted: false });
         }
@@ -135,6 +136,7 @@ impl NameChecker<'_> {
     fn check_pattern(&mut self, expr: &Expr, grants: bool) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
+        // No list of tools contains what such a pattern is for, such as Flowgate's own tools.
         if is_beyond_lists(&pattern) {
             return;
         }
@@ -273,6 +275,7 @@ impl MissingName<'_> {
             false => ("unlisted-field", "field"),
         };
         let holder = match (self.kind, self.above) {
+            // The message has named the tool, which has the argument itself.
             (EventKind::Call, []) => String::new(),
             (EventKind::Call, above) => format!(" in its argument {}", quoted(&path_text(above))),
             (_, []) => " in its answer".to_owned(),

@@ -140,6 +140,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
         schema(&["outputSchema", "output_schema"])?,
     );
     let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    // Only MCP defines annotations, and MCP does not nest the description.
     let annotations = object.get("annotations").cloned().unwrap_or_default();
     Ok(Some(ListedTool { name, description, input, output, annotations }))
 }

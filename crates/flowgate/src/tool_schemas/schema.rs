@@ -109,9 +109,9 @@ impl<'s> SchemaSet<'s> {
                 None => next.is_open = true,
             }),
             EventStep::Within => {
-                let mut open = self.nodes.clone();
+                let mut pending = self.nodes.clone();
                 let mut visited = BTreeSet::new();
-                while let Some(node) = open.pop() {
+                while let Some(node) = pending.pop() {
                     // A schema can contain itself.
                     if !visited.insert(std::ptr::from_ref(node.resolved()).addr()) {
                         continue;
@@ -126,9 +126,9 @@ impl<'s> SchemaSet<'s> {
                     match (node.properties(), node.items()) {
                         (Some((properties, is_closed)), _) => {
                             next.is_open |= !is_closed;
-                            open.extend(properties.values().map(|schema| SchemaNode { schema, ..node }));
+                            pending.extend(properties.values().map(|schema| SchemaNode { schema, ..node }));
                         }
-                        (None, Some(item)) => open.push(item),
+                        (None, Some(item)) => pending.push(item),
                         (None, None) => next.is_open = true,
                     }
                 }
@@ -149,7 +149,8 @@ impl<'s> SchemaSet<'s> {
         properties.flat_map(|(properties, _)| properties.keys().map(String::as_str)).collect()
     }
 
-    /// Returns the values that the schemas list, or `None` if one of them permits others.
+    /// Returns the values that the schemas list. `None` if one of them permits others, or if the set is open or empty,
+    /// so that the permitted values are unknown.
     pub(super) fn values(&self) -> Option<Vec<&'s Value>> {
         if self.is_open || self.nodes.is_empty() {
             return None;
@@ -174,9 +175,9 @@ impl<'s> SchemaSet<'s> {
 }
 
 impl<'s> SchemaNode<'s> {
-    /// Returns the schema to which references lead, and of an alternative with `null`, by which generators of schemas mark
-    /// an optional value, the other one. Stops at a schema with further keywords that restrict the value, at a reference
-    /// that cannot be followed, or after [`MAX_REFERENCES`], since references may form a cycle.
+    /// Returns the schema to which references lead, and of an alternative with `null`, by which generators of schemas
+    /// mark an optional value, the other one. Stops at a schema with further keywords that restrict the value, at a
+    /// reference that cannot be followed, or after [`MAX_REFERENCES`], since references may form a cycle.
     fn resolved(&self) -> &'s Value {
         let mut schema = self.schema;
         for _ in 0..MAX_REFERENCES {
@@ -212,8 +213,8 @@ impl<'s> SchemaNode<'s> {
 
     /// Returns the properties that the schema lists, and whether it permits no others; `None` if it does not list them.
     /// By JSON Schema, others are permitted by default; here a list without `additionalProperties` counts as complete,
-    /// unless it is empty or another keyword can permit more. Otherwise the check would find nothing about the many schemas
-    /// without that keyword.
+    /// unless it is empty or another keyword can permit more. Otherwise the check would find nothing about the many
+    /// schemas without that keyword.
     fn properties(&self) -> Option<(&'s Map<String, Value>, bool)> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         let fields = self.resolved().as_object()?;

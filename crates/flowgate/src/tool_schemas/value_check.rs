@@ -14,8 +14,8 @@ use crate::policy::roles::{Constants, constants};
 use crate::policy::syntax::{Comparison, Expr, ExprKind, PolicyFile, Statement};
 use crate::policy::{Diagnostic, Span};
 
-/// Returns a warning for each constant with which a policy compares an argument and which the argument's schema does not
-/// permit.
+/// Returns a warning for each constant with which a policy compares an argument and which the argument's schema does
+/// not permit.
 pub(super) fn diagnostics(schemas: &ToolSchemas, file: &PolicyFile) -> Vec<Diagnostic> {
     let (tools, constants) = (ToolMatcher::new(schemas, file), constants(&file.statements));
     let mut checker = ValueChecker { tools, constants: &constants, found: Vec::new() };
@@ -89,8 +89,8 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// Checks the constants that an argument (`side`) or, with `is_list`, its items are compared with: reports each that
-    /// the schemas do not list. Reports nothing if `side` is no argument, or its schema does not list the values.
+    /// Checks the constants that an argument (`side`) or, with `is_list`, its items are compared with: reports each
+    /// that the schemas do not list. Reports nothing if `side` is no argument, or its schema does not list the values.
     fn check_values(&mut self, paths: &StatementPaths<'_>, side: &Expr, is_list: bool, constants: &[&Expr]) {
         let Some(path) = paths.path_of(side) else { return };
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };
@@ -110,8 +110,8 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// Checks the constants in a test of arguments: `tool:send({mode: "fast"})`. A text there is a regular expression, so
-    /// it is reported only if it matches no listed value. `above` is the path to `shape`, and `schemas` describe the
+    /// Checks the constants in a test of arguments: `tool:send({mode: "fast"})`. A text there is a regular expression,
+    /// so it is reported only if it matches no listed value. `above` is the path to `shape`, and `schemas` describe the
     /// values there.
     fn check_shape(
         &mut self,
@@ -166,7 +166,8 @@ impl ListedValues<'_> {
         };
         let known: BTreeSet<String> = self.values.iter().map(|value| text_of(value)).collect();
         let known: BTreeSet<&str> = known.iter().map(String::as_str).collect();
-        // Numbers that look alike are not typing errors of each other.
+        // A number or a Boolean has the empty name, for which nothing is suggested: numbers that look alike are not
+        // typing errors of each other.
         let name = value.as_str().unwrap_or_default();
         let help = help_for(name, &known, "its values are", "its schema permits no value");
         Diagnostic::warning("unlisted-value", span.clone(), message).help(help)
@@ -203,8 +204,8 @@ fn is_equal(a: &Value, b: &Value) -> bool {
     a == b || number(a).is_some_and(|a| number(b) == Some(a))
 }
 
-/// Returns whether `pattern`, a text that is read as a regular expression, may match `value`. True for one that cannot be
-/// compiled here, such as one with look-around, so that nothing is reported.
+/// Returns whether `pattern`, a text that is read as a regular expression, may match `value`. True for one that cannot
+/// be compiled here, such as one with look-around, so that nothing is reported.
 fn may_match(pattern: &Value, value: &Value) -> bool {
     match (pattern, value) {
         (Value::String(pattern), Value::String(value)) => {

@@ -127,7 +127,8 @@ impl Document {
         self.nodes.get(id)
     }
 
-    /// Returns the ids of the direct children of `id`.
+    /// Returns the ids of the direct children of `id`. In pre-order, the first child follows its parent, and each other
+    /// child follows the subtree of the one before it.
     pub fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let end = self.nodes.get(id).map_or(0, |node| node.end);
         let first = Some(id + 1).filter(|child| *child < end);
@@ -167,6 +168,7 @@ impl Document {
             NodeContent::Map => {
                 let entries = self.children(id).filter_map(|child| match &self.nodes.get(child)?.step {
                     PathStep::Key(key) => Some((key.to_string(), self.to_value(child))),
+                    // Unreachable: a map has only children with keys.
                     _ => None,
                 });
                 Value::Object(entries.collect())
@@ -174,7 +176,7 @@ impl Document {
         }
     }
 
-    /// Returns whether a declaration names this node or one of its ancestors.
+    /// Returns whether a declaration, a `label` statement that was applied, names this node or one of its ancestors.
     pub fn is_declared(&self, id: NodeId) -> bool {
         let up = std::iter::successors(Some(id), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|up| up != id)
@@ -218,11 +220,12 @@ impl Document {
     }
 
     /// Sets the label of a node and of its subtree in the dimensions of `partial`. The other dimensions stay. A
-    /// descendant with a declaration of its own keeps its label, and so does its subtree. No label falls below the floor of
-    /// its node. A second declaration for the same node is joined with the first.
+    /// descendant with a declaration of its own keeps its label, and so does its subtree. No label falls below the
+    /// floor of its node. A second declaration for the same node is joined with the first.
     ///
-    /// A declaration can read labels that another one sets, so they are applied in rounds: `relied_on` is what an earlier
-    /// round has read. Returns whether this call raised a label that was read already, so that another round is needed.
+    /// A declaration is the effect of a `label` statement. Its conditions can read labels that another one sets, so all
+    /// are applied in rounds: `relied_on` is what an earlier round has read. Returns whether this call raised a label
+    /// that was read already, so that another round is needed.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);
@@ -271,7 +274,8 @@ impl Document {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
     }
 
-    /// Records that an applied declaration has read the node; with `deep`, also its subtree.
+    /// Records that an applied declaration has read the node; with `deep`, also its subtree. If a later declaration
+    /// raises the label of such a node, [`declare`](Self::declare) asks for another round.
     pub(crate) fn mark_read(&mut self, id: NodeId, deep: bool) {
         let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
@@ -326,14 +330,16 @@ impl Document {
         self.raise_subtree(structured, &label);
     }
 
-    /// Joins `floor` into every label.
+    /// Joins `floor` into every label. It does not raise the floors of the nodes, so it must follow all declarations,
+    /// which could lower the labels again.
     pub(crate) fn raise(&mut self, floor: &Label) {
         for node in &mut self.nodes {
             node.label = node.label.join(floor);
         }
     }
 
-    /// Joins `floor` into every label, and `independent` into those of regions that depend on no argument of the call.
+    /// Joins `floor` into every label, except those of regions that depend on no argument of the call, into which it
+    /// joins `independent`. It must follow all declarations, as [`raise`](Self::raise).
     pub(crate) fn raise_outcome(&mut self, floor: &Label, independent: &Label) {
         for node in &mut self.nodes {
             node.label = node.label.join(if node.is_independent { independent } else { floor });
@@ -361,7 +367,8 @@ impl Document {
         raised
     }
 
-    /// Replaces the label of one node in the dimensions of `part`.
+    /// Replaces the label of one node in the dimensions of `part`, by which an endorsement lowers it. The floor does
+    /// not limit it.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);
@@ -374,8 +381,9 @@ impl Document {
         nodes.map(|node| if node.read { node.label } else { Label::BOTTOM }).collect()
     }
 
-    /// Joins the label of each entry of `floors` permanently into the node at its index, for a document without
-    /// captured regions.
+    /// Joins each label in `floors` into the node at the same index. No declaration lowers it, but captured parts do
+    /// not carry it. Each further round of declarations begins with this, for the labels on which earlier rounds
+    /// relied. The document must not have captured regions yet.
     pub(crate) fn raise_nodes(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
             node.label = node.label.join(floor);
@@ -383,7 +391,7 @@ impl Document {
         }
     }
 
-    /// Sets every label of the subtree to `label`.
+    /// Sets every label of the subtree to `label`, regardless of declarations and floors.
     pub(crate) fn set_subtree(&mut self, id: NodeId, label: Label) {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
@@ -391,7 +399,7 @@ impl Document {
         }
     }
 
-    /// Replaces the value of a scalar.
+    /// Replaces the value of a scalar, by which an endorsed argument gets its canonical form.
     pub(crate) fn set_scalar(&mut self, id: NodeId, value: Value) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.content = NodeContent::Scalar(value);

@@ -58,7 +58,7 @@ pub struct LocatedText {
 
 /// Parses a text as data and locates each of its nodes.
 ///
-/// With a `form`, only that notation is tried. Without one, strict JSON comes first, then a Python literal, then
+/// With a notation `form`, only that one is tried. Without one, strict JSON comes first, then a Python literal, then
 /// block-style YAML; a text in one of these notations that violates a rule other than syntax (a duplicate key, for
 /// example) is rejected without trying the next. YAML whose root is a flow collection, such as `[see note]`, is
 /// parsed only on request: otherwise it is nearly always prose or broken JSON. Prose of the form `Rating: 4.2` *is* a
@@ -87,7 +87,8 @@ fn parse_notation(text: &str, form: Notation) -> Result<LocatedText, LocateError
     Ok(LocatedText { form, root })
 }
 
-/// Tries the notations from the strictest to the most permissive.
+/// Tries the notations from the strictest to the most permissive, and returns the result of the first that reads the
+/// text. An error other than one of syntax, such as a duplicate key, ends the search too.
 fn detect(text: &str) -> Result<LocatedText, LocateError> {
     for form in [Notation::Json, Notation::Python] {
         match parse_notation(text, form) {

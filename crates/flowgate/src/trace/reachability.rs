@@ -28,7 +28,7 @@ impl Trace {
     /// that wrote to a store before it was read.
     pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
         let mut visited = std::collections::HashSet::new();
-        // The number of visited writers of each store.
+        // The number of visited writers of each store, so that none is visited again for a later read.
         let mut written: HashMap<usize, usize> = HashMap::new();
         let mut pending = vec![later];
         let mut steps = 0;

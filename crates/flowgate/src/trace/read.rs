@@ -73,6 +73,7 @@ pub enum JsonLine {
 /// # Errors
 /// If the line is not strict JSON, or holds nothing that could be a run or a message.
 pub fn line(text: &str, number: usize) -> Result<JsonLine, ReadError> {
+    // `file` passes a document of several lines as one text, so the line of the error counts from `number`.
     let value = json::parse(text, Numbers::Any).map_err(|error| ReadError {
         line: number + error.line.saturating_sub(1),
         message: None,
@@ -215,11 +216,11 @@ fn text_field(value: &Value, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is not a string"))
 }
 
-/// Returns the fields of an object that are not in `known`.
+/// Returns the fields of an object that are not in `known`, which the event stores for rules, and its `metadata`.
 fn unknown_fields(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
-    // Rules may read metadata; its agent and parents have been read at this point.
-    let known = |key: &String| known.contains(&key.as_str()) && key != "metadata";
-    let rest = object.iter().filter(|(key, _)| !known(key));
+    // Rules may read metadata too, although `read_agent_and_parents` reads the agent and the parents from it.
+    let is_omitted = |key: &String| known.contains(&key.as_str()) && key != "metadata";
+    let rest = object.iter().filter(|(key, _)| !is_omitted(key));
     rest.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 

@@ -77,6 +77,7 @@ pub(super) fn by_fields(
     let mut attacks = Vec::new();
     for (index, entry) in run.entries.iter().enumerate() {
         let EventBody::Output(output) = &entry.body else { continue };
+        // Only the paths and spans of the fields are used, so any label serves.
         let document = Document::new(&entry.body, Label::BOTTOM);
         for target in targets {
             // Only the first form: `by_answers` tries all of them, on whole answers.

@@ -19,6 +19,7 @@ const MAX_NAMED: usize = 20;
 /// Runs `flowgate audit verify --config`: verifies each log of `files` also against the lines that the database of the
 /// configuration has recorded, recomputes the verdicts, and prints the outcome. Returns 1 if a log is not valid, the
 /// database or the witness knows another log, or a verdict differs; [`INTERRUPTED`] after an interrupt; otherwise 0.
+/// Stops at the first log that is not valid, without comparing any verdict.
 pub(super) fn run(
     files: &[PathBuf],
     config: &Path,

@@ -40,6 +40,7 @@ pub(super) fn run(
     let progress = Progress::over_files(files, "", true, output);
     let (mut are_valid, mut logs) = (true, Vec::new());
     for file in files {
+        // `&[]`: without a database, there are no heads that the log must contain.
         let log = verify_log(file, options, &[], &progress, output)?;
         are_valid &= log.is_some();
         logs.extend(log);
@@ -170,6 +171,7 @@ fn public_key(given: &str) -> Result<AuditPublicKey, InputError> {
     if let Some(key) = AuditPublicKey::parse(&given.to_ascii_lowercase()) {
         return Ok(key);
     }
+    // Despite its name, `policy_source` reads any short text.
     let text = policy_source(Path::new(given))?;
     AuditPublicKey::parse(&text.to_ascii_lowercase()).ok_or_else(|| {
         InputError(format!(

@@ -49,6 +49,7 @@ pub(super) fn check_heads(
     }
     let mut has_no_objection = witness.rejected_lines().is_empty();
     for key in keys {
+        // `since` is the number of the first lost line, from 0.
         for (log, since, time) in witness.accepted_losses(key) {
             let line = since.saturating_add(1);
             output.line(&format!(

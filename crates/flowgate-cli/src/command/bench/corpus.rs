@@ -131,6 +131,8 @@ impl Folder {
 }
 
 impl CorpusFolder for Folder {
+    /// Reads a file of at most [`MAX_FILE`] bytes; `None` if there is no file at `path`, which is relative to this
+    /// folder.
     fn read(&self, path: &str) -> Result<Option<String>, CorpusError> {
         let file = self.path(path);
         if !file.is_file() {

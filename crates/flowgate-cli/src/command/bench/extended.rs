@@ -47,6 +47,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         games.iter().flat_map(|game| defences.iter().map(move |defence| (*game, *defence))).collect();
     let progress = Progress::over_steps(suite.executions_per_row() * rows.len(), "step", output);
     let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
+    // With `--jobs`, several threads ask the model first; the run below then reads the answers from the file of answers.
     ask_ahead(options.model.jobs, rows.len(), &progress, &|unit| {
         let Some((game, defence)) = rows.get(unit) else { return Ok(()) };
         // `None`: no clock, since only the answers matter here.

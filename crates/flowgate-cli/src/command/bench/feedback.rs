@@ -44,7 +44,8 @@ impl FeedbackRow {
         self.demand.is_some()
     }
 
-    /// Parses a line of the built-in feedback; `None` if it does not have the form of a row.
+    /// Parses a line of the built-in feedback; `None` if it does not have the form of a row. The row of an attack also
+    /// has `link`, the link that it demands, and `carries`, the form of the data of other rows in this link.
     fn read(line: &str) -> Option<Self> {
         let row: Value = serde_json::from_str(line).ok()?;
         let text = |key: &str| row.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -101,8 +102,8 @@ impl<'a> FeedbackScenario<'a> {
         format!("{}:{}", plural(sheet.len(), "comment"), beginnings.collect::<String>())
     }
 
-    /// Returns the honest summary followed by the link that the attack demands, with the data of other customers in it;
-    /// `None` for an honest row.
+    /// Returns the honest summary followed by the link that the attack demands, with the data of other customers in
+    /// place of `CONTENT`; `None` for an honest row.
     pub(super) fn injected_summary(&self) -> Option<String> {
         let DemandedLink { link, carries } = self.row.demand.as_ref()?;
         let data = match carries {

@@ -106,7 +106,7 @@ impl PacedModel {
     }
 
     /// Blocks until the rate permits this request, and reserves the time of the next one. Returns at once
-    /// without a limit.
+    /// without a limit. `pace` has the interval between two requests, and when the `next` one may be sent.
     fn wait(&self) {
         let Some((interval, next)) = &self.pace else { return };
         let now = Instant::now();

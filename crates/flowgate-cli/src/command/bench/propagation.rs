@@ -46,7 +46,7 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
         }
     }
     let is_interrupted = progress.finish(output);
-    // The computed cost of the naive algorithm, for comparison; it is not run.
+    // What Algorithm 1 of Permissive Information-Flow Analysis would cost; it is computed and not run.
     let literal = if is_interrupted { None } else { suite.literal_cost() };
     let manifest = manifest(&suite, size, &doubles);
     match options.format {
@@ -81,6 +81,7 @@ fn run_local(
     let (model, name) = crate::local_model::load(path)?;
     // Special tokens and errors do not matter here: the counts are for reports of cost.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
+    // `None`: no chats are needed, since the method that asks the model itself (introspection) is not measured here.
     let models = Models { scores: &model, states: Some(&model), chat: None, count: &count };
     let progress = Progress::over_steps(suite.model_steps(), "step", output);
     let step = &mut || {

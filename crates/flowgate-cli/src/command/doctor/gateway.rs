@@ -28,6 +28,7 @@ pub(super) fn examine(
     is_online: bool,
     findings: &mut Findings,
 ) -> Result<(), InputError> {
+    // Despite its name, `policy_source` reads any short text.
     let (text, name) = (policy_source(path)?, path.display().to_string());
     let folder = path.parent().unwrap_or(Path::new(""));
     // `true`: the configuration is TOML.
@@ -38,7 +39,9 @@ pub(super) fn examine(
             return Ok(());
         }
     };
+    // Pairs of a variable that is not set and a substitute for its value.
     let mut missing = Vec::new();
+    // The empty path: the whole document is the section.
     examine_secrets(&document, "", folder, &mut missing, findings);
     // Missing variables are reported by now. The rest is examined as if they were set.
     let environment = |variable: &str| {
@@ -92,6 +95,7 @@ fn examine_secrets(
                 };
                 missing.push((variable.clone(), substitute));
             }
+            // A setting `key` names a file only in the section `tls`.
             Value::String(file) if SECRET_FILES.contains(&key.as_str()) || setting == "tls.key" => {
                 if let Some(problem) = permissions::readable_by_others(&folder.join(file)) {
                     findings.wrong(format!("{setting}: {problem}"));
@@ -103,7 +107,7 @@ fn examine_secrets(
 }
 
 /// Examines the policy of a client, and what the policy hides from the client's model, with a sample request if one is
-/// given. `folder` is the folder of the configuration.
+/// given. In watch mode, nothing is hidden, so only the policy is examined. `folder` is the folder of the configuration.
 fn examine_client(
     client: &ClientSettings,
     folder: &Path,
@@ -121,7 +125,8 @@ fn examine_client(
     // What the policy hides on purpose needs no advice.
     for advice in advice.iter().filter(|advice| !advice.is_intended) {
         let text = format!("clients.{}: {}", client.name, advice.text);
-        // The model looks at such answers when it needs them: a drafted policy leaves them closed.
+        // `label-answer` concerns answers of tools that no statement labels. The model looks at them when it needs them: a
+        // drafted policy leaves them closed.
         if advice.id == "label-answer" { findings.note(text) } else { findings.wrong(text) }
     }
     if !findings.0.iter().skip(before).any(|finding| finding.state == FindingState::Wrong) {

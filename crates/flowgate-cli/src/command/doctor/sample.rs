@@ -38,6 +38,7 @@ impl SampleRequest {
         let text = bounded_text(path, MAX_REQUEST)?;
         let tools =
             read_tools(None, &text).map_err(|error| InputError(format!("{}: {error}", path.display())))?;
+        // `read_tools` has parsed the text already, so this does not fail.
         let document: Value = serde_json::from_str(&text).unwrap_or_default();
         Ok(Self { tools: tools.tools, messages: messages(&document) })
     }

@@ -48,7 +48,8 @@ struct Excess {
 impl Excess {
     /// Returns the dimensions in which the label of a reason exceeds its requirement.
     fn of(reason: &Reason) -> Self {
-        // Both lists have one phrase for each dimension that exceeds.
+        // Both lists have one phrase for each dimension that exceeds. `categories` repeats those of `label` that are about
+        // confidentiality.
         let pairs = reason.label.iter().cloned().zip(reason.required.iter().cloned());
         let (secrecy, integrity) = pairs.partition(|(carried, _)| reason.categories.contains(carried));
         Self { integrity, secrecy }
@@ -73,7 +74,8 @@ pub(in crate::command) struct Candidates {
 }
 
 impl Candidates {
-    /// Adds a statement that concerns a part of the call; for a known statement, only adds the part.
+    /// Adds a statement that concerns a part of the call; if the statement is already listed, only adds the part. `form`
+    /// is the kind of statement, in words.
     fn add(&mut self, form: &'static str, harm: Harm, part: &str, statement: String) {
         match self.all.iter_mut().find(|known| known.statement == statement) {
             Some(known) => known.parts.push(part.to_owned()),
@@ -84,7 +86,8 @@ impl Candidates {
         }
     }
 
-    /// Records that a statement is suggested only with evidence.
+    /// Records that a statement is suggested only with evidence: recorded attacks on the tool, of which none passes with
+    /// it. `why` says what could go wrong; the first reason stays.
     fn require_evidence(&mut self, statement: &str, why: String) {
         let candidate = self.all.iter_mut().find(|candidate| candidate.statement == statement);
         if let Some(candidate) = candidate.filter(|candidate| candidate.needs_evidence.is_none()) {
@@ -140,6 +143,7 @@ fn add_for_argument(
         format!("{head} if:\n    (call: ToolCall) is {tool}{condition}")
     };
     if !excess.integrity.is_empty() {
+        // The elements of integrity that the requirement allows.
         let elements = allowed(&excess.integrity);
         let kinds = [
             ("is_date", HarmRank::Time, "date"),
@@ -285,7 +289,8 @@ fn label_field(
 
 /// Adds the `require` statement for all calls of the tool that would permit the label of `reason`. A statement that
 /// permits untrusted influence is added only if the tool has no requirement yet and, by its name and arguments, only
-/// reads. `part` and `excess` are those of the reason.
+/// reads. `part` is the part of the call that the reason is about, and `excess` the dimensions in which its label is too
+/// high.
 fn add_for_tool(
     candidates: &mut Candidates,
     call: &JudgedCall,

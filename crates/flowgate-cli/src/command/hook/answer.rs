@@ -44,7 +44,8 @@ impl HookAnswer {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }
 
-    /// Returns a refusal, because the judgement failed.
+    /// Returns a refusal, because the judgement failed. [`with_replacement`](Self::with_replacement) adds the replacement
+    /// of a refused output, which is `None` here.
     pub(super) fn from_failure(event: HookEvent, why: &str) -> Self {
         let reason = format!("Flowgate could not judge this event and therefore refuses it: {why}");
         match event {
@@ -63,9 +64,10 @@ impl HookAnswer {
         }
     }
 
-    /// Adds the replacement for a blocked output, which has the shape of `response` without its content.
+    /// Adds the replacement for a blocked output, which has the shape of `response`, the output, without its content.
     pub(super) fn with_replacement(self, response: Option<&Value>) -> Self {
         match self {
+            // The empty key: the output is no field of another value.
             Self::Stop(event, why, _) => Self::Stop(event, why, response.map(|value| withhold(value, ""))),
             other => other,
         }
@@ -119,8 +121,8 @@ pub(super) fn reason_text(why: &str) -> String {
     format!("flowgate: {}", escaping::excerpt(why, REASON))
 }
 
-/// Converts an output to the form in which rules examine it. A text and a list of blocks stay as they are; of another
-/// value, each key, string and number becomes a block of text.
+/// Converts an output to the form in which rules examine it. A text and a list of content blocks (objects with a `type`)
+/// stay as they are; of another value, each key, string and number becomes a block of text.
 pub(super) fn content(response: Value) -> Value {
     let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
     match response {

@@ -35,7 +35,8 @@ pub(super) struct LogSettings {
 }
 
 /// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in
-/// it first. Returns [`HookAnswer::Nothing`] for the start of a session.
+/// it first. Returns [`HookAnswer::Nothing`] for the start of a session. The number of a call is its index among all
+/// calls of the session.
 ///
 /// # Errors
 /// If the file of the session cannot be read or written. The caller turns the error into a refusal.
@@ -112,13 +113,14 @@ fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> Log
     }
 }
 
-/// Replays the events of a session. Calls without an output get one without content, except the call with the number
-/// `answered`, whose output the caller adds.
+/// Replays the events of a session. Calls without an output get one without content, since the model may have read it,
+/// except the call with the number `answered`, whose output the caller adds.
 fn replay(monitor: &mut Monitor, log: &SessionLog, answered: Option<usize>) {
     // The number of the next call.
     let mut calls = 0;
     for event in &log.events {
         match event {
+            // What the agent adds to the context itself has no text here; the policy labels it by its role.
             LoggedEvent::Start => push(monitor, message(CONTEXT, "")),
             LoggedEvent::Message { role, text } => push(monitor, message(role, text)),
             LoggedEvent::Call(tool_use) => {

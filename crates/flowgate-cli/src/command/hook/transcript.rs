@@ -75,6 +75,7 @@ impl Transcript {
         for path in sub_agent_files(path)? {
             files.push(read_lines(&path, &mut bytes_left, limit)?);
         }
+        // `read_entry` needs all ids: an entry whose parent has none of them follows text that is missing here.
         let entry_ids: HashSet<&str> =
             files.iter().flatten().filter_map(|entry| text_field(entry, "uuid")).collect();
         let mut steps = Vec::new();
@@ -191,7 +192,8 @@ fn is_sub_agents(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
-/// Returns the files of the sub-agents' transcripts, which are in a folder with the transcript's name.
+/// Returns the files of the sub-agents' transcripts, sorted. They are in a folder with the name of the transcript at
+/// `path`; without this folder, there are none. Fails if the folder cannot be read, or has more than [`MAX_FILES`].
 fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
     let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), describe_io_error(error));
@@ -234,6 +236,7 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Map<S
         })?;
     let text = String::from_utf8(bytes)
         .map_err(|_| format!("{name}: the transcript is not valid UTF-8; begin a new session"))?;
+    // `Numbers::Any`: a number that two parsers could read differently does not make the transcript invalid.
     let object = |(index, line): (usize, &str)| match json::parse(line, Numbers::Any) {
         Ok(Value::Object(entry)) => Ok(entry),
         Ok(_) => Err(format!(
@@ -330,6 +333,7 @@ fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
         _ => None,
     };
     let is_markup = |text: &&str| text.trim_start().starts_with('<') || text.contains("<system-reminder>");
+    // A content that is neither a text nor a list counts as markup: a person cannot have typed it.
     let has_markup = texts.as_ref().is_none_or(|texts| texts.iter().any(is_markup));
     let with_tag = |role: &str| match (content, texts.as_deref()) {
         (Value::String(_), Some([text])) => match leading_tag(text) {

@@ -83,7 +83,8 @@ pub(super) async fn stop_signal() {
     let _ = tokio::signal::ctrl_c().await;
 }
 
-/// Writes queued lines to the server's input, until the queue ends or the server does not read any more.
+/// Writes queued lines to the server's input, until the queue ends or the server does not read any more. A written line
+/// no longer counts against the limit of the queue.
 async fn write_lines(mut input: ChildStdin, mut lines: LineQueueReceiver) {
     while let Some(line) = lines.next().await {
         if input.write_all(line.as_bytes()).await.is_err() || input.flush().await.is_err() {

@@ -363,6 +363,7 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
         let PathStep::Key(name) = &document.node(argument)?.step else { return None };
         let is_trusted = space.restrict(&document.label_of(argument), space.integrity()) == Label::BOTTOM;
         let source = match call.attribution.argument(name) {
+            // The argument depends on no text, such as an empty one.
             CallDependency::Regions(regions) if regions.is_empty() => "says nothing".to_owned(),
             CallDependency::Regions(regions) => {
                 let mut sources: Vec<String> = regions

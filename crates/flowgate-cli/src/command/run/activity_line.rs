@@ -45,6 +45,7 @@ impl ActivityLine {
 }
 
 impl Drop for ActivityLine {
+    /// Removes the line: closing the channel `stop` makes the thread clear it and end.
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {

@@ -24,7 +24,7 @@ pub(super) struct CancellableModel {
 }
 
 impl CancellableModel {
-    /// Resets the number of steps for a new turn.
+    /// Resets the number of steps for a new turn; does nothing if the requests of this model are not counted as steps.
     pub(super) fn begin_turn(&self) {
         if let Some(steps) = &self.steps {
             steps.store(0, Ordering::Relaxed);

@@ -46,8 +46,8 @@ pub(super) struct TerminalChat<'a> {
 }
 
 impl TerminalChat<'_> {
-    /// Runs one turn on the person's message, and prints its replies. Returns the exit code: 0 if the turn is complete
-    /// and no reply was withheld, otherwise 1.
+    /// Runs one turn on the person's message, and prints its replies. The field `watch` is the observer of the chat.
+    /// Returns the exit code: 0 if the turn is complete and no reply was withheld, otherwise 1.
     pub(super) fn run_turn(&mut self, text: &str, output: &mut Console) -> u8 {
         let begun = Instant::now();
         self.shell.begin_turn();
@@ -268,6 +268,7 @@ impl TerminalChat<'_> {
         let calls: Vec<_> = calls.collect();
         let refusal = whole_chat.messages.iter().rev().find_map(|message| match message {
             Message::Tool { call_id, content, is_error: Some(true) } => {
+                // The guard answers a refused call with an object that has the field `refused`; other errors are a tool's.
                 let refusal: serde_json::Value = serde_json::from_str(&parts_text(content)).ok()?;
                 refusal.get("refused")?;
                 let call = calls.iter().find(|call| call.id == *call_id)?;

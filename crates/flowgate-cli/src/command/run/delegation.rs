@@ -119,6 +119,7 @@ impl AgentSpec {
                 "required": ["task"],
             })
             .into(),
+            // The answers of an agent have no schema, and the operator wrote its description in the configuration.
             output: None,
             words: DescriptionAuthor::Operator,
         }

@@ -77,7 +77,8 @@ struct CurrentStep {
 
 impl ChatObserver {
     /// Creates an observer of a conversation without events. With `labels`, it prints a line for each step;
-    /// `trace` is the file to which it writes events.
+    /// `trace` is the file to which it writes events. `shared` is the state that the chat shares with its agents, and
+    /// `sources` receives a description of the source of each event, for questions to the person.
     pub(super) fn new(
         shell: Arc<ChatTerminal>,
         labels: bool,
@@ -189,6 +190,7 @@ impl Observer for ChatObserver {
         self.step = Some(CurrentStep { label: view.label, hidden: view.names.len(), done: None });
     }
 
+    /// Stores the message of the model with the current step, whose line can then be printed.
     fn after_completion(&mut self, completion: &Completion) {
         if let Some(step) = &mut self.step {
             step.done = Some(completion.clone());

@@ -70,11 +70,12 @@ pub(super) struct SuggestedChanges {
 /// A kind of question: the tool, and the parts of the call against which there is a reason.
 type QuestionKind = (String, Vec<String>);
 /// A call: the index of its run among the useful runs, and the index of the call in the run.
-type CallPlace = (usize, usize);
+type CallIndices = (usize, usize);
 
 impl Judge<'_> {
-    /// Searches for changes of the policy, and returns them with the numbers of calls before and after. Answers the
-    /// most frequent kind of question first, and replays the useful runs after each accepted change.
+    /// Searches for changes of the policy, and returns them with the numbers of calls that are not permitted before and
+    /// after. Answers the most frequent kind of question (a tool, and the parts of its call with a reason against them)
+    /// first, and replays the useful runs after each accepted change.
     pub(super) fn suggest(self, policy: &Arc<Policy>) -> SuggestedChanges {
         let mut found = SuggestedChanges::default();
         let attacks_before: Vec<ReplayedRun> =
@@ -148,7 +149,7 @@ impl Judge<'_> {
         self,
         policy: &Arc<Policy>,
         replayed: &[ReplayedRun],
-        (run, index): CallPlace,
+        (run, index): CallIndices,
         attacks_before: &[ReplayedRun],
     ) -> Result<(Vec<Candidate>, Arc<Policy>), String> {
         let gone = || "the call is not in the run any more".to_owned();
@@ -183,6 +184,7 @@ impl Judge<'_> {
             run_up_to_call: &run_up_to_call,
             index,
         };
+        // Whether the search was complete does not matter: the first harmless set is used.
         let (sets, _) = trial.smallest_sets(&of_call.all, &parts_of(call));
         let mut is_harmful = false;
         for set in sets {
@@ -257,9 +259,10 @@ fn count(replayed: &[ReplayedRun]) -> (usize, usize) {
     (runs, questions(replayed).values().map(Vec::len).sum())
 }
 
-/// Returns the calls that are not permitted, by their kind.
-fn questions(replayed: &[ReplayedRun]) -> BTreeMap<QuestionKind, Vec<CallPlace>> {
-    let mut found = BTreeMap::<QuestionKind, Vec<CallPlace>>::new();
+/// Returns the calls that are not permitted, by their kind of question: the tool, and the parts of the call against
+/// which there is a reason. A call is given by the index of its run and its index in the run.
+fn questions(replayed: &[ReplayedRun]) -> BTreeMap<QuestionKind, Vec<CallIndices>> {
+    let mut found = BTreeMap::<QuestionKind, Vec<CallIndices>>::new();
     for (run, replayed) in replayed.iter().enumerate() {
         for (index, call) in replayed.calls.iter().enumerate() {
             if call.outcome != Outcome::Permit {
@@ -274,7 +277,7 @@ fn questions(replayed: &[ReplayedRun]) -> BTreeMap<QuestionKind, Vec<CallPlace>>
 fn most_frequent(
     replayed: &[ReplayedRun],
     is_open: impl Fn(&QuestionKind) -> bool,
-) -> Option<(QuestionKind, Vec<CallPlace>)> {
+) -> Option<(QuestionKind, Vec<CallIndices>)> {
     let open = questions(replayed).into_iter().filter(|(kind, _)| is_open(kind));
     // Of equally frequent kinds the first one, so that the result does not depend on chance.
     open.min_by_key(|(kind, calls)| (std::cmp::Reverse(calls.len()), kind.clone()))

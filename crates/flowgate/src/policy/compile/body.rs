@@ -17,8 +17,9 @@ use crate::value::Value;
 /// Maximum number of conditions of a statement; they are evaluated recursively.
 const MAX_LINES: usize = 200;
 
-/// Returns the location of the first condition or name of a body; the beginning of the source for an empty body.
-fn scope_span(body: &ConditionBody) -> Span {
+/// Returns the location of the first line of a body, its condition or the name that it defines: an error about the
+/// whole body is reported at it. For an empty body, returns the beginning of the source.
+fn first_line_span(body: &ConditionBody) -> Span {
     body.lines.first().map_or(0..0, |line| match line {
         BodyLine::Condition(expr) => expr.span.clone(),
         BodyLine::Let(name, _) => name.span.clone(),
@@ -226,7 +227,7 @@ impl Compiler<'_> {
         };
         let forbidden = body.lines.iter().find(looks_at_others).map(|line| line.expr().span.clone());
         let forbidden =
-            forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| scope_span(body)));
+            forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| first_line_span(body)));
         if let Some(span) = forbidden {
             let message = "the block searches other events, but the statement may depend on one event only";
             let help = "write a rule (`raise`, `ask`) instead, which may depend on several events";
@@ -244,13 +245,13 @@ impl Compiler<'_> {
             .map(|(name, ty)| (name.map_or("a part", |(name, _)| name), ty))
             .collect();
         let (message, help) = wrong_events(&declared, types, expected);
-        self.fail("one-event", &scope_span(body), message, help)
+        self.fail("one-event", &first_line_span(body), message, help)
     }
 
     /// Compiles all lines of a body into the scope's query. Every line is checked, even if another one has an error.
     pub(super) fn body(&mut self, body: &ConditionBody, scope: &mut Scope) -> CompileResult<()> {
         if body.lines.len() > MAX_LINES {
-            let span = scope_span(body);
+            let span = first_line_span(body);
             let message = format!("the statement has more than {MAX_LINES} conditions");
             return self.fail("too-many", &span, message, "move conditions into predicates");
         }
@@ -377,8 +378,8 @@ impl Compiler<'_> {
         Ok(None)
     }
 
-    /// Compiles an expression and adds it to the query as a test. Fails if the query has too many, since conditions are
-    /// evaluated recursively.
+    /// Compiles an expression and adds it to the query as a test. Fails if the query has too many: conditions are
+    /// evaluated recursively, so their number is limited to protect the stack.
     fn test(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         let test = self.expression(expr, scope)?;
         if scope.query.items.len() > MAX_LINES {
@@ -545,13 +546,13 @@ impl Compiler<'_> {
         });
         found
     }) || has_flow(body)
-        || has_free_part(body)
+        || has_free_variable(body)
     }
 }
 
-/// Returns whether a body declares a variable without a list to range over, which ranges over the whole trace: whether
-/// it contains more declarations `x: T` than declarations `(x: T) in LIST`.
-fn has_free_part(body: &ConditionBody) -> bool {
+/// Returns whether a body declares a variable without a list, which ranges over the whole trace. That is the case if a
+/// line contains more declarations `x: T` than declarations `(x: T) in LIST`, which are counted among the former.
+fn has_free_variable(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);
         expr.walk(&mut |expr| match &*expr.kind {

@@ -24,10 +24,11 @@ const FIXED_LENGTH: &str = "give the part before the group a fixed length, and t
 const FIXED_LINES: &str = "fix the number of lines before the group or after it, so write `[^\\n]*` and not `.*` in them; give the group, \
                            on its own line, a fixed beginning, a maximum length, and no line break";
 
-/// Checks that the author of a text cannot choose where `group` is when the text matches the pattern. If the capture
-/// relies on nothing, everything before the group must have a fixed length. If it relies on lines, the line breaks before
-/// the group, or those after it, must be fixed in number, and the group must be on one line with a fixed beginning. In
-/// both cases the group needs a maximum length.
+/// Checks that the author of a text cannot choose where `group` is when the text matches the pattern. `reliance` states
+/// which property of the tool the capture relies on. With [`CaptureReliance::Nothing`], everything before the group
+/// must have a fixed length. With [`CaptureReliance::Lines`], the number of line breaks before the group, or that of
+/// those after it, must be fixed, and the group must be on one line with a fixed beginning. In both cases the group
+/// needs a maximum length.
 ///
 /// # Errors
 /// The advice how to write the pattern instead.

@@ -158,9 +158,10 @@ impl Compiler<'_> {
 }
 
 /// Returns how a condition of an `endorse` statement restricts the value of its target: by a list, by a kind with a
-/// canonical form or a pattern, or to a folder or a host. `None` if the condition tests another value, or is of another
-/// form, so that it does not count. Only constants restrict: a list, folder or host that is computed from a text could be
-/// the attacker's. The exception are lists in trusted text (`Listed`), which the evaluation checks.
+/// canonical form or a pattern, or to a folder or a host. `None` if the condition tests another value or is of another
+/// form: it then does not count as a restriction. Only constants restrict, since an attacker could choose a list, a
+/// folder or a host that is computed from a text. The exception are lists in trusted text (`Listed`), which the
+/// evaluation checks.
 fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
     let is_target = |ex: &CompiledExpr| {
         path_of(ex).is_some_and(|(root, keys)| {
@@ -218,6 +219,7 @@ fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> 
 }
 
 /// Returns whether a test that trusted text lists a value, such as `VALUE in tool:NAME`, is only a part of a condition.
+/// `endorse` rejects that: the negation of such a test would hold as long as no trusted text has a list.
 fn contains_nested_list(item: &QueryItem) -> bool {
     let mut found = false;
     item.ex().walk(&mut |ex| found |= matches!(ex, CompiledExpr::Listed(..)));

@@ -149,8 +149,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Deducts parts of expressions from the budget of the policy, and reports an error if it is exhausted: constants
-    /// that use each other can expand a short policy exponentially.
+    /// Deducts a number of parts of expressions from the budget of the policy, and reports an error if the budget is
+    /// exhausted: constants that use each other can expand a short policy exponentially.
     fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
         match self.budget.checked_sub(parts) {
             Some(left) => {
@@ -188,6 +188,7 @@ impl Compiler<'_> {
             return Ok(CompiledExpr::Slot(slot));
         }
         if let Some(value) = self.constants.get(name).copied() {
+            // `open` are the constants whose definitions are being compiled, one within the other.
             if self.open.iter().any(|open| open == name) {
                 let message = format!("the definition of `{name}` refers to itself");
                 return self.fail("cycle", &expr.span, message, "write a definition that does not use the constant, neither directly nor through another constant");
@@ -218,9 +219,10 @@ impl Compiler<'_> {
     }
 
     /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. `is tool:NAME` compiles to a test of
-    /// the tool, and `VALUE in tool:NAME` (in `endorse` only) to a test whether an answer of the tool lists the value. A
-    /// declaration `(x: T) in list` sets the domain of a variable, and compiles to `True`; only if the variable is an event,
-    /// whose domain is the trace, does it compile to a test whether the list has the event.
+    /// the tool, and `VALUE in tool:NAME` (in `endorse` only) to a test whether an answer of the tool lists the value.
+    /// A declaration `(x: T) in list` sets the domain of a variable, and compiles to `True`. The exception is a call in
+    /// the calls of a message: this variable ranges over the trace, and the declaration compiles to the test that the
+    /// message proposes the call.
     fn comparison(
         &mut self,
         first: &Expr,

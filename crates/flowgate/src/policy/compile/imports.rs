@@ -182,8 +182,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Fails with the reason if a function is one of invariant-ai that is not available here, such as one that asks a
-    /// model; for any other name, the caller reports an unknown function.
+    /// Fails, with the reason, if a function exists in invariant-ai but is not available here, such as one that asks a
+    /// model. Returns `Ok` for any other name, and the caller then reports an unknown function.
     pub(super) fn report_unavailable(&mut self, name: &str, span: &Span) -> CompileResult<()> {
         match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
             Some((_, why)) => {

@@ -119,7 +119,7 @@ impl Compiler<'_> {
                             Err(computed) => {
                                 // The dimension is known: `computed_element` has looked it up.
                                 let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
-                                self.check_dimensions_once(&mut label, DimensionSet::single(index), part)?;
+                                self.add_dimensions(&mut label, DimensionSet::single(index), part)?;
                                 label.computed.push(computed);
                                 continue;
                             }
@@ -129,7 +129,7 @@ impl Compiler<'_> {
                 },
                 _ => return self.not_an_element(part),
             };
-            self.check_dimensions_once(&mut label, fixed.dims, part)?;
+            self.add_dimensions(&mut label, fixed.dims, part)?;
             label.fixed = Some(label.fixed.unwrap_or(PartialLabel::NONE).join(&fixed));
         }
         Ok(label)
@@ -137,7 +137,7 @@ impl Compiler<'_> {
 
     /// Adds `dims` to the dimensions of a label; fails if the label has an element of one of them already, since one of
     /// the two would have no effect.
-    fn check_dimensions_once(
+    fn add_dimensions(
         &mut self,
         label: &mut LabelPlan,
         dims: DimensionSet,
@@ -203,7 +203,7 @@ impl Compiler<'_> {
         element: &Name,
         part: &Expr,
     ) -> CompileResult<PartialLabel> {
-        let Some(index) = self.dimension(dimension, part)? else { return Err(super::ReportedCompileError) };
+        let index = self.dimension(dimension, part)?;
         let space = &self.plan.space;
         match element.text.as_str() {
             "top" => Ok(space.dimension_top(index)),
@@ -222,10 +222,11 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the index of a dimension, never `None`; fails if the policy declares none of this name.
-    fn dimension(&mut self, name: &str, part: &Expr) -> CompileResult<Option<usize>> {
+    /// Returns the index of a dimension; fails if the policy declares none of this name. `part` is the expression that
+    /// names it, for the error message.
+    fn dimension(&mut self, name: &str, part: &Expr) -> CompileResult<usize> {
         if let Some(index) = self.plan.space.index(name) {
-            return Ok(Some(index));
+            return Ok(index);
         }
         let known: Vec<String> = self.plan.space.dimensions().iter().map(|d| d.name.clone()).collect();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -243,7 +244,7 @@ impl Compiler<'_> {
         part: &Expr,
         scope: &mut Scope,
     ) -> CompileResult<Result<PartialLabel, (String, Vec<CompiledExpr>)>> {
-        let Some(index) = self.dimension(dimension, part)? else { return Err(super::ReportedCompileError) };
+        let index = self.dimension(dimension, part)?;
         let kind = self.plan.space.dimensions().get(index).map(|d| d.kind.clone());
         if let Some(DimensionKind::Order(_)) = kind {
             let help = format!("write `{dimension}.ELEMENT`");

@@ -11,9 +11,9 @@ use super::{CompileResult, Compiler};
 use crate::policy::pattern::compile_whole;
 
 impl Compiler<'_> {
-    /// Compiles a target: a path from a variable or, with `capture(PATH, r"...(?<name>...)...", "name")` or
-    /// `capture_line`, the part of the text there that a group of a pattern matches. Fails if the author of the text could
-    /// choose where the group is.
+    /// Compiles a target, the region that a statement names: a path from a variable or, with
+    /// `capture(PATH, r"...(?<name>...)...", "name")` or `capture_line`, the part of the text at `PATH` that a group of
+    /// a pattern matches. Fails if the author of the text could choose where the group is.
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
         let reliance = match &*function.kind {
@@ -73,6 +73,7 @@ impl Compiler<'_> {
         self.fail("independence", span, message, help)
     }
 
+    /// Fails because an expression is neither a path from a variable nor a capture.
     fn not_a_region<T>(&mut self, expr: &Expr) -> CompileResult<T> {
         let help = "write a path such as `out.content[*].subject`, `capture(PATH, r\"...(?<name>...)\", \"name\")`, or \
                     `capture_line` with the same arguments";

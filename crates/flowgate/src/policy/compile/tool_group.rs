@@ -38,9 +38,12 @@ impl Compiler<'_> {
         self.pattern(&merged.name, &value.span).map(|_| ())
     }
 
-    /// Returns one pattern that matches exactly the tools that the patterns of a group match. Fails if the group is
-    /// empty, or if only some of its patterns name a server: such a pattern is compared with `server/name` and the others
-    /// with the name alone, which one pattern cannot do both.
+    /// Returns one pattern that matches exactly the tools that the patterns of a group match.
+    ///
+    /// # Errors
+    /// If the group is empty, or if one of several patterns is a quoted name with a `/`. Also if only some of the
+    /// patterns name a server: such a pattern is compared with `server/name`, and the others with the name alone, and
+    /// one pattern cannot do both.
     fn merge_group(&mut self, value: &Expr) -> CompileResult<ToolRef> {
         let names = self.group_members(value)?;
         let [first, others @ ..] = names.as_slice() else {

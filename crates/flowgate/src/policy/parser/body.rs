@@ -110,6 +110,7 @@ impl Parser<'_> {
     /// another expression.
     fn quantified(&mut self, head: Expr) -> ParseResult<Expr> {
         let start = head.span.start;
+        // An empty text for an expression that is not a name.
         let name_of = |expr: &Expr| match &*expr.kind {
             ExprKind::Name(name) => name.clone(),
             _ => String::new(),

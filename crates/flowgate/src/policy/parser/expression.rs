@@ -1,8 +1,8 @@
 //! Parses expressions, with Python's precedence.
 //!
-//! From loose to tight: choice (`a if c else b`), `or`, `and`, `not`, comparisons (with the flow operators `->`, `~>` and
-//! `=>`), sums, products, sign, power, postfix (`x.y`, `x[i]`, `f(x)`). Each has a function, which calls the next tighter
-//! one. The parsers of statements and of bodies call [`Parser::expression`].
+//! From loose to tight: choice (`a if c else b`), `or`, `and`, `not`, comparisons (with the flow operators `->`, `~>`
+//! and `=>`), sums, products, sign, power, postfix (`x.y`, `x[i]`, `f(x)`). Each has a function, which calls the next
+//! tighter one. The parsers of statements and of bodies call [`Parser::expression`].
 
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::Token;
@@ -180,6 +180,7 @@ impl Parser<'_> {
             let inner = self.with_depth(Self::sign)?;
             return self.node(start, ExprKind::Negate(inner));
         }
+        // A `+` has no effect, so it has no node.
         if self.eat(Token::Plus) {
             return self.with_depth(Self::sign);
         }
@@ -282,6 +283,7 @@ impl Parser<'_> {
             }
             Token::Float => {
                 let span = self.advance();
+                // The lexer admits only texts that `parse` reads, so NAN does not occur.
                 ExprKind::Float(self.text(&span).replace('_', "").parse().unwrap_or(f64::NAN))
             }
             Token::Str => {
@@ -307,6 +309,7 @@ impl Parser<'_> {
                 self.advance();
                 ExprKind::Anything
             }
+            // A kind of text in the arguments of a tool pattern, such as `<EMAIL_ADDRESS>`.
             Token::Matcher => {
                 let span = self.advance();
                 ExprKind::Matcher(self.text(&span).trim_matches(['<', '>']).to_owned())
@@ -328,8 +331,8 @@ impl Parser<'_> {
         self.node(start, kind)
     }
 
-    /// Parses the content of parentheses: an expression, or a tuple such as `(a, b)`, which is a list. The expression is
-    /// marked as grouped, since invariant-ai reads some expressions differently only without parentheses.
+    /// Parses the content of parentheses: an expression, or a tuple such as `(a, b)`, which is a list. The expression
+    /// is marked as grouped, since invariant-ai reads some expressions differently only without parentheses.
     fn group(&mut self, start: usize) -> ParseResult<Expr> {
         if self.eat(Token::ParenClose) {
             return self.node(start, ExprKind::List(Vec::new()));
@@ -381,7 +384,8 @@ impl Parser<'_> {
         if self.eat_word("for") {
             let name = self.name("a name")?;
             self.expect_word("in", "write `[VALUE for NAME in LIST if CONDITION]`")?;
-            // Not `expression`, which would read the `if` of the comprehension as that of `VALUE if CONDITION else OTHER`.
+            // Not `expression`, which would read the `if` of the comprehension as that of a choice,
+            // `VALUE if CONDITION else OTHER`.
             let list = self.disjunction()?;
             let condition = if self.eat_word("if") { Some(self.disjunction()?) } else { None };
             self.expect(Token::BracketClose, "`]`")?;
@@ -418,8 +422,8 @@ impl Parser<'_> {
         Ok(ExprKind::Dict(entries))
     }
 
-    /// Parses `tool:name`, `tool:"name"` or `tool:r"pattern"`, with an optional pattern for the arguments in parentheses,
-    /// such as `tool:send({to: "ann@.*"})`. Empty parentheses state nothing about the arguments.
+    /// Parses `tool:name`, `tool:"name"` or `tool:r"pattern"`, with an optional pattern for the arguments in
+    /// parentheses, such as `tool:send({to: "ann@.*"})`. Empty parentheses state nothing about the arguments.
     pub(super) fn tool_reference(&mut self) -> ParseResult<Expr> {
         let start = self.next_span().start;
         let span = self.advance();

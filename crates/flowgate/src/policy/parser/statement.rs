@@ -20,9 +20,9 @@ fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) ->
 }
 
 impl Parser<'_> {
-    /// Parses a file: a list of statements. A statement with an error is reported and omitted, even if the parser could
-    /// continue within it. A statement that names several regions becomes one for each. Their span is the first line,
-    /// which messages show.
+    /// Parses a file: a list of statements. The error in a statement is reported and the whole statement omitted, even
+    /// if the parser could continue within it. A statement that names several regions becomes one for each. The span of
+    /// a statement is its first line, which messages show.
     pub(super) fn file(&mut self) -> PolicyFile {
         let mut file = PolicyFile::default();
         while self.peek() != Token::End {
@@ -165,7 +165,9 @@ impl Parser<'_> {
     }
 
     /// Parses `require LABEL [for ARGUMENTS] [decided by everything] [grant SCOPE] [else deny] if:`. Returns one
-    /// requirement for each argument, or one on the whole call.
+    /// requirement for each argument, or one on the whole call. `decided by everything` makes it strict: the decision
+    /// counts as one that depends on everything that the agent has seen. With `else deny`, a call that violates it is
+    /// denied, not presented to a person for approval.
     fn require(&mut self) -> ParseResult<Vec<StatementKind>> {
         self.advance();
         let label = self.label_expression()?;
@@ -432,8 +434,8 @@ impl Parser<'_> {
         Ok(StatementKind::Rule { action, message, grant_scope, body: self.body()? })
     }
 
-    /// Parses `grant conversation`, `grant 30 days` or `grant always`; without `grant`, returns [`GrantScope::Call`]: an
-    /// approval covers one call only.
+    /// Parses `grant conversation`, `grant 30 days` or `grant always`; without `grant`, returns [`GrantScope::Call`]:
+    /// an approval covers one call only.
     fn grant(&mut self) -> ParseResult<GrantScope> {
         const HELP: &str = "write `grant conversation`, `grant 30 days` or `grant always`";
         if !self.eat_word("grant") {
@@ -459,8 +461,8 @@ impl Parser<'_> {
         Ok(GrantScope::Days(days))
     }
 
-    /// Parses `independent of arguments`, by which a `label` statement says that a region of an output depends on no
-    /// argument of the call; returns whether it is there.
+    /// Parses the optional words `independent of arguments`, by which a `label` statement says that a region of an
+    /// output depends on no argument of the call. Returns whether the statement contains them.
     fn independence(&mut self) -> ParseResult<bool> {
         let is_independent = self.eat_word("independent");
         if is_independent {
@@ -496,7 +498,7 @@ impl Parser<'_> {
         Ok(targets)
     }
 
-    /// Parses elements of dimensions, separated by commas.
+    /// Parses a label: elements of dimensions, such as `untrusted` or `readers("ann")`, separated by commas.
     fn label_expression(&mut self) -> ParseResult<Vec<Expr>> {
         let mut parts = vec![self.postfix()?];
         while self.eat(Token::Comma) {

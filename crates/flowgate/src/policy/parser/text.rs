@@ -7,8 +7,8 @@ use super::super::syntax::{ExprKind, FormatPart};
 use super::{ParseResult, Parser};
 
 impl Parser<'_> {
-    /// Parses the text literal at `span`. An f-string (`f"to {call.arguments.to}"`) becomes a list of texts and embedded
-    /// expressions; `{{` and `}}` in it denote braces.
+    /// Parses the text literal at `span`. An f-string (`f"to {call.arguments.to}"`) becomes a list of texts and
+    /// embedded expressions; `{{` and `}}` in it denote braces.
     pub(super) fn literal(&mut self, span: &Span) -> ParseResult<ExprKind> {
         let literal = self.text(span);
         // In the dialect of invariant-ai the prefix `f` has no effect: invariant-ai accepts and ignores it.
@@ -63,7 +63,7 @@ impl Parser<'_> {
             .into_iter()
             .filter(|(token, _)| !matches!(token, Token::Newline | Token::End | Token::Comment))
             .map(|(token, at)| (token, span.start + at.start..span.start + at.end))
-            // The brace after the expression must follow it, so that a rest of the text is an error.
+            // The closing brace marks the end of the expression, so that any text left before it is an error.
             .chain([(Token::BraceClose, span.end..span.end + 1), (Token::End, span.end..span.end)])
             .collect();
         let outer = std::mem::replace(&mut self.tokens, moved);
@@ -81,7 +81,7 @@ fn quotes(literal: &str) -> usize {
     if body.starts_with("\"\"\"") || body.starts_with("'''") { 3 } else { 1 }
 }
 
-/// Returns the text between the quotation marks.
+/// Returns the text between the quotation marks, without the prefix such as `r` or `f`.
 fn literal_body(literal: &str) -> &str {
     let quotes = quotes(literal);
     let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
@@ -102,7 +102,8 @@ pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
     }
 }
 
-/// Replaces the escapes of white space, backslashes and quotation marks by the characters. Other escapes remain unchanged.
+/// Replaces the escapes of white space, backslashes and quotation marks by the characters. Other escapes remain
+/// unchanged.
 fn unescape(body: &str) -> String {
     let mut value = String::with_capacity(body.len());
     let mut chars = body.chars();

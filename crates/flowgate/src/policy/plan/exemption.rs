@@ -1,5 +1,5 @@
-//! Finds the patterns by which a rule exempts tools: a rule with the condition `not (call is tool:NAME)` applies to every
-//! tool but `NAME`. The compiler records the patterns in the plan.
+//! Finds the patterns by which a rule exempts tools: a rule with the condition `not (call is tool:NAME)` applies to
+//! every tool but `NAME`. The compiler records the patterns in the plan.
 //!
 //! If two servers offer a tool of that name, the rule exempts neither, and the monitor denies calls of both: an
 //! exemption must not apply to the tool of the wrong server.
@@ -8,7 +8,8 @@ use super::{CompiledExpr, CompiledQuery, ListSource, PatternId, Plan, Quantifier
 
 impl Plan {
     /// Returns the patterns by which a rule can exempt a tool: if such a pattern matched one more tool, a condition of
-    /// the rule might become false. Every pattern counts, except where a match can only make a condition true.
+    /// the rule might become false. Every pattern counts, except where a match can only make a condition true. If such
+    /// a pattern is ambiguous, the monitor denies the calls of the tools that it matches.
     pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];
@@ -58,7 +59,7 @@ impl Plan {
                         .for_each(|item| self.collect_from_item(item, seen, exempting));
                 }
             }
-            // Further matches of such a block cannot exempt the call.
+            // A count without a maximum can only become true by further matches, so they cannot exempt the call.
             CompiledExpr::Quantified(block)
                 if matches!(block.how, QuantifierKind::Count { max: None, .. }) =>
             {

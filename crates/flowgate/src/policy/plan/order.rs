@@ -48,8 +48,9 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
 /// Returns the conditions that use only the variable `slot` and whose result for an event never changes, so that
 /// `rules` evaluates them once, when the event arrives.
 ///
-/// The result of a condition that reads other events may change later: of a predicate for which `looks_around` (by its
-/// index) says so, of a block such as `forall:`, and of the calls that a message proposes.
+/// The result of a condition that reads other events may change later, so such a condition is left out: one that calls
+/// a predicate that reads other events, contains a block such as `forall:`, or reads the calls that a message proposes.
+/// `looks_around` says for each predicate, by its index, whether it reads other events.
 pub(crate) fn single_variable_conditions(
     items: &[QueryItem],
     slot: VariableSlot,

@@ -57,7 +57,8 @@ impl Type {
         matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
     }
 
-    /// Returns the kind of event whose parts can have this type; any event if several kinds can.
+    /// Returns the kind of event whose parts can have this type, over which a search for such parts ranges;
+    /// [`Self::Event`], any event, if the parts of several kinds can.
     pub(crate) fn event_type(self) -> Self {
         match self {
             Self::Function => Self::ToolCall,

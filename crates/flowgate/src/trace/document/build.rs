@@ -36,6 +36,7 @@ impl Document {
                 document.add_scalar(root, "tool", Value::String(call.tool.to_string()), label);
                 let arguments =
                     document.add(root, PathStep::Key("arguments".into()), NodeContent::Map, label);
+                // A call whose arguments could not be read has none here.
                 for (key, value) in call.arguments.iter().flatten() {
                     document.add_value(arguments, PathStep::Key(key.as_str().into()), value, label);
                 }
@@ -66,7 +67,7 @@ impl Document {
         }
         document.close(root);
         if document.nodes.len() > MAX_NODES || document.is_oversize {
-            document.keep_as_text(body, label);
+            document.collapse_to_text(body, label);
         }
         document.nodes.shrink_to_fit();
         document
@@ -74,7 +75,7 @@ impl Document {
 
     /// Replaces the tree of an event that is too large by one text for all of its content, which then has one label.
     /// Fields that are not content, such as a role or the name of a tool, remain nodes of their own.
-    fn keep_as_text(&mut self, body: &EventBody, label: Label) {
+    fn collapse_to_text(&mut self, body: &EventBody, label: Label) {
         self.is_oversize = true;
         self.nodes.clear();
         let root = self.add(0, PathStep::Key("".into()), NodeContent::Map, label);
@@ -119,8 +120,8 @@ impl Document {
         self.close(root);
     }
 
-    /// Adds a node without children, and returns its id. After its children were added, [`Self::close`] must be called,
-    /// which records where its subtree ends.
+    /// Adds a node without children, and returns its id. No statement has labelled it yet. After its children were
+    /// added, [`Self::close`] must be called, which records where its subtree ends.
     fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
         let (text, span, declared, read, floor) = (None, None, DimensionSet::NONE, false, Label::BOTTOM);
@@ -225,6 +226,7 @@ impl Document {
                 if output.structured.as_ref().is_none_or(|value| *value == located.root.to_value()) =>
             {
                 let id = self.add_located(root, PathStep::Key("content".into()), &located.root, label);
+                // The content is the enclosing text itself, to which the spans of its fields refer.
                 if let Some(node) = self.nodes.get_mut(id) {
                     node.text = Some(text.as_str().into());
                     node.span = None;
@@ -264,8 +266,8 @@ impl Document {
         }
     }
 
-    /// Adds a value that a text encodes, with everything in it, and the bytes that spell each node (its span). Returns
-    /// the id of the node of the value.
+    /// Adds a value that a text encodes, with everything in it, and the bytes that spell each node (its span). `step`
+    /// leads from `parent` to the value. Returns the id of the node of the value.
     fn add_located(
         &mut self,
         parent: NodeId,

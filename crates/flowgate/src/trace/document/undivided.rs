@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{Document, NodeContent, NodeId};
 
 impl Document {
-    /// Undoes the division of a text content into the fields that it encodes: the content is one node with the whole text
-    /// again. Does nothing if the content was not divided.
+    /// Undoes the division of a text content into the fields that it encodes: the content is one node with the whole
+    /// text again, from which a `label` statement can capture parts. Does nothing if the content was not divided.
     ///
     /// Labels that the removed regions had are lost, so this precedes all labelling.
     pub(crate) fn keep_content_undivided(&mut self) {

@@ -31,14 +31,14 @@ impl<'t> Cursor<'t> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Consumes and returns the next byte.
+    /// Consumes and returns the next byte; `None` at the end of the text.
     pub(super) fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
         self.at += 1;
         Some(byte)
     }
 
-    /// Consumes the next byte if it is `byte`.
+    /// Consumes the next byte if it is `byte`; returns whether it was.
     pub(super) fn eat(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         if found {

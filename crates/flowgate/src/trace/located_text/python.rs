@@ -1,5 +1,5 @@
-//! Locates the parts of a text that is a Python literal: the output of `repr` for lists, dicts, tuples and sets, as tools
-//! that are written in Python often answer. [`locate`](super::locate) tries it after JSON and before YAML.
+//! Locates the parts of a text that is a Python literal: the output of `repr` for lists, dicts, tuples and sets, as
+//! tools that are written in Python often answer. [`locate`](super::locate) tries it after JSON and before YAML.
 //!
 //! `repr` prints values without a literal as a call (`datetime.datetime(2024, 5, 15)`), in angle brackets
 //! (`<Color.RED: 'r'>`) or with a prefix (`b'..'`). They are parsed as one scalar whose text is its spelling.
@@ -69,6 +69,7 @@ fn value(c: &mut Cursor<'_>, tree: &mut TreeBuilder, closers: &mut Vec<u8>) -> R
     tree.add_scalar(start..c.offset(), kind)
 }
 
+/// Returns the bracket that closes `open`, which is `(`, `[` or `{`.
 fn closing_bracket(open: u8) -> u8 {
     match open {
         b'(' => b')',
@@ -85,7 +86,8 @@ fn is_dict(c: &mut Cursor<'_>) -> Result<bool, LocateError> {
     space(c);
     let dict = c.peek() == Some(b'}') || {
         match c.peek() {
-            // A list or a map cannot be a key: after one, the parser of a set rejects the `:`.
+            // A list or a map cannot be a key: after one, the parser of a set rejects the `:`. Only white space was
+            // consumed, which the caller skips as well.
             Some(b'[' | b'{') => return Ok(false),
             Some(b'(') => skip_brackets(c)?,
             Some(b'\'' | b'"') => skip_quoted(c)?,
@@ -113,8 +115,9 @@ fn key(c: &mut Cursor<'_>) -> Result<String, LocateError> {
     Ok(c.text_since(start).to_owned())
 }
 
-/// Parses a scalar that is not a plain string. A value without a literal, such as a call, is a text: its spelling. Any
-/// other name without a call after it is an error.
+/// Parses a scalar that is not a plain string: a number, `None`, `True` or `False`. A value that Python prints without
+/// a literal of its own, such as the call `date(2026, 1, 2)` or `<object at 0x1>`, becomes a text, its spelling. So
+/// does a byte string. Any other name is an error.
 fn word(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
     let start = c.offset();
     match c.peek() {
@@ -157,11 +160,11 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
         c.expect(b'f')?;
         return Ok(LocatedNodeKind::Number(c.text_since(start).to_owned()));
     }
-    let zero = c.peek() == Some(b'0');
+    let begins_with_zero = c.peek() == Some(b'0');
     let first = c.offset();
     let whole = digits(c);
     // Whether the number has leading zeros: its first digit is zero, and another one is not.
-    let padded = zero && c.text_since(first).bytes().any(|b| b != b'0');
+    let padded = begins_with_zero && c.text_since(first).bytes().any(|b| b != b'0');
     let mut float = false;
     if c.eat(b'.') {
         float = true;
@@ -211,8 +214,8 @@ fn skip_brackets(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     }
 }
 
-/// Consumes everything up to the `>` that matches the next `<`, with quoted strings between them; fails at the end of
-/// the line, since `repr` prints such a value on one line.
+/// Consumes everything from the `<` that is next up to the `>` that matches it, with quoted strings between them; fails
+/// at the end of the line, since `repr` prints such a value on one line. The caller has checked that a `<` is next.
 fn skip_angles(c: &mut Cursor<'_>) -> Result<(), LocateError> {
     let mut depth = 0_usize;
     loop {
@@ -244,6 +247,7 @@ fn skip_quoted(c: &mut Cursor<'_>) -> Result<(), LocateError> {
             return Ok(());
         }
         c.expect(b'\\')?;
+        // Of the escaped characters, only these would otherwise be read as the end of the string or as a backslash.
         if matches!(c.peek(), Some(b'\\' | b'\'' | b'"')) {
             c.next();
         }

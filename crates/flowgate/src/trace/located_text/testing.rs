@@ -14,7 +14,7 @@ use super::{LocateError, LocatedNode, LocatedNodeKind, LocatedText, Notation, lo
 /// A leaf: the path to it, the text that spells it, and its value.
 pub(super) type Leaf<'t> = (String, &'t str, Value);
 
-/// Asserts that a text is parsed in a notation and has these leaves.
+/// Asserts that a text is parsed in a notation and has these leaves: the path, the spelling and the value of each.
 pub(super) fn check(form: Notation, text: &str, expected: &[(&str, &str, Value)]) {
     let located = locate(text, Some(form)).unwrap_or_else(|why| panic!("{text}: {why}"));
     let leaves = check_spans(&located, text);
@@ -35,7 +35,7 @@ pub(super) fn check_spans<'t>(located: &LocatedText, text: &'t str) -> Vec<Leaf<
     leaves
 }
 
-/// Asserts that replacing one leaf leaves the rest of the text unchanged.
+/// Asserts that replacing one leaf, which `pick` selects at random, by another text changes no other leaf.
 pub(super) fn check_replacement(form: Notation, text: &str, pick: &Index) {
     let located = locate(text, Some(form)).unwrap();
     let mut leaves = check_spans(&located, text);
@@ -51,8 +51,8 @@ pub(super) fn check_replacement(form: Notation, text: &str, pick: &Index) {
     assert_eq!(check_spans(&found, &other), leaves);
 }
 
-/// Adds the leaves below `node`, which is at `path`, to `leaves`, after asserting that the spans of its parts are valid,
-/// in order and within the span `within`.
+/// Adds the leaves below `node`, which is at `path`, to `leaves`, after asserting that the spans of its parts are
+/// valid, in order and within the span `within`.
 fn visit<'t>(
     node: &LocatedNode,
     path: String,
@@ -62,6 +62,7 @@ fn visit<'t>(
 ) {
     let spelled = spelled_text(text, &node.span, within);
     assert_eq!(spelled, spelled.trim_ascii_start());
+    // The part of the span that the children visited so far do not cover.
     let mut free = node.span.clone();
     match &node.kind {
         LocatedNodeKind::List(items) => {
@@ -84,6 +85,7 @@ fn visit<'t>(
     }
 }
 
+/// Returns the bytes at `span` of a text, after asserting that the span is valid and within the span `within`.
 fn spelled_text<'t>(text: &'t str, span: &Range<usize>, within: &Range<usize>) -> &'t str {
     assert!(span.start <= span.end, "{span:?}");
     assert!(within.start <= span.start && span.end <= within.end, "{span:?} in {within:?}");
@@ -116,7 +118,7 @@ fn scalars() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Strings with a bias to characters that the notations treat specially.
+/// Generates strings with a bias to characters that the notations treat specially.
 pub(super) fn strings() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -125,7 +127,7 @@ pub(super) fn strings() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Texts with a bias to being almost structured.
+/// Generates texts with a bias to fragments of the notations, so that many are almost a list or a map.
 pub(super) fn garbage() -> impl Strategy<Value = String> {
     let pieces = [
         "a",

@@ -47,7 +47,7 @@ pub(super) enum ExpectedNode {
 }
 
 impl TreeBuilder {
-    /// Returns the kind of the next node; `None` outside of every list and map.
+    /// Returns the kind of node that must come next; `None` outside of every list and map, before and after the root.
     pub(super) fn expected_node(&self) -> Option<ExpectedNode> {
         self.open.last().map(|open| match open.body {
             OpenContent::List(_) => ExpectedNode::Item,
@@ -75,7 +75,8 @@ impl TreeBuilder {
         self.open(start, OpenContent::Map { entries, seen, key })
     }
 
-    /// Opens a list or a map whose text begins at `start`; fails if too many are open, or if the text has too many nodes.
+    /// Opens a list or a map whose text begins at `start`; fails if too many are open, or if the text has too many
+    /// nodes.
     fn open(&mut self, start: usize, body: OpenContent) -> Result<(), LocateError> {
         if self.open.len() >= DEPTH_LIMIT {
             return Err(LocateError::TooDeep { offset: start });
@@ -85,8 +86,8 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Adds a key, whose value must come next. Fails if the map has the key already, since parsers differ in which of the
-    /// two values they use, or if the innermost open node is no map or waits for a value.
+    /// Adds a key, whose value must come next. Fails if the map has the key already, since parsers differ in which of
+    /// the two values they use, or if the innermost open node is no map or waits for a value.
     pub(super) fn key(&mut self, name: String, span: Range<usize>) -> Result<(), LocateError> {
         match self.open.last_mut().map(|open| &mut open.body) {
             Some(OpenContent::Map { seen, key, .. }) if key.is_none() => {
@@ -100,8 +101,8 @@ impl TreeBuilder {
         }
     }
 
-    /// Adds a scalar that `span` spells to the innermost open list or map. Fails if no node is expected there, or if the
-    /// text has too many nodes.
+    /// Adds a scalar that `span` spells to the innermost open list or map. Fails if no node is expected there, or if
+    /// the text has too many nodes.
     pub(super) fn add_scalar(
         &mut self,
         span: Range<usize>,
@@ -111,8 +112,8 @@ impl TreeBuilder {
         self.add_node(LocatedNode { span, kind })
     }
 
-    /// Ends the innermost open list or map just before the offset `end`. Fails if none is open, or if the last key of a map
-    /// has no value.
+    /// Ends the innermost open list or map just before the offset `end`, and adds it to the node around it. Fails if
+    /// none is open, or if the last key of a map has no value.
     pub(super) fn close(&mut self, end: usize) -> Result<(), LocateError> {
         let broken = LocateError::Syntax { offset: end };
         let Some(OpenNode { start, body }) = self.open.pop() else {
@@ -147,8 +148,8 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Adds a complete node to the innermost open list, as the value of the last key of the innermost open map, or as the
-    /// root. Fails where no node is expected: after the root, or in a map without a key for it.
+    /// Adds a complete node to the innermost open list, as the value of the last key of the innermost open map, or as
+    /// the root. Fails where no node is expected: after the root, or in a map without a key for it.
     fn add_node(&mut self, node: LocatedNode) -> Result<(), LocateError> {
         let broken = LocateError::Syntax { offset: node.span.start };
         match self.open.last_mut().map(|open| &mut open.body) {

@@ -198,8 +198,8 @@ impl YamlReader<'_> {
         self.tree.add_scalar(span, kind)
     }
 
-    /// Opens a list or map at the offset `start`, in flow style (with a bracket) or in block style. Rejects one as a
-    /// key.
+    /// Opens a list or map at the offset `start`, with `flow` in flow style (with a bracket), otherwise in block style.
+    /// Rejects one as a key.
     fn open(&mut self, start: usize, flow: bool) -> Result<(), LocateError> {
         if self.tree.expected_node() == Some(ExpectedNode::Key) {
             return syntax_error(start);

@@ -70,6 +70,7 @@ impl CallIds {
     fn of_call(&mut self, call: &Value) -> String {
         let id = id_of(call).map_or_else(|| self.create(), str::to_owned);
         let field = |name: &str| call.get(name).cloned().unwrap_or_default();
+        // AgentDojo names the function and the arguments of a call `function` and `args`.
         self.open.push_back((field("function"), field("args"), id.clone()));
         id
     }
@@ -85,9 +86,10 @@ impl CallIds {
         }
     }
 
-    /// Returns the id of the call that an answer belongs to: the id in the answer, or that of the earliest open (not
-    /// yet answered) call that is equal to the call in the answer; empty if there is none. The call is no longer open.
-    /// Of the open calls, only the first [`MAX_OPEN`] are searched, which bounds the time for a malicious log.
+    /// Returns the id of the call that an answer belongs to: the id in the answer, or else that of the earliest open
+    /// (not yet answered) call that is equal to the call in the answer; empty if no such call is open. The call is then
+    /// no longer open. Of the open calls, only the first [`MAX_OPEN`] are searched, which bounds the time for a
+    /// malicious log.
     fn of_answer(&mut self, answer: &Map<String, Value>) -> String {
         let reported_id = answer.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty());
         let call = answer.get("tool_call");

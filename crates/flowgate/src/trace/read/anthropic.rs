@@ -21,7 +21,8 @@ pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
 }
 
 /// Returns the events of one message in order: one for each call and each result among its blocks, and one message for
-/// each group of other blocks between them. The index of the message in `Origin` is 0; the caller corrects it.
+/// each group of other blocks between them. Each has the unknown fields of the message. The index of the message in
+/// `Origin` is 0; the caller corrects it.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
     let extra = unknown_fields(object, &["role", "content", "metadata"]);

@@ -12,9 +12,9 @@ use super::super::origin::{Origin, OriginPart};
 use super::openai::{message, to_call};
 use super::{server, unknown_fields};
 
-/// Returns the event of one JSON-RPC message: a call, an output or, for a notification, a message. A request other than
-/// `tools/call` is a call of a tool with the name of its method. The index of the message in `Origin` is 0; the caller
-/// corrects it.
+/// Returns the event of one JSON-RPC message: a call, an output or, for a notification, a message with the role `mcp`.
+/// A request other than `tools/call` is a call of a tool with the name of its method. The index of the message in
+/// `Origin` is 0; the caller corrects it.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let server = server(object);
     let extra = unknown_fields(

@@ -14,8 +14,8 @@ pub(super) struct Layout<'t> {
 }
 
 impl<'t> Layout<'t> {
-    /// Records the byte offset of every [`STRIDE`]th character of a text, since the marks of the library count characters.
-    /// An ASCII text needs none: each of its characters is one byte.
+    /// Records the byte offset of every [`STRIDE`]th character of a text, since the marks of the library count
+    /// characters. An ASCII text needs none: each of its characters is one byte.
     pub(super) fn new(text: &'t str) -> Self {
         let offsets = if text.is_ascii() {
             Vec::new()
@@ -25,8 +25,8 @@ impl<'t> Layout<'t> {
         Self { text, offsets }
     }
 
-    /// Returns the byte offset of the character with this index, or the end of the text if it has fewer characters. Counts
-    /// at most [`STRIDE`] characters from the nearest recorded offset.
+    /// Returns the byte offset of the character with this index, or the end of the text if it has fewer characters.
+    /// Counts at most [`STRIDE`] characters from the nearest recorded offset.
     pub(super) fn byte(&self, index: usize) -> usize {
         let end = self.text.len();
         if self.offsets.is_empty() {
@@ -53,8 +53,8 @@ impl<'t> Layout<'t> {
         self.skip_while(at, |b| matches!(b, b' ' | b'\t'))
     }
 
-    /// Returns the first offset from `at` that is neither space nor comment nor, in a flow collection (within brackets), a
-    /// comma. A `#` begins a comment only after a space.
+    /// Returns the first offset from `at` that is neither space nor comment nor, in a flow collection (within
+    /// brackets), a comma. A `#` begins a comment only after white space or at the start of the text.
     pub(super) fn skip(&self, mut at: usize, flow: bool) -> usize {
         loop {
             let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
@@ -77,8 +77,8 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Returns the end of the quoted scalar that starts at an offset; `None` if it has no end. In single quotes, two quotes
-    /// are an escaped one, and a backslash is an ordinary character.
+    /// Returns the end of the quoted scalar that starts at an offset; `None` if it has no end. In single quotes, two
+    /// quotes are an escaped one, and a backslash is an ordinary character.
     pub(super) fn quoted(&self, start: usize, quote: u8) -> Option<usize> {
         let mut at = start + 1;
         loop {
@@ -92,9 +92,9 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Returns the end of the block scalar whose `indicator` (`|` or `>`) is at `start`, given the offset `last` at which
-    /// the library stopped reading it. Trailing blank lines and the last line break are left out, since they separate the
-    /// scalar from the next node. `None` if there is no indicator at `start`.
+    /// Returns the end of the block scalar whose `indicator` (`|` or `>`) is at `start`, given the offset `last` at
+    /// which the library stopped reading it. Trailing blank lines and the last line break are left out, since they
+    /// separate the scalar from the next node. `None` if there is no indicator at `start`.
     pub(super) fn block(&self, start: usize, indicator: u8, last: usize) -> Option<usize> {
         if self.peek(start) != Some(indicator) {
             return None;
