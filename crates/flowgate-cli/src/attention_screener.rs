@@ -107,8 +107,11 @@ mod tests {
             Some(r#"{"model": "embedded", "model_name": "m", "threshold": 2, "seed": 1, "cases": 1}"#),
             "--screener: S/screener.json: `threshold` must be a number from 0 to 1",
         );
-        std::fs::write(&path, r#"{"model": "embedded", "model_name": "m", "threshold": 0.5, "seed": 1, "cases": 1}"#)
-            .unwrap();
+        std::fs::write(
+            &path,
+            r#"{"model": "embedded", "model_name": "m", "threshold": 0.5, "seed": 1, "cases": 1}"#,
+        )
+        .unwrap();
         assert_eq!(read(&path).unwrap().threshold, 0.5);
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -9,6 +9,8 @@
 //! * `stores` and `private_files` write files that a process leaves for later ones.
 
 mod args;
+#[cfg(all(feature = "local", feature = "run"))]
+mod attention_screener;
 #[cfg(feature = "run")]
 mod clients;
 mod command;
@@ -16,8 +18,6 @@ mod corpus;
 mod display_mode;
 mod escaping;
 mod input;
-#[cfg(all(feature = "local", feature = "run"))]
-mod attention_screener;
 #[cfg(feature = "local")]
 mod local_model;
 #[cfg(feature = "run")]

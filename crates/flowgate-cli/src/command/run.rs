@@ -199,7 +199,9 @@ pub(crate) fn run(options: &RunArgs, output: &mut Console) -> Result<u8, InputEr
 fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
     if options.method() != flowgate_guard::conversation::Method::Judge {
-        return Err(InputError("--screener needs --method judge: other methods ask no model which regions are needed".to_owned()));
+        return Err(InputError(
+            "--screener needs --method judge: other methods ask no model which regions are needed".to_owned(),
+        ));
     }
     crate::attention_screener::load(folder, Arc::clone(small))
 }

@@ -216,7 +216,8 @@ mod tests {
                 return Err(Error::TooManyTokens { tokens: request.prompt.len(), limit: 1000 });
             }
             let tokens: Vec<_> = (0..request.prompt.len()).map(|at| at..at + 1).collect();
-            let is_shared = |byte: u8| byte.is_ascii_digit() && request.continuation.as_bytes().contains(&byte);
+            let is_shared =
+                |byte: u8| byte.is_ascii_digit() && request.continuation.as_bytes().contains(&byte);
             let weights: Vec<f32> =
                 request.prompt.bytes().map(|byte| f32::from(u8::from(is_shared(byte)))).collect();
             let gradients = vec![1.0; weights.len()];
@@ -238,7 +239,9 @@ mod tests {
         let text = |text: &str| vec![Part::Text(text.to_owned())];
         let mut request = Request::default();
         request.messages.push(Message::User(text("Pay the bill.")));
-        let content = text(&format!("<<REGION_7f_h1>>{first}<</REGION_7f_h1>> and <<REGION_7f_h2>>IBAN 99<</REGION_7f_h2>>"));
+        let content = text(&format!(
+            "<<REGION_7f_h1>>{first}<</REGION_7f_h1>> and <<REGION_7f_h2>>IBAN 99<</REGION_7f_h2>>"
+        ));
         request.messages.push(Message::Tool { call_id: "c".to_owned(), content, is_error: None });
         TaggedChat { request, nonce: "7f".to_owned(), names: vec!["h1".to_owned(), "h2".to_owned()] }
     }

@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn the_tagged_chat_of_a_question_is_recovered() {
-        let tool = ToolSpec { name: "pay".to_owned(), description: String::new(), parameters: json!({}).into() };
+        let tool =
+            ToolSpec { name: "pay".to_owned(), description: String::new(), parameters: json!({}).into() };
         let message = Message::User(vec![Part::Text("<<REGION_7f_h1>>Pay Bob.<</REGION_7f_h1>>".to_owned())]);
         let mut request = Request { tools: vec![tool], ..Request::default() };
         request.messages.push(message);

@@ -18,7 +18,7 @@ use super::syntax::{Expr, ExprKind, Name, PolicyFile};
 pub const MAX_SOURCE: usize = 1 << 20;
 /// Maximum nesting depth of expressions.
 const MAX_HEIGHT: usize = 100;
-/// Maximum number of diagnostics that are reported.
+/// Maximum number of errors that are reported, and of warnings.
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// Parses the file of a policy that is at `range` in `source`, the text of all files. Spans refer to `source`. Returns
@@ -118,9 +118,11 @@ impl Parser<'_> {
     }
 
     /// Adds a diagnostic, an error or a warning, and returns the marker of a reported error. Drops the diagnostic if
-    /// [`MAX_DIAGNOSTICS`] have been added.
+    /// [`MAX_DIAGNOSTICS`] of its severity have been added. Errors are counted apart from warnings, since a policy is
+    /// rejected for its errors: warnings must not displace them.
     fn report(&mut self, diagnostic: Diagnostic) -> ReportedParseError {
-        if self.diagnostics.len() < MAX_DIAGNOSTICS {
+        let reported = self.diagnostics.iter().filter(|other| other.severity == diagnostic.severity).count();
+        if reported < MAX_DIAGNOSTICS {
             self.diagnostics.push(diagnostic);
         }
         ReportedParseError
@@ -249,6 +251,24 @@ mod tests {
             ]
         );
         assert!(file.statements.is_empty());
+    }
+
+    /// A statement that cannot be parsed is left out, so its error must be reported however many warnings precede it.
+    #[test]
+    fn warnings_do_not_displace_errors() {
+        let deeper: String =
+            (0..MAX_DIAGNOSTICS + 10).map(|_| "    x == 1\n      y == 2\n".to_owned()).collect();
+        let source =
+            format!("raise \"x\" if:\n    (a: ToolCall)\n{deeper}raise \"y\" if\n    (b: ToolCall)\n");
+        let (file, diagnostics) = parse(&source, Dialect::Flowgate);
+        let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
+        assert_eq!(
+            (count(Severity::Warning), count(Severity::Error)),
+            (MAX_DIAGNOSTICS, 1),
+            "{diagnostics:?}"
+        );
+        assert_eq!(file.statements.len(), 1);
+        assert!(crate::policy::Policy::parse(&source).is_err());
     }
 
     #[test]

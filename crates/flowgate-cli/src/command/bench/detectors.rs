@@ -250,7 +250,8 @@ impl<'a> JudgedRow<'a> {
     fn json(&self) -> Value {
         let detectors = DETECTORS.iter().zip(&self.detected).map(|(detector, detected)| {
             let score = (detected.score * 100.0).round() / 100.0;
-            let says = json!({"flagged": detected.is_flagged(), "score": score, "kinds": detected.distinct_kinds()});
+            let says =
+                json!({"flagged": detected.is_flagged(), "score": score, "kinds": detected.distinct_kinds()});
             (detector.name.to_owned(), says)
         });
         let verdicts = |verdicts: &PreviewVerdicts| {
