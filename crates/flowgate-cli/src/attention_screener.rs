@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flowgate_guard::screener::attention::AttentionScreener;
 use flowgate_lm::ChatModel;
 use flowgate_lm::local::classifier::DependencyClassifier;
-use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::input::InputError;
 use crate::local_model;
@@ -20,8 +20,7 @@ const WEIGHTS: &str = "classifier.safetensors";
 const MAX_DESCRIPTION: usize = 64 << 10;
 
 /// The description of a screener.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SavedScreener {
     /// The model whose attention the network reads, as `--local` named it.
     pub(crate) model: PathBuf,
@@ -43,8 +42,15 @@ pub(crate) fn save(
 ) -> Result<(), InputError> {
     network.save(&folder.join(WEIGHTS)).map_err(|error| InputError(error.to_string()))?;
     let path = folder.join(DESCRIPTION);
-    let text = serde_json::to_string_pretty(screener).map_err(|error| InputError(error.to_string()))?;
-    std::fs::write(&path, text + "\n").map_err(|error| InputError(format!("{}: {error}", path.display())))
+    let description = json!({
+        "model": screener.model.to_string_lossy(),
+        "model_name": screener.model_name,
+        "threshold": screener.threshold,
+        "seed": screener.seed,
+        "cases": screener.cases,
+    });
+    std::fs::write(&path, format!("{description:#}\n"))
+        .map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
 /// Loads a screener from its folder, with the model that it reads. `writer` writes the preliminary messages.
@@ -77,11 +83,24 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     if bytes.len() > MAX_DESCRIPTION {
         return Err(failed("the file is too large to be the description of a screener"));
     }
-    let saved: SavedScreener = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
-    if !(0.0..=1.0).contains(&saved.threshold) {
-        return Err(failed("`threshold` must be a number from 0 to 1"));
-    }
-    Ok(saved)
+    let description: Value = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
+    let field = |name: &str| description.get(name);
+    let text = |name| {
+        let value = field(name).and_then(Value::as_str).map(str::to_owned);
+        value.ok_or_else(|| failed(&format!("`{name}` must be a text")))
+    };
+    let number = |name| {
+        let value = field(name).and_then(Value::as_u64);
+        value.ok_or_else(|| failed(&format!("`{name}` must be a whole number")))
+    };
+    let threshold = field("threshold").and_then(Value::as_f64).filter(|value| (0.0..=1.0).contains(value));
+    Ok(SavedScreener {
+        model: text("model")?.into(),
+        model_name: text("model_name")?,
+        threshold: threshold.ok_or_else(|| failed("`threshold` must be a number from 0 to 1"))?,
+        seed: number("seed")?,
+        cases: u16::try_from(number("cases")?).map_err(|_| failed("`cases` must be below 65536"))?,
+    })
 }
 
 #[cfg(test)]
@@ -102,7 +121,7 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         };
         check(None, "--screener: S/screener.json: ");
-        check(Some("{}"), "--screener: S/screener.json: missing field `model`");
+        check(Some("{}"), "--screener: S/screener.json: `model` must be a text");
         check(
             Some(r#"{"model": "embedded", "model_name": "m", "threshold": 2, "seed": 1, "cases": 1}"#),
             "--screener: S/screener.json: `threshold` must be a number from 0 to 1",
