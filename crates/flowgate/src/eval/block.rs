@@ -29,8 +29,8 @@ impl Evaluator<'_> {
         Ok(Value::Bool(holds))
     }
 
-    /// Evaluates a bound of `count`, which must be an integer; `None` if the bound is not written, or its value is
-    /// missing. `frame` contains the values of variables.
+    /// Evaluates a bound of `count`, which must be an integer; `None` if the bound is not written. In the dialect of
+    /// invariant-ai, also if its value is missing. `frame` contains the values of variables.
     fn evaluate_bound(
         &mut self,
         bound: Option<&crate::policy::plan::CompiledExpr>,
@@ -40,7 +40,10 @@ impl Evaluator<'_> {
         let value = self.evaluate(bound, frame)?;
         match self.resolve(&value)? {
             Value::Int(n) => Ok(Some(n)),
-            Value::Absent | Value::None => Ok(None),
+            Value::Absent | Value::None => {
+                self.require_present(Value::None, "a bound of `count`")?;
+                Ok(None)
+            }
             other => Err(EvalError::Type(format!(
                 "a bound of `count` has the type {}, not int; write a whole number",
                 other.type_name()

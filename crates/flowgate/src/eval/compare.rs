@@ -65,6 +65,15 @@ impl Evaluator<'_> {
             }
             return Ok(Value::Answers(answers.into()));
         }
+        if matches!(operator, Comparison::In | Comparison::NotIn)
+            && matches!(self.missing, MissingValueMode::FailsAll)
+            && matches!(left, Value::List(_) | Value::Dict(_))
+            && !self.contains(&left, &right)?
+            && self.contains_nested(&left, &right)?
+        {
+            // A statement that grants something would hold for `["eve"] not in blocked`, although a tool sends to Eve.
+            return Err(EvalError::Missing);
+        }
         let truth = match operator {
             Comparison::Equal => left.equals(&right),
             Comparison::NotEqual => !left.equals(&right),
@@ -163,6 +172,25 @@ impl Evaluator<'_> {
                 other.type_name()
             ))),
         }
+    }
+
+    /// Returns whether a container contains a value, or anything inside a list or a map.
+    ///
+    /// # Errors
+    /// As for [`Self::contains`].
+    fn contains_nested(&mut self, value: &Value, container: &Value) -> Result<bool> {
+        self.spend(1)?;
+        let parts: Vec<&Value> = match value {
+            Value::List(items) => items.iter().collect(),
+            Value::Dict(entries) => entries.iter().map(|(_, value)| value).collect(),
+            _ => return self.contains(value, container),
+        };
+        for part in parts {
+            if self.contains_nested(part, container)? {
+                return Ok(true);
+            }
+        }
+        self.contains(value, container)
     }
 
     /// Evaluates a flow operator on events: whether the agent of the right one has seen the left one before (`->`),

@@ -57,7 +57,7 @@ const FIRST_EXAMPLES: usize = 3000;
 /// The first examples have at most four documents, since a model learns to copy from short texts first. After each further [`LONGER_EXAMPLES`],
 /// there may be one document more.
 const SHORT_EXAMPLES: usize = 5000;
-const LONGER_EXAMPLES: usize = 600;
+const LONGER_EXAMPLES: usize = 250;
 
 impl Corpus {
     /// Creates the corpus with this seed.
