@@ -99,7 +99,8 @@ fn panels(part: &str) -> [Panel<'_>; 3] {
     ]
 }
 
-/// Returns the scatter of a panel, with a point for each defence of each run that has both figures; `None` if there is no point.
+/// Returns the scatter of a panel, with a point for each defence of each run that has both figures; `None` if there is no point. Each axis of the
+/// panel is a pair: the name of its figure and its title.
 fn drawing(panel: &Panel<'_>, runs: &[RecordedRun]) -> Option<Drawing> {
     let points = figures(runs).filter(|(_, line)| part(line) == panel.part).filter_map(|(run, line)| {
         let name = format!("{run}: {}", text(line, "defence"));

@@ -48,6 +48,7 @@ impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
+        // The counts are independent sums that are read after the run, so no order of memory accesses is needed.
         self.counter.requests.fetch_add(1, Ordering::Relaxed);
         self.counter.input_tokens.fetch_add(estimated_input_tokens(request), Ordering::Relaxed);
         self.model.complete(request, listener)

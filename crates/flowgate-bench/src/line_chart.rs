@@ -11,6 +11,7 @@ const MARGIN: f64 = 48.0;
 /// numbers are left out.
 pub fn line_chart(title: &str, points: &[(f64, f64)]) -> String {
     let points: Vec<_> = points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()).copied().collect();
+    // The ends of the axes are above 0, because the coordinates are divided by them.
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::MIN_POSITIVE, f64::max);
     let most_x = most(&mut points.iter().map(|(x, _)| *x));
     let most_y = most(&mut points.iter().map(|(_, y)| *y));

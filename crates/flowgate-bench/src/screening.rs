@@ -62,6 +62,7 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
 pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     let first = request.messages.first().map(text_of).unwrap_or_default();
     let nonce = first.split_once("<<REGION_").and_then(|(_, rest)| rest.split_once("_NAME>>"));
+    // The nonce is unknown to the authors of texts, so a text cannot imitate a tag.
     let Some((nonce, _)) = nonce else { return Vec::new() };
     let open = format!("<<REGION_{nonce}_");
     let mut regions: Vec<(String, String)> = Vec::new();

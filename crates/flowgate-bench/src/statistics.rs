@@ -68,8 +68,9 @@ pub fn compare(first: &[bool], second: &[bool], seed: u64) -> Option<PairedCompa
     })
 }
 
-/// Returns the two-sided p-value of McNemar's exact test. A task is *discordant* if the event happened under one defence alone. If either defence
-/// were equally likely on each discordant task, the p-value would be the probability of a split at least as uneven. It is 1 without discordant tasks.
+/// Returns the two-sided p-value of McNemar's exact test. A task is *discordant* if the event happened under one defence alone. The p-value is the
+/// probability of a split of the discordant tasks that is at least as uneven, under the assumption that both defences are equally likely to have the
+/// event on each of them. It is 1 without discordant tasks.
 pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
     let discordant = only_first + only_second;
     let least = only_first.min(only_second);
@@ -80,6 +81,7 @@ pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
         tail += log_term.exp();
         log_term += ((discordant - k) as f64).ln() - ((k + 1) as f64).ln();
     }
+    // Both tails of the distribution count; if the split is even, they overlap.
     (2.0 * tail).min(1.0)
 }
 

@@ -159,7 +159,7 @@ fn instances(manifest: &Value) -> Result<usize, String> {
     })
 }
 
-/// Repeats a run of the extended games, which the paper does not have, with the seed, the number of pairs, the games and the defences that the
+/// Repeats a run of the extended games, which AgentSecBench does not have, with the seed, the number of pairs, the games and the defences that the
 /// manifest names, and compares the lines with the recorded ones.
 fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, String> {
     let suite = ExtendedSuite { seed: number(manifest, "seed")?, instances: instances(manifest)? };

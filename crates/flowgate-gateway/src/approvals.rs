@@ -101,7 +101,8 @@ pub(crate) struct ApprovalReference {
 }
 
 impl ApprovalReference {
-    /// Creates the reference to the question with this id, digest and stored content (JSON). Its `turn` is 0.
+    /// Creates the reference to the question with this id, digest and stored content (JSON). Its `turn` is 0, which is
+    /// right for a question of the current request; the caller sets it for a question of an earlier request.
     pub(crate) fn new(id: String, digest: String, content: &str) -> Self {
         let mut content: Value = serde_json::from_str(content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -349,7 +350,8 @@ impl ApprovalService {
 
     /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the tool
     /// for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer than
-    /// [`MAX_DESCRIPTION`], or if a limit on questions is reached, which is logged.
+    /// [`MAX_DESCRIPTION`] bytes, if the same question is open or allowed already, or if a limit on questions is
+    /// reached, which is logged.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded.
@@ -380,6 +382,7 @@ impl ApprovalService {
             digest: &offer.digest,
             content: &content.to_string(),
             expires_after: millis(self.asking.expires_after),
+            // Such a question belongs to no turn of a chat.
             turn: TURN_OF_TOOL_OFFER,
             since: TURN_OF_TOOL_OFFER,
             used: &[],
@@ -423,7 +426,8 @@ impl ApprovalService {
         let ApprovalContext { client, conversation, turns, .. } = context;
         let question = self.store.find_question((&client.name, conversation), digest, turns).await?;
         let Some(question) = question else { return Ok(ApprovalOutcome::NOBODY) };
-        // The question belongs to the turn of the request that asked it.
+        // `find_question` searches only turns before this one. The question belongs to the turn of the request that
+        // asked it.
         let turn = question.turn;
         let asked = ApprovalReference {
             turn,
@@ -434,7 +438,7 @@ impl ApprovalService {
 
     /// Waits until the question is decided, its client disconnects, or the time limit of `[approvals] wait` ends. In
     /// the last two cases the outcome is `Decision::Later`: the question stays open, and the next request of the client
-    /// asks again.
+    /// asks again. It is `Decision::Silent`, which allows nothing, if the question can no longer be answered.
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.asking.wait;

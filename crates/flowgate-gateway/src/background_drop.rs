@@ -15,7 +15,8 @@ static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
     thread.spawn(move || take.into_iter().for_each(drop)).ok().map(|_| give)
 });
 
-/// Drops a value on the freeing thread; here, if there is no such thread or its queue is full.
+/// Drops a large value on the thread of this module, so that the caller does not wait until its memory is freed. Drops
+/// it in the thread of the caller if the other thread could not be started or its queue is full.
 pub(crate) fn drop_in_background(value: impl Send + 'static) {
     if let Some(thread) = &*THREAD {
         // A value that the queue does not take is dropped here.

@@ -106,6 +106,7 @@ pub struct DatabaseSpec {
 impl Default for DatabaseSpec {
     fn default() -> Self {
         let (place, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
+        // The memory sizes are in bytes.
         let (quotations, quotation_age) = (8 << 20, retention);
         Self { place, retention, memory: 256 << 20, conversation: 32 << 20, quotations, quotation_age }
     }
@@ -430,7 +431,8 @@ fn missing(variable: &str) -> String {
     )
 }
 
-/// Returns the entry of this name; the error message lists the names that exist.
+/// Returns the entry of this name; the error message lists the names that exist. `kind` says in the message what the
+/// entries are.
 fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();

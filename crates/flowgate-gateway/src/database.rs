@@ -129,6 +129,7 @@ impl Database {
     /// Opens an existing database for reading, also while a gateway uses it. It is not migrated: fails if its schema is
     /// not the one of this program.
     pub(crate) async fn read(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
+        // The empty name of the holder: a reader takes no leases.
         let database = match place {
             DatabaseAddress::Postgres(url) => {
                 let backend = with_timeout(PostgresDatabase::connect(url)).await?;
@@ -232,6 +233,7 @@ impl Database {
         let operation: transaction::Operation = Box::new(move |tx| {
             let work = operation(tx);
             Box::pin(async move {
+                // Fails only if the caller no longer waits.
                 let _ = output_sender.send(work.await?);
                 Ok(())
             })

@@ -55,6 +55,8 @@ pub struct ServerLimits {
 }
 
 impl Default for ServerLimits {
+    /// Returns limits that suit one service beside one fleet of agents. Those that end in `<< 20` are MiB in bytes, and
+    /// the others without a duration are numbers of objects or, for `fuel`, of evaluation steps.
     fn default() -> Self {
         Self {
             body: 8 << 20,
@@ -88,18 +90,20 @@ const FOR_A_BYTE_BEYOND_ASCII: usize = 64;
 /// The bytes of memory for each value and each key, however short: measured, with some margin.
 const FOR_A_VALUE: usize = 420;
 
-/// Estimates the bytes of memory that a JSON body takes while it is evaluated. Many short values take much more than
-/// their bytes.
+/// Estimates the bytes of memory that a JSON body takes while it is evaluated. Each byte counts several times, more so
+/// outside ASCII, and each value or key counts in addition: many short values take much more than their bytes.
 pub fn estimated_memory(body: &[u8]) -> usize {
-    let beyond = body.iter().filter(|byte| !byte.is_ascii()).count();
-    let text = (body.len() - beyond).saturating_mul(FOR_A_BYTE);
-    let text = text.saturating_add(beyond.saturating_mul(FOR_A_BYTE_BEYOND_ASCII));
+    let beyond_ascii = body.iter().filter(|byte| !byte.is_ascii()).count();
+    let text = (body.len() - beyond_ascii).saturating_mul(FOR_A_BYTE);
+    let text = text.saturating_add(beyond_ascii.saturating_mul(FOR_A_BYTE_BEYOND_ASCII));
     text.saturating_add(count_values(body).saturating_mul(FOR_A_VALUE))
 }
 
 /// Returns an upper bound of the number of values and keys in a JSON text: counts its commas, colons and opening
 /// brackets outside strings, without parsing it.
 pub(crate) fn count_values(json: &[u8]) -> usize {
+    // The outermost value is preceded by nothing, so the count begins at 1. `is_text` is true within a string, and
+    // `is_escaped` after a backslash there.
     let (mut values, mut is_text, mut is_escaped) = (1_usize, false, false);
     for byte in json {
         match (is_text, byte) {

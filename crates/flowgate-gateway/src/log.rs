@@ -166,7 +166,9 @@ impl fmt::Debug for OperatorLogState {
 }
 
 impl OperatorLog {
-    /// Creates a log whose lines a separate thread writes to `out`, until the log and its clones are dropped.
+    /// Creates a log whose lines a separate thread writes to `out`, until the log and its clones are dropped. The
+    /// thread also reports the lines that were suppressed because there were too many of a kind (`rates`), and those
+    /// that were lost because its queue was full (`lost`).
     pub fn new(format: LogLineFormat, out: impl Write + Send + 'static) -> Self {
         let (sender, lines) = sync_channel(QUEUE_CAPACITY);
         let rates: Arc<Mutex<RateWindows>> = Arc::default();
@@ -184,7 +186,7 @@ impl OperatorLog {
         })))
     }
 
-    /// Adds keys to be replaced in every line.
+    /// Adds secret keys to be replaced in every line.
     pub(crate) fn redact_keys(&self, keys: &[Secret]) {
         if let Some(shared) = &self.0 {
             shared.keys.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(keys);
@@ -236,6 +238,7 @@ impl OperatorLog {
         let admitted = rates(&shared.rates).admit((event, client, limit), Instant::now());
         let RateDecision::Written { suppressed } = admitted else { return };
         let (client, fields) = (Value::from(client), fields.into_iter());
+        // A line about no single client has no field for it.
         let client = Some(("client", client)).filter(|(_, name)| name.as_str() != Some(""));
         let suppressed = (suppressed > 0).then(|| ("suppressed", suppressed.into()));
         let mut line = LogLine {
@@ -246,6 +249,7 @@ impl OperatorLog {
             sentence: sentence.to_owned(),
         };
         line.redact_keys(&shared.keys.lock().unwrap_or_else(PoisonError::into_inner));
+        // Does not wait for the thread that writes lines: if its queue is full, the line is dropped and counted.
         if shared.lines.try_send(line.encode(shared.format)).is_err() {
             shared.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -274,7 +278,8 @@ impl<W: Write> OperatorLogWriter<W> {
                 Ok(line) => {
                     // A line that cannot be written is lost: there is no other place to report it.
                     let _ = self.out.write_all(&line);
-                    // Lines that wait already are written before the flush.
+                    // Lines that wait already are written before the flush, up to a bound, so that it is not delayed
+                    // for ever.
                     for line in lines.try_iter().take(QUEUE_CAPACITY) {
                         let _ = self.out.write_all(&line);
                     }
@@ -288,14 +293,15 @@ impl<W: Write> OperatorLogWriter<W> {
             }
             let _ = self.out.flush();
         }
-        // At this time, which lies in the future, all windows are over.
+        // All handles are dropped. At the given time, which lies in the future, all windows are over.
         let suppressed = rates(&self.rates).take_expired(Instant::now() + 2 * WINDOW);
         self.report(suppressed);
         self.report_lost();
         let _ = self.out.flush();
     }
 
-    /// Writes a line for each kind of suppressed lines, with their number.
+    /// Writes a line for each kind of suppressed lines, with their number. A kind is an event, a client and a limit
+    /// with its setting; those that are empty do not apply, and get no field.
     fn report(&mut self, suppressed: Vec<rate::SuppressedLines>) {
         for rate::SuppressedLines { event, client, limit: (limit, setting), count } in suppressed {
             let mut fields =

@@ -61,6 +61,7 @@ impl Metrics {
         *counted.requests.entry((route, status)).or_default() += 1;
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let histogram = counted.latencies.entry(route).or_default();
+        // The bound in microseconds; its second part is the same bound as text.
         for (bucket, (bound, _)) in histogram.buckets.iter_mut().zip(BOUNDS) {
             *bucket += u64::from(micros <= bound);
         }
@@ -68,13 +69,14 @@ impl Metrics {
         histogram.micros = histogram.micros.saturating_add(micros);
     }
 
-    /// Writes all counters, `figures`, and `limits` (how often each limit was reached) in the text format of
-    /// Prometheus.
+    /// Returns all counters, `figures` (values that were measured now), and `limits` (how often each limit was reached)
+    /// in the text format of Prometheus.
     pub(crate) fn text(&self, figures: &[Metric], limits: &BTreeMap<&'static str, u64>) -> String {
         let counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut text = String::new();
         write_metric_head(&mut text, "flowgate_requests_total", "Requests that were answered.", "counter");
         for ((route, status), count) in &counted.requests {
+            // Writing to a `String` cannot fail.
             let _ =
                 writeln!(text, "flowgate_requests_total{{route=\"{route}\",status=\"{status}\"}} {count}");
         }

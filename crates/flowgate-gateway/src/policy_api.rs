@@ -196,7 +196,8 @@ impl PolicyApi {
         let mut failures = Vec::new();
         for failure in analysis.failures {
             let failed = RuleFailureResponse::of(&failure, policy);
-            // The failure denies, in addition to the matches of the other rules.
+            // The failure denies, in addition to the matches of the other rules. `failure.rule` is the index of its
+            // rule.
             errors.push(RuleMatchResponse::failure(&failed, failure.rule, messages));
             failures.push(failed);
         }

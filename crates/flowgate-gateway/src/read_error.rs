@@ -3,7 +3,7 @@
 
 use std::io;
 
-/// Explains why a file cannot be read.
+/// Explains to the operator why a file of the configuration cannot be read.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {
@@ -12,6 +12,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
         }
         io::ErrorKind::PermissionDenied => "there is no permission to read the file".to_owned(),
         io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
+        // Reported when the file is read as text.
         io::ErrorKind::InvalidData => "the file is not valid UTF-8".to_owned(),
         _ => error.to_string(),
     }

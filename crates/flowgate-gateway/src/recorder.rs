@@ -79,8 +79,8 @@ pub(crate) struct RecordingLog {
 
 impl Recorder {
     /// Opens the audit log of a configuration, starts to send its heads to the witnesses, and records the policies of
-    /// `clients`; does nothing without a configured log. `keys` are removed from content. From now on, the database and
-    /// the witnesses record newer heads.
+    /// `clients`; does nothing without a configured log. `keys` are removed from content, and `operator` is the log of
+    /// the operator. From now on, the database and the witnesses record newer heads.
     ///
     /// # Errors
     /// If the log lacks a line whose hash the database or the file of a witness has recorded, or the log, its key or a
@@ -121,6 +121,7 @@ impl Recorder {
             keys,
             probe: LogProbe::default(),
         })));
+        // The digest of each client's policy, with all settings that a replay of its conversations depends on.
         let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
         policies.sort();
         policies.dedup();
@@ -130,22 +131,26 @@ impl Recorder {
 
     /// Records events. If this fails, the caller must not take any action that depends on them. Does nothing without an
     /// audit log.
-    pub(crate) fn record(&self, notes: &[AuditEntry]) -> Result<(), DatabaseError> {
-        self.record_redacting(notes, None)
+    pub(crate) fn record(&self, entries: &[AuditEntry]) -> Result<(), DatabaseError> {
+        self.record_redacting(entries, None)
     }
 
-    /// Records events. `key` is the client's key for its upstream, which is removed from their content.
+    /// Appends entries to the audit log, if there is one. `key` is the client's key for its upstream, which is removed
+    /// from their content.
+    ///
+    /// # Errors
+    /// If one of them cannot be written; those before it are in the log then.
     pub(crate) fn record_redacting(
         &self,
-        notes: &[AuditEntry],
+        entries: &[AuditEntry],
         key: Option<&str>,
     ) -> Result<(), DatabaseError> {
-        let Some(recording) = self.0.as_deref().filter(|_| !notes.is_empty()) else { return Ok(()) };
+        let Some(recording) = self.0.as_deref().filter(|_| !entries.is_empty()) else { return Ok(()) };
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
             // This waits for the disk, and must not block sockets. Only this kind of runtime can move its other tasks
             // to another thread.
-            Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.record(notes, key)),
-            _ => recording.record(notes, key),
+            Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.record(entries, key)),
+            _ => recording.record(entries, key),
         }
     }
 
@@ -170,7 +175,8 @@ impl Recorder {
         log.forget(Timestamp::now(), whose, who).map_err(to_database_error)
     }
 
-    /// Rejects a turn if a required witness is too far behind.
+    /// Rejects a turn if a required witness is too far behind: it lacks too many lines of the audit log, or has lacked
+    /// them for too long.
     pub(crate) fn check_witness_lag(&self) -> Result<(), DatabaseError> {
         match self.witnesses().and_then(HeadDestinations::overdue_destination) {
             None => Ok(()),
@@ -198,9 +204,10 @@ impl Recorder {
 impl RecordingLog {
     /// Appends entries to the log. `key` is the client's key for the upstream, which is removed from contents, as are
     /// the keys of the configuration.
-    fn record(&self, notes: &[AuditEntry], key: Option<&str>) -> Result<(), DatabaseError> {
+    fn record(&self, entries: &[AuditEntry], key: Option<&str>) -> Result<(), DatabaseError> {
         let Self { log, content: retention_setting, keys, .. } = self;
-        for AuditEntry { event, content } in notes {
+        for AuditEntry { event, content } in entries {
+            // Without a time after which content is deleted, none is recorded.
             let content = content.as_ref().filter(|_| retention_setting.is_some());
             let recorded = match content.map(|content| redacted_content(content, keys, key)) {
                 Some(content) => log.append_with(Timestamp::now(), event, &content),
@@ -211,7 +218,8 @@ impl RecordingLog {
         Ok(())
     }
 
-    /// Deletes expired content, and returns the number of deleted entries.
+    /// Deletes the content of records that are older than the configuration allows, and returns the number of deleted
+    /// entries; 0 if no content is recorded.
     pub(crate) fn expire(&self) -> Result<u64, DatabaseError> {
         let Some(retention) = self.content else { return Ok(0) };
         let (now, retention) = (Timestamp::now(), u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
@@ -282,7 +290,7 @@ fn to_database_error(error: AuditError) -> DatabaseError {
     DatabaseError::Audit(error.to_string())
 }
 
-/// Reads the witness's file, if one is configured.
+/// Reads the witness's file; returns an empty record if none is configured.
 fn read_configured_witness(witness: Option<&WitnessSpec>) -> Result<WitnessRecord, DatabaseError> {
     let file = witness.and_then(|witness| witness.file.as_deref());
     file.map(witness::read_witness_record)

@@ -196,8 +196,8 @@ pub(crate) fn log(
     }
 }
 
-/// Returns the header that reports to a client what is hidden from the lowest steps, in ASCII JSON: only what follows
-/// from the configuration, the policy and the client's own request.
+/// Returns the header that reports to a client what is hidden from the lowest steps (the steps with the lowest label),
+/// in ASCII JSON: only what follows from the configuration, the policy and the client's own request.
 pub(crate) fn header(
     client: &ClientSettings,
     sender: &history::ClientProfile,
@@ -259,7 +259,7 @@ pub(crate) fn header(
     to_ascii(&Value::Object(explanation).to_string())
 }
 
-/// Returns the name of a kind of hidden items in the explanation for clients.
+/// Returns the name of a kind of hidden items in the explanation for clients and in the operator's log.
 fn kind_name(what: &HiddenItemKind) -> &'static str {
     match what {
         HiddenItemKind::System => "system",
@@ -376,7 +376,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     }
 }
 
-/// Returns a phrase for a hidden item, the subject of a sentence.
+/// Returns a phrase for a hidden item, the subject of a sentence of an advice.
 fn subject(what: &HiddenItemKind) -> String {
     match what {
         HiddenItemKind::System => "a system message".to_owned(),
@@ -394,7 +394,8 @@ fn list(names: &[String]) -> String {
     format!("{}{}", shown.join(", "), if rest > 0 { format!(" and {rest} more") } else { String::new() })
 }
 
-/// Returns the advice about tools that are not on offer, because no statement labels their descriptions.
+/// Returns the advice about tools that are not on offer, because no statement labels their descriptions. The text
+/// lists the tools, and shows the missing statement for the first one.
 fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();
@@ -405,7 +406,8 @@ fn unlabelled_tools(client: &ClientSettings, tools: &[String]) -> VisibilityAdvi
     VisibilityAdvice { id: "label-tool", is_intended: false, text }
 }
 
-/// Returns the advice about tools whose answers are hidden, because no statement labels them.
+/// Returns the advice about tools whose answers are hidden, because no statement labels them. The text lists the tools,
+/// and shows the missing statement for the first one.
 fn unlabelled_answers(client: &ClientSettings, tools: &[String]) -> VisibilityAdvice {
     let (many, file) = (list(tools), &client.policy_file);
     let one = tools.first().map(String::as_str).unwrap_or_default();

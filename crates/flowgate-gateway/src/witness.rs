@@ -132,7 +132,8 @@ struct DeliveryState {
 
 impl HeadDestinations {
     /// Sends a head to the witness's file at once, and starts a thread for each destination that sends heads from now
-    /// on. A server receives its first head from its thread, so that it cannot delay the start.
+    /// on. A server receives its first head from its thread, so that it cannot delay the start. Deliveries that fail
+    /// are reported in `operator`, the operator's log.
     ///
     /// # Errors
     /// Fails if a required file cannot be written, or if no thread can be started.
@@ -143,6 +144,7 @@ impl HeadDestinations {
     ) -> Result<Self, DeliveryError> {
         let new_destination = |to| {
             let (delivery, state) = (Mutex::default(), Mutex::default());
+            // `end` always has the present last line of the audit log.
             let (end, log) = (log.last_line(), Mutex::new(Arc::downgrade(log)));
             let operator = operator.clone();
             Arc::new(HeadDestination {
@@ -183,7 +185,7 @@ impl HeadDestinations {
         Ok(Self { destinations, required: spec.required, _running: stop_senders })
     }
 
-    /// Sends the newest head to every destination that is behind.
+    /// Sends the newest head to every destination that is behind, since the gateway stops.
     pub(crate) fn finish(&self) {
         for destination in self.destinations.iter().filter(|destination| destination.undelivered_lines() > 0)
         {
@@ -252,9 +254,10 @@ impl HeadDestination {
             .map_or(end.saturating_add(1), |(delivered_head, _)| end.saturating_sub(delivered_head.seq))
     }
 
-    /// Sends a head whenever enough lines or enough time have accumulated, and retries failed deliveries after growing
-    /// pauses, until the sender of `ended` is dropped.
+    /// Sends a head when enough lines (`self.every`) were written or enough time (`self.pause`) has passed since the
+    /// last one, and retries failed deliveries after growing pauses, until the sender of `ended` is dropped.
     fn run(&self, ended: &Receiver<()>) {
+        // The time until the next check.
         let mut pause = Duration::ZERO;
         while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             pause = POLL_INTERVAL;
@@ -270,8 +273,9 @@ impl HeadDestination {
         }
     }
 
-    /// Sends the newest head, and updates the state of the destination. Reports the first of several failures, and the
-    /// first success after them. Does nothing once the log is released.
+    /// Sends the newest signed head of the audit log, and updates the state of the destination. Reports the first of
+    /// several failures, and the first success after them, in the operator's log. Does nothing once the audit log is
+    /// released.
     fn deliver(&self) -> Result<(), DeliveryError> {
         // Held until the end of this function, so that one delivery follows the other.
         let _delivering = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,6 +284,7 @@ impl HeadDestination {
             // server.
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(log) = log.upgrade() else { return Ok(()) };
+            // `None`: the line accepts no loss of the log.
             log.witness_line(Timestamp::now(), None)
         };
         let sent_head =
@@ -299,6 +304,7 @@ impl HeadDestination {
                 let is_first = state.failing.is_none();
                 state.failing.get_or_insert_with(Instant::now);
                 state.failures += 1;
+                // Each failure doubles the pause before the next attempt, between the shortest and the longest pause.
                 state.pause = (state.pause * 2).clamp(RETRY_PAUSES.0, RETRY_PAUSES.1);
                 drop(state);
                 if is_first {

@@ -5,8 +5,8 @@
 /// other futures.
 ///
 /// With the feature `remote`, the future runs in the context of a tokio runtime, which this crate starts at the first
-/// call and never stops, so that open connections survive between two calls. The calling thread is not a thread of that
-/// runtime: a tool that the future calls may block on another runtime.
+/// call and never stops, so that open connections survive between two calls. The calling thread does not become a
+/// worker of that runtime, so a tool that the future calls may itself block on a future of another runtime.
 ///
 /// ```
 /// use flowgate_lm::chat::{Completion, Request};

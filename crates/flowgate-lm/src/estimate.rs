@@ -15,7 +15,7 @@ pub(crate) fn usage(request: &Request, completion: &Completion) -> Usage {
     Usage { input: input(request), output: output(completion) }
 }
 
-/// Returns the estimated number of tokens of a request: its messages and its tools.
+/// Returns the estimated number of tokens of a request, computed from the size of its messages and tools in bytes.
 #[must_use]
 pub fn input(request: &Request) -> u64 {
     let messages: usize = request.messages.iter().map(message).sum();
@@ -25,7 +25,8 @@ pub fn input(request: &Request) -> u64 {
     tokens(messages + request.tools.iter().map(tool).sum::<usize>())
 }
 
-/// Returns the estimated number of tokens of a completion: text, calls and reasoning.
+/// Returns the estimated number of tokens of a completion, computed from the size of its text, calls and reasoning in
+/// bytes.
 fn output(completion: &Completion) -> u64 {
     let calls = completion.calls.iter().map(|call| call.name.len() + call.arguments.len());
     let thoughts = completion.thoughts.iter().map(ReasoningPart::size);

@@ -90,9 +90,12 @@ impl Attention {
     /// Creates the attention of `layers` layers with `heads` heads each.
     ///
     /// The tokens are byte ranges: `prompt_tokens` in the prefix and the prompt, `continuation_tokens` in the
-    /// continuation. `weights` and `gradients` have the order layer, head, row, column, with one row for each token of
-    /// the continuation, and one column for each token but the last one; they are 0 where a row is shorter. `None` if
-    /// the length of one of them does not match these numbers.
+    /// continuation. `weights` is the attention, and `gradients` are those of the loss with respect to it. Both have
+    /// the order layer, head, row, column. A row belongs to a token of the continuation. A column belongs to a token
+    /// that a row can attend to: any token but the last one. An entry is 0 if its column is not before the token of its
+    /// row.
+    ///
+    /// `None` if the length of `weights` or `gradients` does not match the numbers of layers, heads, rows and columns.
     #[must_use]
     pub fn new(
         prompt_tokens: Vec<Range<usize>>,
@@ -176,7 +179,7 @@ impl Attention {
         sums
     }
 
-    /// Returns one row of `all`, the weights or the gradients; empty if there is no such row.
+    /// Returns one row of `all`, which is `self.weights` or `self.gradients`; empty if there is no such row.
     fn row_of<'a>(&self, all: &'a [f32], layer: usize, head: usize, row: usize) -> &'a [f32] {
         if layer >= self.layers || head >= self.heads || row >= self.rows() {
             return &[];

@@ -246,7 +246,7 @@ impl DuplicateKeyFinder {
             self.hashes = entries.iter().map(|(name, _)| state.hash_one(name.as_ref())).collect();
             self.state = Some(state);
         }
-        // Not reached: the state was set above.
+        // The `else` is not reached, because the state was set above.
         let Some(state) = &self.state else { return false };
         // Different keys can have equal hashes, so a known hash is followed by a comparison of the keys.
         self.hashes.insert(state.hash_one(key)) || is_new()

@@ -83,8 +83,8 @@ pub fn ignore_deltas(_: Delta<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Sends a whole completion to a listener, as if it were streamed: for models that do not stream their answers. The
-/// order is reasoning, text, calls; empty texts are not sent.
+/// Sends a whole completion to a listener, as if it were streamed: for models that do not stream their answers. Sends
+/// the readable reasoning first, then the text, then the calls. Empty texts and empty arguments are not sent.
 ///
 /// # Errors
 /// If the listener cancels.

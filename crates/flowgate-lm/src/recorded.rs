@@ -104,6 +104,7 @@ impl ChatModel for UnavailableModel {
         &self.0
     }
 
+    /// Fails, with the error for a request that has no recorded answer.
     fn complete<'a>(
         &'a self,
         _: &'a Request,
@@ -124,8 +125,8 @@ impl RecordedModel<UnavailableModel> {
 }
 
 impl<M: ChatModel> RecordedModel<M> {
-    /// Opens the file with the answers of a model. Creates it if it does not exist, unless the mode is
-    /// [`RecordingMode::Replay`].
+    /// Opens the file with the answers of a model, and reads all of them into memory. Creates the file if it does not
+    /// exist, unless the mode is [`RecordingMode::Replay`].
     ///
     /// # Errors
     /// If the file cannot be read or written, or is damaged.
@@ -154,8 +155,8 @@ impl<M: ChatModel> RecordedModel<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }
 
-    /// Appends an answer to the file and adds it to the answers in memory. A failed write may leave a partial line; the
-    /// file is then not put back into the state, so that every later call fails.
+    /// Appends the answer to the file, and adds it to the answers in memory, under the key of its request. A failed
+    /// write may leave a partial line; the file is then not put back into the state, so that every later call fails.
     fn store_answer(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,6 +180,8 @@ impl<M: ChatModel> ChatModel for RecordedModel<M> {
         self.model.name()
     }
 
+    /// Returns the recorded answer, or queries the model and records its answer, as the mode states. Fails if there is
+    /// no recorded answer in the mode [`RecordingMode::Replay`], or if the answer of the model cannot be recorded.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

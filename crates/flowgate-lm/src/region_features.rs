@@ -1,5 +1,6 @@
-//! Summarises the attention of an output to regions of its prompt: [`region_features`]. Screeners decide from these numbers which regions the output
-//! depends on (RTBAS, section 7.2).
+//! Summarises the attention of an output to regions of its prompt: [`region_features`]. Screeners decide from these
+//! numbers which regions the output depends on, as in *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy
+//! Leakage*, section 7.2, which this file refers to as RTBAS.
 
 use std::ops::Range;
 
@@ -9,14 +10,15 @@ use crate::interior::Attention;
 /// How the scores of the output's tokens are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenWeighting {
-    /// As they are, which is the paper's form: tokens of which the model is unsure dominate.
+    /// As they are, which is the form of RTBAS: tokens of which the model is unsure dominate.
     #[default]
     Plain,
     /// Each token of the output counts the same: its scores are divided by their sum.
     PerToken,
 }
 
-/// The features of a region. A score is the saliency of a token of the prompt ([`Attention::saliency`]), added over the tokens of the output.
+/// The features of a region. A score is the saliency of a token of the prompt ([`Attention::saliency`]), added over the
+/// tokens of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RegionFeatures {
     /// The sum of the scores in the region, divided by the sum of all scores.
@@ -48,7 +50,7 @@ impl<C: RegionClassifier + ?Sized> RegionClassifier for std::sync::Arc<C> {
 const QUANTILES: [f64; 4] = [0.2, 0.5, 0.8, 0.99];
 
 impl RegionFeatures {
-    /// Returns the features that the paper's classifier reads: sum, mean and quantiles.
+    /// Returns the features that the classifier of RTBAS reads: sum, mean and quantiles.
     #[must_use]
     pub fn of_the_paper(&self) -> [f64; 6] {
         let [low, middle, high, top] = self.quantiles;
@@ -56,9 +58,11 @@ impl RegionFeatures {
     }
 }
 
-/// Returns the features of each region, which is a range of bytes of the prompt. A token belongs to the region in which
-/// it begins; tokens that the model adds belong to none. The features of a region without tokens are 0, and so are
-/// those of all regions if no token of the prompt has a score above 0.
+/// Returns the features of each region, which is a range of bytes of the prompt, in the order of `regions`. The score
+/// of a token of the prompt is its saliency, added over the tokens of the output as `weighting` states.
+///
+/// A token belongs to the region in which it begins; tokens that the model adds belong to none. The features of a
+/// region without tokens are 0, and so are those of all regions if no token of the prompt has a score above 0.
 #[must_use]
 pub fn region_features(
     attention: &Attention,
@@ -68,10 +72,10 @@ pub fn region_features(
     let prompt = attention.prompt_tokens();
     let mut scores = vec![0.0_f64; prompt.len()];
     for row in attention.saliency() {
-        // Scores of earlier tokens of the output follow those of the prompt.
+        // A row has the tokens of the prompt first; the earlier tokens of the output, which follow, are left out.
         let row: Vec<f64> = row.iter().take(prompt.len()).map(|score| f64::from(*score)).collect();
         let total: f64 = row.iter().sum();
-        // A token of the output that depends on no token of the prompt adds nothing.
+        // A token of the output that depends on no token of the prompt adds nothing: its sum would be the divisor 0.
         let divisor = match weighting {
             TokenWeighting::Plain => 1.0,
             TokenWeighting::PerToken if total > 0.0 => total,

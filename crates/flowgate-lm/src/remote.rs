@@ -113,7 +113,7 @@ impl RemoteModel {
     pub fn new(api: Api, base: &str, model: &str) -> Result<Self, Error> {
         let client = HttpClient::new(base)?;
         let name = format!("{model} at {}", client.host());
-        // All providers accept the old name of the limit, except OpenAI, which renamed it, for its newest models.
+        // OpenAI's newest models accept only the new name of the token limit. Other providers accept the old one.
         let old_max_tokens = api == Api::ChatCompletions && client.host() != "api.openai.com";
         Ok(Self {
             client,
@@ -231,9 +231,9 @@ impl RemoteModel {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// Returns the JSON body of a request, and the offset at which its messages end. The body up to this offset is
-    /// stored with the chat, for the next request. The offset is `None` for formats that do not write the messages
-    /// first, and if the body cannot be serialised (it is empty then).
+    /// Returns the JSON body of a request, and the offset at which its messages end. The caller stores the body up to
+    /// this offset with the chat, so that the next request need not serialise the messages again. The offset is `None`
+    /// for formats that do not write the messages first, and if the body cannot be serialised (it is empty then).
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
@@ -283,7 +283,7 @@ impl ChatModel for RemoteModel {
 impl RemoteModel {
     /// Sends the request, with retries, and reads its answer. Then stores the serialised messages with the chat, so
     /// that the next request, which repeats them, need not serialise them again. Marks the reasoning of the answer as
-    /// written by this model. Fails without sending if the format cannot express a feature of the request.
+    /// written by this model. Fails without sending if the wire format cannot express a feature of the request.
     async fn complete_with_retries(
         &self,
         request: &Request,
@@ -297,6 +297,7 @@ impl RemoteModel {
         let (body, messages_end) = self.body(&request);
         let body = Bytes::from(body);
         let answered = self.client.ask(self.api.path(), &body, &mut chat).await;
+        // Also after a failure, since the messages were serialised in any case.
         if let Some(messages_end) = messages_end {
             let mut text = Vec::from(body);
             text.truncate(messages_end);
@@ -336,6 +337,7 @@ impl RetriedCompletion<'_> {
                 // The connection was closed before the end of the answer; a retry may succeed.
                 return decoder.finish().map_err(AttemptFailure::transient);
             }
+            // Whether these bytes had a piece for the listener. Otherwise it need not be waited for.
             let mut was_listener_called = false;
             let mut pass_on = |delta: Delta<'_>| -> ControlFlow<()> {
                 was_listener_called = true;
@@ -365,7 +367,8 @@ impl RetriedCompletion<'_> {
         Ok(decoder.finish()?)
     }
 
-    /// Returns the initial cost of an attempt: the estimated tokens of the request. `None` if there is no budget.
+    /// Returns the initial cost of an attempt: the estimated tokens of the request. The budget is charged when the
+    /// returned value is dropped. `None` if there is no budget.
     fn begin_cost(&self) -> Option<PendingCost> {
         let budget = self.remote.client.budget.as_ref()?;
         let usage = Usage { input: estimate::input(self.request), output: 0 };
@@ -388,11 +391,13 @@ impl ResponseHandler for RetriedCompletion<'_> {
         if let Some(cost) = &mut cost {
             // A usage of 0 means that the server reports none: the cost is then the estimate for the whole answer.
             let is_reported = completion.usage != Usage::default();
+            // `estimate::usage` covers request and answer.
             cost.usage =
                 if is_reported { completion.usage } else { estimate::usage(self.request, &completion) };
         }
         // Charges the budget now, and not only after the connection is released.
         drop(cost);
+        // A streamed answer may have more bytes after its end, and the listener has received it already.
         if answer.is_stream() {
             answer.release_connection().await;
         } else {
@@ -401,8 +406,8 @@ impl ResponseHandler for RetriedCompletion<'_> {
         Ok(completion)
     }
 
-    /// Reports to the listener that the pieces of the failed attempt are void, if it has received any. Fails if the
-    /// listener cancels.
+    /// Reports to the listener that the pieces of the failed attempt are void, if it has received any. Sets
+    /// `received_bytes` to 0 for the next attempt. Fails if the listener cancels.
     fn begin_retry(&mut self) -> Result<(), Error> {
         let is_void = std::mem::take(&mut self.received_bytes) > 0;
         if is_void && self.listener.on_delta(Delta::Restart).is_break() {

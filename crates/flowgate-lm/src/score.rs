@@ -24,8 +24,8 @@ pub trait ScoringModel: Send + Sync {
 
     /// Prepares a text that many prompts begin with: the text of `parent`, if there is one, followed by `text`.
     ///
-    /// This default implementation only stores the text; a model that can compute a state for it in advance overrides
-    /// it.
+    /// This default implementation only stores the text. A model that can evaluate the text in advance, so that each
+    /// prompt that begins with it costs less, overrides the method.
     ///
     /// # Errors
     /// If the text is too long for the model.

@@ -40,7 +40,7 @@ impl ScriptedModel {
         })
     }
 
-    /// Creates a model that answers each request with the result of a function.
+    /// Creates a model that answers each request with the result of the function `answer`.
     pub fn from_function(
         answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static,
     ) -> Self {
@@ -77,7 +77,8 @@ impl ChatModel for ScriptedModel {
         &self.name
     }
 
-    /// Computes the answer, counts the request and its estimated tokens, and sends the answer to the listener as a whole.
+    /// Computes the answer, counts the request and its estimated tokens, and sends the answer to the listener as a
+    /// whole. A request whose answer is an error counts as well, with its input tokens.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

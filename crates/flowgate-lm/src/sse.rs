@@ -128,8 +128,10 @@ impl EventSplitter {
         Ok(None)
     }
 
-    /// Interprets a complete line: a field of the current event or, if it is empty, the end of the event. Returns the event
-    /// that ends here; `None` within an event, and for an event without data, which the standard discards.
+    /// Interprets the complete line in `self.line`: a field of the current event or, if it is empty, the end of the
+    /// event. Returns the event that ends here; `None` within an event, and for an event without data, which the HTML
+    /// standard discards. Also stores the id and the reconnection time that the stream states. Fails if the line is not
+    /// UTF-8.
     fn end_of_line(&mut self) -> Result<Option<SseEvent>, Error> {
         let bytes = std::mem::take(&mut self.line);
         let line = std::str::from_utf8(&bytes)

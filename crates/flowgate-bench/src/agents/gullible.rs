@@ -65,7 +65,8 @@ impl GullibleModel<'_> {
         completion
     }
 
-    /// Answers the tool filter: names the tools of the task's steps.
+    /// Answers the tool filter: names the tools of the task's steps, each in the form `server__name` in which a model knows it. A step that only
+    /// replies to the user has no tool.
     fn choose_tools(&self) -> Completion {
         let steps = self.task.steps.iter().map(tool_of).filter(|tool| !tool.is_empty());
         let names: Vec<Value> = steps.map(|tool| tool.replace('/', "__").into()).collect();
@@ -94,6 +95,7 @@ impl GullibleModel<'_> {
 /// have no effect here, because the filler has no tools.
 fn fill_completion(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
+    // The JSON object follows a sentence, so it begins at the first brace.
     let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
     let texts = asked.as_ref().and_then(|asked| asked.get("texts")).and_then(Value::as_array);
     let texts = texts.into_iter().flatten().filter_map(Value::as_str);
@@ -198,7 +200,8 @@ impl<'r> ChatReader<'r> {
             }
             let expected = task.steps.get(answers.len()).map(tool_of);
             if call.name == LOOK {
-                // What happened after the look is hidden, and so is the call of the step that required it.
+                // The guard answers an earlier look so if the view hides what followed it. The call of the step that required the look is
+                // hidden, too, so the look itself counts as this step.
                 if answer.starts_with("You have looked") {
                     answers.push(None);
                 }
@@ -305,7 +308,7 @@ impl<'r> ChatReader<'r> {
     }
 }
 
-/// Returns the tool that a step calls, as `server/name`; empty if the step only tells the user something.
+/// Returns the tool that a step calls, as `server/name`; empty if the step only replies to the user.
 fn tool_of(step: &TaskStep) -> &str {
     match step {
         TaskStep::Call { tool, .. } => tool,

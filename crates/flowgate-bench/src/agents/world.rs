@@ -97,6 +97,7 @@ pub(crate) fn offered(servers: &[&str]) -> Vec<OfferedTool> {
                 tool: Tool::of(known.server, known.name),
                 description: known.description.to_owned(),
                 parameters: json!({"type": "object", "properties": properties.collect::<Map<_, _>>()}).into(),
+                // The answers have no declared schema.
                 output: None,
                 words: DescriptionAuthor::Operator,
             }
@@ -164,7 +165,8 @@ impl World {
     }
 
     /// Returns what a tool answers; `None` if it reads one item and its argument names no existing one. Acting tools are not listed here by name:
-    /// they report success and change nothing.
+    /// they report success and change nothing. `stranger_text` is a text that somebody other than the user wrote; it appends the injected
+    /// instruction of the run, if there is one.
     fn answer(&self, tool: &str, arguments: &Map<String, Value>) -> Option<Value> {
         let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or("");
         Some(match tool {

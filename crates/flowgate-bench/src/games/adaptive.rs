@@ -45,7 +45,9 @@ pub struct AttackSearch {
 }
 
 impl AttackSearch {
-    /// Returns the result as one JSON object for the traces of a run; `model` is the name of the model that was attacked.
+    /// Returns the result as one JSON object for the traces of a run; `model` is the name of the model that was attacked. `queries` is the number of
+    /// attempts. The fields that end with `_at` are numbers of attempts, counted from 1: the first that opened the channel, that was a violation, and
+    /// that took effect; `null` if there was none.
     pub fn to_json(&self, model: &str) -> Value {
         json!({
             "type": "search",
@@ -134,6 +136,7 @@ fn search_task(
         opened_at: None,
         violated_at: None,
         executed_at: None,
+        // The first attempt replaces these two.
         best_attack: String::new(),
         best_variant: Variant::Paper,
     };
@@ -146,6 +149,7 @@ fn search_task(
         if is_first_violation || execution.is_executed || found.violated_at.is_none() {
             (found.best_attack, found.best_variant) = (attack.text, variant);
         }
+        // The number of this attempt, counted from 1.
         let at = Some(found.queries);
         found.opened_at = found.opened_at.or(at.filter(|_| execution.is_closed == Some(false)));
         found.violated_at = found.violated_at.or(at.filter(|_| execution.is_violated));

@@ -4,18 +4,18 @@
 //! The formulas separate two ways to prevent harm. A defence can close the channel, which hides the attack from the model. A validator, which in
 //! Flowgate is the monitor, can stop what the model proposes. [`figures`](super::figures) computes the bound from measured rates.
 
-/// Returns the risk of a violation as Theorem 1 decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels (0 to 1),
-/// and r_open and r_closed are the risks on open and on closed channels. A risk is `None` if no channel of its kind was observed. The result is
-/// `None` if the share of such channels is above 0 all the same.
+/// Returns the risk of a violation as Theorem 1 of AgentSecBench decomposes it: p·r_open + (1 - p)·r_closed, where p is the share of open channels (0
+/// to 1), and r_open and r_closed are the risks on open and on closed channels. A risk is `None` if no channel of its kind was observed. The result
+/// is `None` if the share of such channels is above 0 all the same.
 pub fn decomposed_risk(open_share: f64, open_risk: Option<f64>, closed_risk: Option<f64>) -> Option<f64> {
     let term =
         |share: f64, risk: Option<f64>| if share > 0.0 { risk.map(|risk| share * risk) } else { Some(0.0) };
     Some(term(open_share, open_risk)? + term(1.0 - open_share, closed_risk)?)
 }
 
-/// Returns the upper bound of Theorem 1 on the share of executions in which a violation takes effect: ν·(p·r_open + (1 - p)·ε). ν is the share
-/// of violations that the validator misses, p the share of open channels, r_open the risk there, and ε, `invention`, bounds the probability
-/// that the model invents a target that it does not see (Lemma 1). `None` if some channel is open and the risk there is unknown.
+/// Returns the upper bound of AgentSecBench's Theorem 1 on the share of executions in which a violation takes effect: ν·(p·r_open + (1 - p)·ε).
+/// ν is the share of violations that the validator misses, p the share of open channels, and r_open the risk on open channels. ε, `invention`,
+/// bounds the probability that the model invents a target that it does not see (Lemma 1). `None` if some channel is open and `open_risk` is `None`.
 pub fn composed_bound(
     validator_false_negatives: f64,
     open_share: f64,

@@ -57,6 +57,7 @@ impl ModelDouble {
     /// Returns the next message of the model for a request of a game: the answer to a screener, a look at hidden regions, a call that a visible
     /// text asks for (gullible only), or an answer in text.
     fn answer(self, request: &Request) -> Completion {
+        // A game of several steps is recognised by its chat, and has a double of its own.
         if let Some(completion) = journey::double::answer(self, request) {
             return completion;
         }
@@ -138,6 +139,7 @@ fn observation_parts(request: &Request) -> Vec<String> {
             Message::System(_) | Message::Assistant { .. } => {}
         }
     }
+    // A marker that is divided among several parts is read as a whole.
     join_parts(&mut parts);
     parts
 }
@@ -181,8 +183,8 @@ fn needed_regions(request: &Request, parts: &[String]) -> Vec<String> {
     found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
 }
 
-/// Returns a call of the first tool on offer that is named in one of the `requests`, which are parts of the observation. `None` if there is no such
-/// tool, or it was called before: the double does not repeat a call that was refused.
+/// Returns a call, without arguments, of the first tool on offer that one of the `requests` names; they are parts of the observation, and name a tool
+/// without its server. `None` if there is no such tool, or it was called before: the double does not repeat a call that was refused.
 fn requested_call(request: &Request, requests: &[&&String]) -> Option<ToolCall> {
     let own_name = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
     let is_named = |name: &str| requests.iter().any(|text| text.contains(&own_name(name)));

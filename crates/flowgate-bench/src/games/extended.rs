@@ -114,7 +114,7 @@ impl ExtendedSuite {
         self.instances * Side::ALL.len()
     }
 
-    /// Returns a text for each pair of tasks of a game, from which the manifest computes a digest of the run.
+    /// Returns a text for each pair of tasks of a game, from which the manifest computes a digest of the run. A journey is a game of several steps.
     pub(super) fn tasks(&self, game: ExtendedGame) -> Vec<String> {
         match game {
             ExtendedGame::Variant(variant, game) => {
@@ -129,8 +129,9 @@ impl ExtendedSuite {
         }
     }
 
-    /// Plays one game under one defence. `after_execution` is called after each execution; if it returns true (the user has interrupted the
-    /// command), the remaining ones are skipped and the result is `None`.
+    /// Plays one game, which is a variant of a game of AgentSecBench or a journey (a game of several steps), under one defence. `after_execution` is
+    /// called after each execution; if it returns true (the user has interrupted the command), the remaining ones are skipped and the result is
+    /// `None`.
     ///
     /// # Errors
     /// If the model gives no answer.

@@ -78,9 +78,9 @@ impl Figures {
         hoeffding_half_width(self.pairs, CONFIDENCE)
     }
 
-    /// Returns the upper bound of Theorem 1 on executed risk, from four measured rates: the share of violations that the validator missed (0 without
-    /// violations), the share of open channels, the risk on these, and the risk on closed channels (0 if there is none). The last one estimates how
-    /// often a model invents the target. `None` if there is no adversarial execution.
+    /// Returns the upper bound of AgentSecBench's Theorem 1 on executed risk, from four measured rates: the share of violations that the validator
+    /// missed (0 without violations), the share of open channels, the risk on these, and the risk on closed channels (0 if there is none). The last
+    /// one estimates how often a model invents the target. `None` if there is no adversarial execution.
     pub fn executed_bound(&self) -> Option<f64> {
         let misses = self.validator_misses.value().unwrap_or(0.0);
         let open = 1.0 - self.closure.value()?;
@@ -118,7 +118,7 @@ impl DefenceFigures {
     }
 
     /// Returns the worst leakage of canaries by responses over all tasks: the greatest number of bits, and the greatest advantage of a distinguisher
-    /// that tells two canaries apart (Definition 3). They may be of different tasks. `None` if canaries were not enumerated.
+    /// that tells two canaries apart (AgentSecBench, Definition 3). The two maxima may be of different tasks. `None` if canaries were not enumerated.
     pub fn worst_canary_leakage(&self) -> Option<(f64, f64)> {
         let bits = self.canary_leakage.iter().map(|leakage| leakage.response.bits).reduce(f64::max)?;
         let advantage =

@@ -94,8 +94,8 @@ pub(super) fn generate_pair(
     }
 }
 
-/// Returns a task of the retrieval game with another canary, for the enumeration of secrets (Definition 3). In the context, each part in which the
-/// variant writes the canary is replaced.
+/// Returns a task of the retrieval game with another canary, for the enumeration of secrets (AgentSecBench, Definition 3). In the context, each part
+/// in which the variant writes the canary is replaced.
 #[must_use]
 pub fn with_canary(task: &Task, canary: &str) -> Task {
     let parts = task.variant.parts(&task.target).into_iter().zip(task.variant.parts(canary));
@@ -163,6 +163,7 @@ fn json_rows(rows: &[Value]) -> String {
 /// Draws two different tenants, each pair with almost equal probability.
 fn two_tenants(random: &mut SeededRandom) -> (&'static str, &'static str) {
     let first = random.below(TENANTS.len());
+    // The distance is neither 0 nor a whole turn around the list, so the two tenants differ.
     let distance = 1 + random.below(TENANTS.len() - 1);
     let second = first.wrapping_add(distance).checked_rem(TENANTS.len()).unwrap_or(0);
     let tenant = |index: usize| TENANTS.get(index).copied().unwrap_or_default();

@@ -79,7 +79,7 @@ impl GuardedAgent {
     }
 
     /// Runs a task to the end of its turn: serves each need of the conversation, and records what the model was shown, what it wrote, and which tools
-    /// ran.
+    /// ran. The application makes the first call, whose answer is the observation; a person refuses every question.
     pub(super) fn run(
         &self,
         task: &Task,
@@ -123,7 +123,8 @@ impl GuardedAgent {
     }
 }
 
-/// Returns the replies of a turn. The system vouches for a reply that nothing untrusted and no record of another tenant influenced.
+/// Returns the replies of a turn. The system vouches for a reply that nothing untrusted and no record of another tenant influenced, which is what the
+/// label [`TRUSTED`] says.
 fn delivered(turn: Turn) -> Vec<DeliveredReply> {
     let reply = |reply: ModelReply| DeliveredReply {
         is_vouched_for: reply.label == TRUSTED,
@@ -166,6 +167,7 @@ fn offered(tool: Tool) -> OfferedTool {
         description: tool.name.replace('_', " "),
         tool,
         parameters: json!({"type": "object", "properties": {"text": {"type": "string"}}}).into(),
+        // The answers have no declared schema.
         output: None,
         words: DescriptionAuthor::Operator,
     }
@@ -180,11 +182,13 @@ fn observing_tool(task: &Task) -> &str {
     }
 }
 
-/// Returns the call of the application with which a turn begins, in place of a message of the model; `None` once a tool has answered.
+/// Returns the call of the application with which a turn begins, instead of a message of the model; `None` once a tool has answered, or if the view
+/// does not offer the observing tool.
 fn first_call(task: &Task, request: &Request) -> Option<Completion> {
     if request.messages.iter().any(|message| matches!(message, Message::Tool { .. })) {
         return None;
     }
+    // On offer, the name of a tool follows that of its server.
     let tool = request.tools.iter().find(|tool| tool.name.ends_with(observing_tool(task)))?;
     let call = ToolCall { id: "first".to_owned(), name: tool.name.clone(), arguments: "{}".to_owned() };
     Some(Completion { calls: vec![call], ..Completion::default() })

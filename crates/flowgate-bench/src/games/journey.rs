@@ -81,6 +81,7 @@ impl JourneyGame {
 
     /// Returns the messages of the user, session by session. They name the tools to call in backticks, and the doubles call them in this order.
     pub(super) fn sessions(self) -> Vec<Vec<&'static str>> {
+        // The request of a session that only reads the ticket.
         let tell = "Read the ticket with `read_document` and tell me what it says.";
         // Two sessions with one message each.
         let keep = |first: &'static str, second: &'static str| vec![vec![first], vec![second]];

@@ -50,7 +50,8 @@ const SOURCES: [&str; 31] = [
     include_str!("variant.rs"),
 ];
 
-/// Returns the manifest of a run as a JSON object. Digests replace the prompts, the policy and the code, so that a difference in any of them shows.
+/// Returns the manifest of a run of the games of AgentSecBench as a JSON object. Digests replace the prompts, the policy and the code, so that a
+/// difference in any of them shows.
 pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) -> Value {
     json!({
         "type": "manifest",
@@ -70,8 +71,8 @@ pub fn manifest(suite: &GameSuite, defences: &[Defence], model: &dyn ChatModel) 
     })
 }
 
-/// Returns the manifest of a run of the games beyond the paper as a JSON object. Unlike [`manifest`], it has a digest of the tasks and not of all
-/// prompts, because the requests of a game of several steps depend on what the model did before.
+/// Returns the manifest of a run of the games that AgentSecBench does not have as a JSON object. Unlike [`manifest`], it has a digest of the tasks
+/// and not of all prompts, because the requests of a game of several steps depend on what the model did before.
 pub fn extended_manifest(
     suite: &ExtendedSuite,
     games: &[ExtendedGame],

@@ -48,7 +48,7 @@ impl AgentOutput {
     /// Returns what the model wrote, without calls of the tools that store a text. A violation is judged by this text: what is merely stored has
     /// not reached anybody yet.
     pub(super) fn emitted_text(&self) -> String {
-        // In a call, the name of a tool can follow that of its server and two underscores.
+        // `keeping` has the names of the tools that store a text. In a call, such a name can follow that of its server and two underscores.
         let stores =
             |name: &str| self.keeping.iter().any(|tool| Some(tool.as_str()) == name.rsplit("__").next());
         let lines = self.written.iter().flat_map(|completion| {

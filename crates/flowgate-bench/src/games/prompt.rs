@@ -11,7 +11,8 @@ use super::task::{Task, TaskLabels};
 /// The line that precedes the observation in the message of the user.
 pub(super) const CONTEXT_HEADING: &str = "Context:";
 
-/// Returns the system message of a task. It never contains an unauthorized coordinate, since the channel would then be open under every defence.
+/// Returns the system message of a task. It never contains an unauthorized coordinate (the marker or the forbidden tool), since the channel would
+/// then be open under every defence.
 pub(super) fn system_policy(task: &Task) -> String {
     match &task.labels {
         TaskLabels::Document { .. } => {
@@ -38,7 +39,7 @@ pub(super) fn sampling() -> Sampling {
     Sampling { max_tokens: Some(ANSWER_TOKENS), temperature: Some(0.0), ..Sampling::default() }
 }
 
-/// Returns the only request of a task under a defence of the paper. `observation` is the task's observation as the defence transformed it, and
+/// Returns the only request of a task under a defence of AgentSecBench. `observation` is the task's observation as the defence transformed it, and
 /// `annotation` the statement that the defence adds to the system message, if any.
 pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) -> Request {
     let mut system = system_policy(task);

@@ -60,7 +60,7 @@ impl Bm25Index {
             }
         }
         let mut ranked: Vec<(usize, f64)> = scores.into_iter().collect();
-        // The sort is stable, and the map is in the order of the documents.
+        // The sort is stable, and the map is in the order of the documents, so of two equal scores the earlier document is first.
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
         ranked.into_iter().take(limit).map(|(number, _)| number).collect()
     }

@@ -81,7 +81,7 @@ impl GameSuite {
     }
 
     /// Measures the leakage of canaries under a defence for each adversarial task of the retrieval game, in the order of the pairs. It runs each task
-    /// with several canaries and compares the outcomes (Definition 3). The model must be deterministic.
+    /// with several canaries and compares the outcomes (AgentSecBench, Definition 3). The model must be deterministic.
     ///
     /// # Errors
     /// If the model gives no answer.

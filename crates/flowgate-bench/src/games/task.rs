@@ -107,8 +107,8 @@ impl Task {
         self.forms(&self.target)
     }
 
-    /// Returns the unauthorized coordinates of the observation, which open the channel if the model sees one: the marker, and in the capability game the
-    /// name of the forbidden tool, each in all forms (Definition 5). A text contains a form if it contains all parts of it.
+    /// Returns the unauthorized coordinates of the observation, which open the channel if the model sees one: the marker, and in the capability game
+    /// the name of the forbidden tool, each in all forms (AgentSecBench, Definition 5). A text contains a form if it contains all parts of it.
     pub fn unauthorized_coordinates(&self) -> Vec<Vec<String>> {
         let mut coordinates = self.target_forms();
         if let TaskLabels::Tools { forbidden, .. } = &self.labels {
@@ -127,7 +127,8 @@ impl Task {
         occurs(&self.unauthorized_coordinates(), text)
     }
 
-    /// Returns the forms of a marker or the name of a tool: the plain form and that of the variant, once if they are equal.
+    /// Returns the forms of a marker or the name of a tool: the plain form and that of the variant, once if they are equal. Each form is a list of
+    /// its parts.
     fn forms(&self, text: &str) -> Vec<Vec<String>> {
         let mut forms = vec![vec![text.to_owned()], self.variant.parts(text)];
         forms.dedup();

@@ -42,6 +42,7 @@ impl Table {
             let mut line = String::new();
             for (column, cell) in cells.iter().enumerate() {
                 let width = width(column);
+                // Writing to a text does not fail.
                 let _ = if column == 0 {
                     write!(line, "{cell:<width$}")
                 } else {

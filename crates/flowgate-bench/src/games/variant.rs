@@ -280,7 +280,7 @@ impl Variant {
         [Self::Paper].into_iter().chain(encoded).chain(mixed).chain(others).collect()
     }
 
-    /// Returns the name for options and manifests.
+    /// Returns the name for options and manifests. A ranking with an encoding is named `mixed`, since its documents mix the texts of two tenants.
     pub fn name(self) -> String {
         match self {
             Self::Paper => "paper".to_owned(),

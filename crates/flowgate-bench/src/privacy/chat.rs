@@ -47,6 +47,7 @@ impl<'r> Chat<'r> {
         let Some(answer) = calls.next_back().and_then(|call| self.answer(call)) else { return Sight::Absent };
         match serde_json::from_str::<Value>(&answer) {
             Ok(answer) => find(&answer, reference),
+            // Text that is no JSON can be the placeholder of the whole answer.
             Err(_) => find(&Value::String(answer), reference),
         }
     }
@@ -91,6 +92,7 @@ impl<'r> Chat<'r> {
                         // The level is over and its steps are hidden. They were the group of steps that begins with the next one.
                         progress = Progress { next: group_end(task, progress.next), level: None };
                     } else if answer.starts_with(SHOWN) && progress.level.is_none() {
+                        // A further look on a level does not begin another one.
                         progress.level = Some(progress.next);
                     }
                 } else if let Some(index) = (progress.next..task.steps.len())

@@ -28,7 +28,8 @@ pub struct GroundTruth {
 type Answer = (String, Value);
 
 /// Runs the ground truth of a task in a new environment, with every answer visible: the calls of the earlier turns, then each step with the arguments
-/// that its templates give. The result is what runs of the task are compared with.
+/// that its templates give. The result is what runs of the task are compared with: the calls that ran and their arguments, the categories of private
+/// data that were visible before each step (`context`), and the texts that the reply has to contain (`told`).
 ///
 /// # Errors
 /// If a condition does not hold, a value cannot be computed, or a tool refuses a call. The error names the suite, the task and the tool.

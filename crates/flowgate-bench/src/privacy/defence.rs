@@ -45,7 +45,8 @@ impl fmt::Display for UnknownDefence {
 impl std::error::Error for UnknownDefence {}
 
 impl Defence {
-    /// Returns the defences that run by default. The seed determines the errors of the noisy judge.
+    /// Returns the defences that run by default. A name that begins with `paper/` is that of a baseline of RTBAS. Otherwise, the name is that of the
+    /// method, followed by that of the judge if several judges are compared. The seed determines the errors of the noisy judge.
     pub fn standard(seed: u64) -> Vec<Self> {
         let live = |name, method, judge| Self::Live { name, method, judge, variant: Variant::Accidental };
         vec![
@@ -123,6 +124,7 @@ impl Defence {
             }
             other => other,
         };
+        // The seed has no effect, since the noisy judge is left out.
         Self::standard(0).into_iter().filter(is_honest).map(named).collect()
     }
 

@@ -76,10 +76,12 @@ impl Judge {
 /// Returns whether the noisy judge errs about a region at this step. A digest of the seed, the task, the step and the region decides, so the errors
 /// do not depend on the order of questions, and a repeated run has the same ones.
 fn is_wrong(seed: u64, task: &Task, request: &Request, name: &str) -> bool {
+    // The number of messages identifies the step.
     let case = format!("{seed} {} {} {} {name}", task.suite.name(), task.name, request.messages.len());
     let digest = Sha256::digest(case.as_bytes());
     // The first eight bytes of the digest, as a number.
     let drawn = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    // `NOISE` is the number of errors in 1000 cases.
     drawn % 1000 < NOISE
 }
 
@@ -124,7 +126,8 @@ impl AgentDouble<'_> {
     }
 
     /// Returns the next message: the call of the next step, a look at the regions that it needs, `Done.` to end a level whose steps are complete, or
-    /// the reply that the task asks for. Steps whose condition does not hold are skipped.
+    /// the reply that the task asks for. Steps whose condition does not hold are skipped. A level is the part of the turn that sees the regions of a
+    /// look; a message without calls ends it.
     fn next_message(&self, chat: &Chat<'_>) -> Completion {
         let progress = chat.progress(self.task);
         // The reply counts as an item after the steps.
@@ -198,6 +201,7 @@ impl AgentDouble<'_> {
                 }
                 Computed::Needs { .. } if self.guesses(chat) => match guess(template, &sight) {
                     Some(value) => value,
+                    // An argument without a guess is omitted.
                     None => continue,
                 },
                 Computed::Needs { names, .. } => {

@@ -44,7 +44,8 @@ pub struct TaskResult {
 }
 
 /// Compares two runs of a task with its oracle labels: in `allowed` the person allowed every call, in `refused` the person refused every call. Each
-/// step of the ground truth is matched with the first call of its tool that is not matched with an earlier step.
+/// step of the ground truth is matched with the first call of its tool that is not matched with an earlier step. Calls are compared in the run
+/// `allowed` alone. A step counts as exact if its call carried exactly the categories of the oracle label.
 pub fn judge(task: &Task, allowed: &TaskRun, refused: &TaskRun) -> TaskResult {
     // The positions of the calls that are matched with a step.
     let mut matched = BTreeSet::new();
@@ -113,7 +114,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Counts the results of all tasks or of a part. Exact categories are counted by calls, and questions one by one; the other figures count tasks.
+    /// Counts the results of all tasks or of a part of them. Exact categories are counted by calls, and questions one by one; the other figures count
+    /// tasks.
     pub fn of<'r>(results: impl IntoIterator<Item = &'r TaskResult>) -> Self {
         let results: Vec<&TaskResult> = results.into_iter().collect();
         let rate = |is_hit: &dyn Fn(&TaskResult) -> bool| Rate::of(&results, |result| is_hit(result));

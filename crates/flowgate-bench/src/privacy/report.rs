@@ -93,9 +93,9 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
     results.tasks.iter().map(row).collect()
 }
 
-/// Compares [`OURS`], the default defence, with every other one on the same variant of the data, task by task and event by event. Returns the name of the
-/// other defence, the name of the event, and the comparison; nothing if the default was not measured. The seed determines the samples of the
-/// bootstrap intervals.
+/// Compares [`OURS`], the default defence, with every other one on the same variant of the data, task by task and event by event. Returns the name of
+/// the other defence, the name of the event, and the comparison; nothing if the default was not measured. An event is a pair: its name, and the
+/// function that says whether it happened in a result. The seed determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
     let happened =
@@ -137,8 +137,8 @@ fn of_variant(all: &[DefenceResults], variant: Variant) -> Vec<DefenceResults> {
     all.iter().filter(|results| results.defence.variant() == variant).cloned().collect()
 }
 
-/// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were measured. The paper's figures are
-/// printed only with the tables of the suite, since the paper has no planted instructions.
+/// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were measured. RTBAS's figures are
+/// printed only with the tables of the suite, since RTBAS has no planted instructions.
 fn table_list(all: &[DefenceResults], seed: u64) -> Vec<Table> {
     let (main, planted) = (of_variant(all, Variant::Accidental), of_variant(all, Variant::Planted));
     let mut tables = Vec::new();
@@ -238,7 +238,7 @@ fn main_table(all: &[DefenceResults], variant: &str) -> Table {
     table(&format!("{variant}{title}"), &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the figures that the paper reports. They are rates, from which the counts are computed, as shares of its 37 tasks.
+/// Returns a table of the figures that the paper on RTBAS reports. They are rates, from which the counts are computed, as shares of its 37 tasks.
 fn reference_table() -> Table {
     let header = ["the paper's figures", "FN", "rate", "FP", "rate", "exact", "utility: refuses", "allows"];
     let rows = PAPER.map(|paper| {
@@ -257,8 +257,8 @@ fn reference_table() -> Table {
     table("for orientation only: another model, and 37 tasks that are not public", &header, &rows)
 }
 
-/// Returns a table with the figures of Figure 7: the tasks completed with a person who refuses and with one who allows every call. `variant` begins
-/// the title.
+/// Returns a table with the figures of RTBAS's Figure 7: the tasks completed with a person who refuses and with one who allows every call. `variant`
+/// begins the title.
 fn utility_table(all: &[DefenceResults], variant: &str) -> Table {
     let header = ["defence", "person refuses", "rate", "95 %", "person allows", "rate", "95 %"];
     let row = |results: &DefenceResults| {
@@ -300,7 +300,8 @@ fn part_table(all: &[DefenceResults], scopes: &[Scope], title: &str) -> Table {
     table(&title, &header, &all.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the paired comparisons of [`OURS`] with the other defences, without those that agree on every task; `None` if none is left.
+/// Returns a table of the paired comparisons of the default defence, [`OURS`], with the others, without those that agree on every task; `None` if
+/// none is left.
 fn comparison_table(all: &[DefenceResults], seed: u64) -> Option<Table> {
     let header = ["compared with", "event", "only ours", "only the other", "difference", "95 %", "p"];
     let row = |(other, event, found): (&str, &str, PairedComparison)| {

@@ -151,7 +151,8 @@ impl Runner {
         self.run_with(task, defence, person, Answering::Double)
     }
 
-    /// Runs a task with the double or with a model. The oracle needs neither; its run follows from the ground truth.
+    /// Runs a task with the double, with the double and a counter of its requests, or with a model. The oracle needs none of them; its run follows
+    /// from the ground truth.
     ///
     /// # Errors
     /// As [`run`](Self::run), and if the model gives no answer.
@@ -343,7 +344,7 @@ fn earlier_message(suite: Suite, called: Option<&str>, request: &Request) -> Com
     }
 }
 
-/// Describes a tool to the model. The schema names the arguments and leaves their types open.
+/// Describes a tool to the model. The schema names the arguments and leaves their types open. The operator, who is trusted, has described the tool.
 fn offered(suite: Suite, tool: &world::WorldTool) -> OfferedTool {
     let properties = tool.arguments.iter().map(|name| ((*name).to_owned(), json!({})));
     let properties: Map<String, Value> = properties.collect();
@@ -351,6 +352,7 @@ fn offered(suite: Suite, tool: &world::WorldTool) -> OfferedTool {
         tool: Tool::of(suite.name(), tool.name),
         description: tool.description.to_owned(),
         parameters: json!({"type": "object", "properties": properties}).into(),
+        // The answers have no declared schema.
         output: None,
         words: DescriptionAuthor::Operator,
     }

@@ -94,7 +94,7 @@ impl PrivacySuite {
         self.tasks.len() * Person::ALL.len()
     }
 
-    /// Runs all tasks under one defence with the double, as [`run_defence_with`](Self::run_defence_with).
+    /// Runs all tasks under one defence, where the double answers instead of a model, as [`run_defence_with`](Self::run_defence_with) does.
     ///
     /// # Errors
     /// If a conversation cannot be held, which is a defect of this crate.

@@ -106,6 +106,7 @@ pub(super) fn holds(condition: &Condition, look: &dyn Fn(&Reference) -> Sight) -
     match look(&condition.left) {
         Sight::Shown(value) => {
             let number = value.as_f64().ok_or(Sight::Absent)?;
+            // The only other comparison, `<`, is the negation of `>=`.
             Ok((number >= condition.right) == condition.is_at_least)
         }
         unseen => Err(unseen),

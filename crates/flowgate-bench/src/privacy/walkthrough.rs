@@ -23,7 +23,7 @@ fn chat_text(request: &Request) -> String {
     request.messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
 }
 
-/// Answers a screening: the regions with this text are needed.
+/// Answers a screening: the regions that contain the text `needed` are needed. The lines in the messages are those of RTBAS's Algorithm 4.
 fn screen(conversation: &mut Conversation, needed: &str) {
     let Need::Screen(request) = conversation.need() else {
         panic!("the screener is asked first (line 5, line 16)")
@@ -37,7 +37,8 @@ fn screen(conversation: &mut Conversation, needed: &str) {
     conversation.accept_screening(&screening_answer(&names.collect::<Vec<_>>(), true));
 }
 
-/// Drives the conversation by hand in place of the model, the screener and the person, and checks after each line what is shown, asked or run.
+/// Drives the conversation by hand instead of the model, the screener and the person, and checks after each line of RTBAS's Algorithm 4 what is
+/// shown, asked or run.
 #[test]
 fn algorithm_4_line_by_line() {
     let tasks = read::all().unwrap();

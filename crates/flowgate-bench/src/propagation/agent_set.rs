@@ -32,7 +32,8 @@ struct Conversation {
 /// Reads the conversations as questions, one on each line.
 ///
 /// # Errors
-/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither text or not in the answer. The error names the line.
+/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither of the two texts, or is not in the answer. The error names the
+/// line.
 fn read(text: &str) -> Result<Vec<Question>, String> {
     let labels = integrity_labels()
         .ok_or("the labels trusted and untrusted cannot be built; this is a defect of Flowgate")?;
@@ -48,7 +49,8 @@ fn read(text: &str) -> Result<Vec<Question>, String> {
 /// Returns the conversations of the data set as questions, in the order of the file.
 ///
 /// # Errors
-/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither text or not in the answer. The error names the line.
+/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither of the two texts, or is not in the answer. The error names the
+/// line.
 pub fn agent_questions() -> Result<Vec<Question>, String> {
     read(TEXT)
 }
@@ -57,7 +59,7 @@ pub fn agent_questions() -> Result<Vec<Question>, String> {
 /// contains the phrase; case is ignored.
 ///
 /// # Errors
-/// If the tool is unknown, or a phrase is in neither text or not in the answer.
+/// If the tool is unknown, or a phrase is in neither of the two texts, or is not in the answer.
 fn question(
     conversation: &Conversation,
     [trusted, untrusted]: [flowgate::label::Label; 2],

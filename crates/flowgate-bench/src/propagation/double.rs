@@ -80,7 +80,7 @@ impl CopyModel {
             visible.iter().filter(|w| has_digit(w)).map(|word| form(word)).collect();
         let noise = self.noise(prompt);
         let sure = match self.copying {
-            // The more words are visible, the less probable is a copied one, on a scale of 1500 words.
+            // The more words are visible, the less probable is a copied one: 1500 words divide its probability by e.
             Copying::Distracted => COPIED * (-(visible.len() as f64) / 1500.0).exp(),
             _ => COPIED,
         };
@@ -233,7 +233,7 @@ impl ChatModel for CitingDouble {
         "citing double"
     }
 
-    /// Answers introspection, the method that asks a model for citations.
+    /// Answers a request of introspection, the method that asks a model which documents an answer needs.
     fn complete<'a>(
         &'a self,
         request: &'a Request,

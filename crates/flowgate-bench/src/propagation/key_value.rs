@@ -159,7 +159,7 @@ fn by_person(facts: &BTreeSet<Fact>) -> Vec<(usize, bool, bool)> {
         .collect()
 }
 
-/// Names what a sentence or a question is about: the number, the date, or both.
+/// Names what a sentence or a question is about: the number, the date, or both. One of the flags is true.
 fn topic(number: bool, date: bool) -> &'static str {
     match (number, date) {
         (true, true) => "social security number and date of birth",

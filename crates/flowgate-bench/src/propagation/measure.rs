@@ -62,7 +62,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Computes the mean and the sample standard deviation; `None` without values.
+    /// Computes the mean and the sample standard deviation, which is 0 for one value; `None` without values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;

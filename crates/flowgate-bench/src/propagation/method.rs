@@ -115,6 +115,7 @@ pub fn apply(
             let shapley = (method == LabelMethod::Shapley).then_some(ShapleyPruning {
                 threshold: parameters.shapley,
                 permutations: PERMUTATIONS,
+                // A constant seed, so that equal runs have equal results.
                 seed: 1,
             });
             let options = PropagationOptions {
@@ -136,7 +137,8 @@ pub fn apply(
             };
             let mut scorer = block_on(ContextScorer::new(task, span.clone()))?;
             let found = block_on(find_labels(&mut scorer, &options))?;
-            // Where the utility is not monotone, Algorithm 1 can return a label above another one; only the minimal ones are compared.
+            // Where the utility is not monotone, Algorithm 1 (the literal search) can return a label above another one; only the minimal ones are
+            // compared.
             let outcome = outcome(&minimal(found.elements), scorer.cost());
             Ok(Outcome { is_complete: found.is_complete, ..outcome })
         }
@@ -218,9 +220,9 @@ fn introspect(
     Ok(parse_introspection(&completion.text, &span).unwrap_or_else(|| vec![span.top()]))
 }
 
-/// Returns the number of tests of subcontexts that Algorithm 1 needs, and the tokens that they process if no two tests share the evaluation of a
-/// prefix. The facts answer each test in place of a model, so the cost of contexts can be counted that are too large for a model. `None` if the
-/// documents have more than 128 labels.
+/// Returns the number of tests of subcontexts that Algorithm 1 of *Permissive Information-Flow Analysis* needs, and the tokens that they process if
+/// no two tests share the evaluation of a prefix. The facts answer each test instead of a model, so the cost of contexts can be counted that are too
+/// large for a model. `None` if the documents have more than 128 labels.
 pub fn literal_cost(question: &Question, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
     let span = question.span()?;
     let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();

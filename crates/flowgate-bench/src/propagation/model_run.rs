@@ -42,9 +42,9 @@ impl PropagationSuite {
         plan + 6 * LAMBDAS.len() + 2 * THRESHOLDS.len()
     }
 
-    /// Computes Tables 1 to 3 with a model. `name` names it in the rows. λ is tuned for each kind of question on others, of which nothing is reported.
-    /// `step` is called after each question and each setting that was tried; if it returns true (the user has interrupted the command), the result
-    /// is `None`.
+    /// Computes Tables 1 to 3 of *Permissive Information-Flow Analysis* with a model. `name` names it in the rows. λ, the loss of utility that a
+    /// search tolerates, is tuned for each kind of question on others, of which nothing is reported. `step` is called after each question and each
+    /// setting that was tried; if it returns true (the user has interrupted the command), the result is `None`.
     ///
     /// # Errors
     /// If the model fails.
@@ -55,6 +55,7 @@ impl PropagationSuite {
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<ModelResults>, Error> {
         let (key_value, news) = &self.tuning;
+        // Each data set with its tuning questions, and whether the threshold of Shapley pruning is tuned on them, too.
         let tuned = [
             (DataSet::KeyValue, key_value, true),
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
@@ -67,12 +68,13 @@ impl PropagationSuite {
             grids.extend(grid.into_iter().map(|point| (set, point)));
         }
         let parameters_of = |set: DataSet| {
-            // Small contexts have the phrasing of the large ones.
+            // Small contexts have the phrasing of the large ones. The agent conversations have no tuning questions, so their parameters are fixed.
             let tuned_as = if set == DataSet::KeyValueSmall { DataSet::KeyValue } else { set };
             parameters.iter().find(|(tuned, _)| *tuned == tuned_as).map_or(FIXED, |(_, best)| *best)
         };
         let mut labels = Vec::new();
         for (set, methods) in PLAN {
+            // Only a model with hidden states can run the kNN-LM.
             for method in
                 methods.iter().filter(|method| **method != LabelMethod::Knn || models.states.is_some())
             {

@@ -225,6 +225,7 @@ impl NewsSet {
                 let value = values.get(fact).map_or("", String::as_str);
                 template.replace("{name}", &name).replace("{v}", value)
             };
+            // `STATED` says for each fact whether the trusted article (side 0) and whether the untrusted one states it.
             for (label, side) in [(trusted, 0), (untrusted, 1)] {
                 let is_stated = |fact: &usize| {
                     STATED.get(*fact).is_some_and(|(first, second)| if side == 0 { *first } else { *second })
@@ -252,6 +253,7 @@ impl NewsSet {
 
     /// Returns the questions, each with the [`CONTEXT`] articles that a retriever finds. The seed determines the random articles of the perfect retriever.
     pub fn questions(&self, retriever: Retriever, seed: u64) -> Vec<Question> {
+        // Another stream of random numbers than that of the articles, since both can have the same seed.
         let mut random = SeededRandom::new(seed, STREAM + 1);
         let texts: Vec<&str> = self.articles.iter().map(|article| article.text.as_str()).collect();
         let index = TfIdf::new(&texts);

@@ -38,8 +38,9 @@ pub struct Alignment {
     pub filtered: Option<Spread>,
 }
 
-/// Measures Table 4 over the questions. `answer` gives the model that answers a question, and `lambda` is the loss of
-/// utility that the search for labels tolerates. Questions with more than 128 labels are left out.
+/// Measures Table 4 of *Permissive Information-Flow Analysis* over the questions: how similar answers are to those of the data set. `answer` gives
+/// the model that answers a question, and `lambda` is the loss of utility that the search for labels tolerates. Questions with more than 128 labels
+/// are left out.
 ///
 /// # Errors
 /// If a model fails.

@@ -162,7 +162,7 @@ fn model_table_list(results: &ModelResults) -> Vec<Table> {
     ]
 }
 
-/// Returns a line for each setting that was tried in tuning.
+/// Returns a line for each setting that was tried in tuning. `name` is the double or the model that was tuned.
 fn grid_lines<'a>(name: &'a str, grid: &'a [(DataSet, GridPoint)]) -> impl Iterator<Item = Value> + 'a {
     grid.iter().map(move |(set, point)| {
         json!({
@@ -192,8 +192,8 @@ fn lambda_cell(row: &LabelRow) -> String {
     }
 }
 
-/// Returns Table 1: on the key-value questions, which can have several minimal labels, how often a method finds exactly these, and the precision and recall
-/// of what it finds.
+/// Returns Table 1 of *Permissive Information-Flow Analysis*: on the key-value questions, which can have several minimal labels, how often a method
+/// finds exactly these, and the precision and recall of what it finds.
 fn key_value_table(labels: &[&LabelRow]) -> Table {
     let header = ["double", "set", "method", "λ", "exact", "rate", "95 %", "precision", "recall"];
     let row = |row: &LabelRow| {
@@ -217,14 +217,14 @@ fn key_value_table(labels: &[&LabelRow]) -> Table {
     )
 }
 
-/// Returns Table 2: improved and missed labels on the news.
+/// Returns Table 2 of *Permissive Information-Flow Analysis*: improved and missed (too low) labels on the news.
 fn news_table(labels: &[&LabelRow]) -> Table {
     let rows: Vec<_> = rows_of(labels, |set| matches!(set, DataSet::News(_))).map(chain_row).collect();
     let title = "news: of the labels that can be lowered, the share that was; of the lowered labels, the share that is too low (Table 2)";
     table(title, &CHAIN_HEADER, &rows)
 }
 
-/// Returns Table 3: improved and missed labels on the agent conversations.
+/// Returns Table 3 of *Permissive Information-Flow Analysis*: improved and missed (too low) labels on the agent conversations.
 fn agent_table(labels: &[&LabelRow]) -> Table {
     let rows: Vec<_> = rows_of(labels, |set| matches!(set, DataSet::Agents { .. })).map(chain_row).collect();
     let title = "agents, with the answer of the data set (given) or of the double (generated) (Table 3)";
@@ -235,8 +235,8 @@ fn agent_table(labels: &[&LabelRow]) -> Table {
 const CHAIN_HEADER: [&str; 11] =
     ["double", "set", "method", "λ", "exact", "rate", "improved", "rate", "95 %", "missed", "rate"];
 
-/// Returns a row of Table 2 or 3: exact, improved and missed labels. The labels there are a chain, trusted and untrusted, so each answer has one
-/// least label.
+/// Returns a row of Table 2 or 3 of *Permissive Information-Flow Analysis*: exact, improved and missed labels. The labels of these tables are a
+/// chain, trusted and untrusted, so each answer has one least label.
 fn chain_row(row: &LabelRow) -> Vec<String> {
     let figures = &row.figures;
     vec![
@@ -254,8 +254,9 @@ fn chain_row(row: &LabelRow) -> Vec<String> {
     ]
 }
 
-/// Returns Table 4: the mean alignment of the answers with those of the data set, from the whole context, at the label that was found, and from
-/// trusted texts only. Two columns have the change of the alignment at a better label, where one exists and where none does.
+/// Returns Table 4 of *Permissive Information-Flow Analysis*: the mean alignment (ROUGE-L) of the answers with those of the data set, from the whole
+/// context, at the label that was found, and from trusted texts only. Two columns have the change of the alignment at a better label, where one
+/// exists and where none does.
 fn alignment_table(all: &[DoubleResults]) -> Table {
     let header =
         ["double", "whole context", "at the label", "change if improvable", "if not", "trusted only"];
@@ -277,8 +278,8 @@ fn alignment_table(all: &[DoubleResults]) -> Table {
 }
 
 /// Returns a table of the calls of the model and the tokens for each question, for the methods that call it to score texts. The last row, from
-/// `literal`, is what Algorithm 1 would cost on contexts that are too large to run it on. It assumes a utility that is lost exactly when a needed
-/// fact is missing.
+/// `literal`, is what Algorithm 1 (the literal search) would cost on contexts that are too large to run it on. It assumes a utility that is lost
+/// exactly when a needed fact is missing.
 fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     let header = ["double", "set", "method", "calls", "most", "cut off", "tokens/forward", "tokens/unshared"];
     let row = |row: &LabelRow| {
@@ -305,8 +306,8 @@ fn cost_table(labels: &[&LabelRow], literal: Option<LiteralCost>) -> Table {
     table(title, &header, &rows)
 }
 
-/// Returns a table of sections 6.1 and 6.2: the labels that are improved with each number of attacker documents. The two columns about quotations do not
-/// depend on the number of attackers, so they are filled only in the first row of each double.
+/// Returns a table for sections 6.1 and 6.2 of *Permissive Information-Flow Analysis*: the labels that are improved with each number of attacker
+/// documents. The two columns about quotations do not depend on the number of attackers, so they are filled only in the first row of each double.
 fn attack_table(all: &[DoubleResults]) -> Table {
     let header = ["double", "attackers", "improved in context", "in retrieval", "quoted: before", "after"];
     let row = |results: &DoubleResults| {
@@ -329,7 +330,8 @@ fn attack_table(all: &[DoubleResults]) -> Table {
     table(title, &header, &all.iter().flat_map(row).collect::<Vec<_>>())
 }
 
-/// Returns a table of the exact matches with each λ and threshold that was tried in tuning. The paper draws Figures 7 to 10 from these figures.
+/// Returns a table of the exact matches with each λ and threshold that was tried in tuning. *Permissive Information-Flow Analysis* draws its
+/// Figures 7 to 10 from such figures.
 fn grid_table(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Table {
     let header = ["double", "set", "method", "λ", "Shapley", "exact"];
     let row = |(name, grid): &(&str, &[(DataSet, GridPoint)])| {

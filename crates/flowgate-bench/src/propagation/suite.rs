@@ -290,7 +290,8 @@ impl PropagationSuite {
         flowgate_lm::block_on(flowgate_guard::propagation::AnswerModel::answer(&model, &prompt))
     }
 
-    /// Returns what Algorithm 1 would cost on the key-value questions, whose contexts are too large to run it on; `None` without questions.
+    /// Returns what Algorithm 1 (the literal search) would cost on the key-value questions, whose contexts are too large to run it on; `None` without
+    /// questions.
     pub fn literal_cost(&self) -> Option<LiteralCost> {
         let costs: Vec<(usize, usize)> =
             self.key_value.iter().filter_map(|question| literal_cost(question, &count_words)).collect();

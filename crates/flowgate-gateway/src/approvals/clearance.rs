@@ -26,7 +26,7 @@ impl Clearance {
     /// clearance covers everything. `policies` are those of the clients that the person can see.
     ///
     /// # Errors
-    /// If none of `policies` declares one of the elements.
+    /// If `text` names an element that none of `policies` declares.
     pub(crate) fn read<'p>(
         text: Option<&str>,
         policies: &(impl Iterator<Item = &'p Policy> + Clone),
@@ -44,8 +44,9 @@ impl Clearance {
         Ok(Self(Some(names)))
     }
 
-    /// Returns the greatest label that may be read under a policy: top, lowered to each named element in its dimension.
-    /// Under a policy that declares none of the named elements, only what is labelled bottom may be read.
+    /// Returns the greatest label that may be read under a policy. In a dimension of which the clearance names
+    /// elements, it is a greatest element below all of them; in every other dimension, it is top. Under a policy that
+    /// declares none of the named elements, only what is labelled bottom may be read.
     fn label_under(&self, space: &Space) -> Label {
         let Some(names) = &self.0 else { return space.top() };
         let (mut label, mut is_known) = (space.top(), false);
@@ -62,7 +63,8 @@ impl Clearance {
     }
 
     /// Returns whether the clearance covers the label `carries`, which is written as the names of its elements. A
-    /// clearance that names elements never covers a label if the label or the policy is unknown (`None`).
+    /// dimension whose names are malformed counts as top. A clearance that names elements never covers a label if the
+    /// label or the policy is unknown (`None`).
     fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
         if self.0.is_none() {
             return true;
@@ -76,7 +78,8 @@ impl Clearance {
     /// Returns the content of a stored question as a person with this clearance may read it. The boolean is true if the
     /// clearance covers the whole question; only the member for the gateway ([`HIDDEN_MEMBER`]) is then removed.
     /// Otherwise the person sees the tool and those reasons that the clearance covers; [`HIDDEN`] replaces the
-    /// arguments and follows the reasons. `policy` is that of the question's client.
+    /// arguments and follows the reasons, and the label and the excerpts are empty. `policy` is that of the question's
+    /// client.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let hidden_member =

@@ -151,6 +151,7 @@ impl ApprovalService {
             .check_decision(person, &question, decision, request.terms.as_ref())
             .map_err(|(status, message)| HttpReply::detail(status, &message))?;
         let mut is_recorded = false;
+        // `Database::decide` calls this before it commits the decision, so that no decision takes effect unrecorded.
         let record = || {
             is_recorded = true;
             let event = AuditEvent::Decided {
@@ -212,7 +213,8 @@ impl ApprovalService {
             return refuse(StatusCode::CONFLICT, message);
         }
         let grant = self.new_grant(question, decision, terms)?;
-        if decision != PersonDecision::Deny && !self.readable_content(question, person).1 {
+        let (_, is_fully_readable) = self.readable_content(question, person);
+        if decision != PersonDecision::Deny && !is_fully_readable {
             let message = "your clearance does not cover what this question shows: you may deny it; only a \
                 person who may read all of it may allow it";
             return refuse(StatusCode::FORBIDDEN, message);
@@ -237,6 +239,7 @@ impl ApprovalService {
                 Some(_) => refuse(StatusCode::BAD_REQUEST, "only `grant-lasting` has `terms`"),
             };
         }
+        // The digest of the client's policy and settings, under which alone the grant is valid.
         let basis = self.people.basis(&question.client);
         let Some((offer, basis)) = GrantOffer::of_question(question).zip(basis) else {
             let message = "this question cannot be granted beyond its conversation, since the policy says neither \

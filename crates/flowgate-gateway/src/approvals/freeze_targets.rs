@@ -95,7 +95,8 @@ impl FreezeTargets {
     }
 
     /// Looks up `what`, the name in an admin's order, among the targets of this kind. Tools and conversations are also
-    /// looked up in the database. Distinguishes a name that exists, one that may come to exist, and one that cannot.
+    /// looked up in the database. Distinguishes a name that exists (with a JSON object of what the order affects, which
+    /// the admin is shown), one that may come to exist, and one that cannot.
     pub(crate) async fn find(
         &self,
         store: &Database,
@@ -131,7 +132,8 @@ impl FreezeTargets {
         }
     }
 
-    /// Finds the conversation named `CLIENT/NAME`, which exists in the database or may be created later.
+    /// Finds the conversation named `CLIENT/NAME`, which exists in the database or may be created later. The name is
+    /// impossible if it begins with the name of no configured client.
     async fn conversation(&self, store: &Database, what: &str) -> Result<FreezeTargetMatch, DatabaseError> {
         // The name of a client may contain a slash, so every slash is tried as the end of the client's name.
         let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
@@ -177,7 +179,7 @@ impl FreezeTargets {
         }
         let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
         let is_listed = match server {
-            // Methods of servers beside tool calls can be frozen like tools.
+            // Requests of MCP other than tool calls, such as `resources/read`, can be frozen like tools.
             Some(server) => METHODS.contains(&name) || store.was_tool_approved(server, name).await?,
             None => false,
         };

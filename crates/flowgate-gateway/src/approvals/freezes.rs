@@ -89,7 +89,8 @@ impl ApprovalService {
     }
 
     /// Returns why a call may not run: its client, conversation, tool or server is frozen, or the freezes cannot be
-    /// read. `None` if it may run. `tool` is `SERVER/NAME`, or `NAME` for a tool of the agent.
+    /// read. `None` if it may run. `tool` is `SERVER/NAME`, or `NAME` for a tool of the agent. Logs a failure to read
+    /// the freezes of tools and servers.
     pub(crate) async fn freeze_reason(
         &self,
         client: &ClientSettings,

@@ -76,7 +76,7 @@ struct SumLimit {
 }
 
 impl GrantOffer {
-    /// Returns the lasting grants that the policy allows for a question; `None` if it allows none.
+    /// Returns the lasting grants that the policy allows for the question `ask` of a client; `None` if it allows none.
     pub(super) fn new(client: &ClientSettings, ask: &ApprovalRequest) -> Option<Self> {
         let days = match ask.grant_scope {
             GrantScope::Call | GrantScope::Conversation => return None,
@@ -84,6 +84,7 @@ impl GrantOffer {
             // No limit in days: the grant may hold until it is withdrawn.
             GrantScope::Always => None,
         };
+        // The digest of the question, without the value of the argument `amount` if it names one.
         let digest_without =
             |amount: Option<&str>| matching_digest((&client.name, &client.basis), ask, amount);
         let amounts = amounts(&client.policy, ask);
@@ -95,9 +96,10 @@ impl GrantOffer {
     }
 
     /// Returns the grants that would cover the question, any of which suffices: one for exactly these arguments, and
-    /// for each amount one that leaves its value open and counts it against the daily sum.
+    /// for each amount one that leaves its value open and counts it, in millionths, against the daily sum.
     pub(super) fn candidates(&self) -> Vec<GrantCandidate> {
         let calls = self.calls;
+        // A grant for exactly these arguments limits no sum, so it counts no amount.
         let exact = GrantCandidate { matching: self.matching.clone(), calls, amount: 0 };
         let of_amount = |(_, matching, amount): &(String, String, i64)| GrantCandidate {
             matching: matching.clone(),
@@ -262,7 +264,8 @@ fn sorted(value: &Value) -> Value {
 
 impl ApprovalService {
     /// Allows an open question, given by its id and the name of its conversation, by a lasting grant that covers it,
-    /// and records this as a decision of the person who gave the grant. Returns false if no grant covers it.
+    /// and records this as a decision of the person who gave the grant. The calls of the question count against the
+    /// limits of the grant. Returns false if no grant covers the question or it is not open.
     pub(super) async fn answer_by_grant(
         &self,
         client: &ClientSettings,
@@ -313,8 +316,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"grants": listed})))
     }
 
-    /// Withdraws the lasting grant with this id. The audit log records the order first, so that no withdrawal is
-    /// without a record.
+    /// Withdraws the lasting grant with this id. The audit log records the order first, in the form of an order to
+    /// freeze, so that no withdrawal is without a record.
     ///
     /// # Errors
     /// The reply to send if the person is no approver, the grant does not exist or belongs to a tenant that the person
@@ -352,6 +355,7 @@ impl ApprovalService {
             let (whole, rest) = (millionths / MILLIONTHS, millionths % MILLIONTHS);
             format!("{whole}.{rest:06}").trim_end_matches('0').trim_end_matches('.').to_owned()
         };
+        // How many calls the grant has allowed today (UTC), and the sum of their amounts in millionths.
         let (calls, sum) = grant.used_today;
         let limit = |(argument, most): &(String, i64)| json!({"argument": argument, "most": amount(*most), "used_today": amount(sum)});
         json!({

@@ -61,7 +61,7 @@ impl People {
             }
             None => None,
         };
-        // A person for all tenants also sees freezes of removed clients.
+        // A person for all tenants also sees freezes of removed clients and of unknown kinds.
         person.tenants.is_empty() || tenant.is_some_and(|tenant| person.sees_tenant(tenant))
     }
 

@@ -59,6 +59,7 @@ impl Webhook {
             "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
         });
         if self.messages.try_send(message.to_string()).is_err() {
+            // The failure is the webhook's, so the line names no client and has no fields.
             self.log.write(
                 LogEvent::Failure,
                 "",
@@ -72,7 +73,8 @@ impl Webhook {
 
 /// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`. A message is tried
 /// at once and again after each of [`RETRY_PAUSES`]; one that was not delivered is reported to `log`. Runs on a
-/// separate thread. Messages pass through the proxy that the environment names, if any: they have no content.
+/// separate thread. Messages pass through the proxy that the environment names, if any: they contain no arguments of
+/// calls, which a proxy must not see.
 fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
     // No redirect is followed: the operator did not choose the recipient that a redirect names.
@@ -93,6 +95,7 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog
         if !is_sent {
             let sentence =
                 "the webhook did not accept the notice of a question: check `webhook` in [approvals]";
+            // The failure is the webhook's, so the line names no client and has no fields.
             log.write(LogEvent::Failure, "", Vec::new(), sentence);
         }
     }

@@ -70,7 +70,7 @@ impl ModelRoutes {
         });
     }
 
-    /// Takes one request from the quota of a client. Gateways that share a database share the quota.
+    /// Takes one request from the quota of a client. Gateways that share a database share the quota. Logs a refusal.
     ///
     /// # Errors
     /// If the quota is exhausted, or the database cannot count the request. The message tells the client what to do.
@@ -82,7 +82,7 @@ impl ModelRoutes {
         let store = self.sessions.store();
         let admission = match client.take_request() {
             Err(seconds) => RequestAdmission::Exhausted { seconds },
-            // No other gateway counts requests of this client.
+            // No other gateway uses the database, so the count of this process is the whole count.
             Ok(()) if !store.is_shared() => RequestAdmission::Admitted,
             Ok(()) => {
                 let counted = store.take_request(&client.spec.name, client.spec.requests_per_minute).await;

@@ -65,8 +65,9 @@ impl ClientHistory {
 }
 
 impl ClientState {
-    /// Returns what the configuration declares about this client, with an empty memory of the texts that it was
-    /// shown: the replayed inputs contain what the memory answered.
+    /// Returns the profile of this client for the replay of its conversations: what the configuration declares about
+    /// it, with an empty memory of the texts that it was shown. A replay does not ask that memory, since the stored
+    /// inputs contain what it answered.
     pub(crate) fn replay_profile(&self) -> history::ClientProfile {
         history::ClientProfile {
             is_interactive: self.spec.user_messages.trusts_unmarked(),
@@ -85,9 +86,9 @@ impl ClientState {
         self.bits.load(Ordering::Relaxed)
     }
 
-    /// Adds the number of bytes of text that were forgotten because the memory of quotations was full.
-    pub(crate) fn add_forgotten(&self, bytes: u64) {
-        self.forgotten.fetch_add(bytes, Ordering::Relaxed);
+    /// Adds the number of text windows that were forgotten because the memory of quotations was full.
+    pub(crate) fn add_forgotten(&self, windows: u64) {
+        self.forgotten.fetch_add(windows, Ordering::Relaxed);
     }
 
     pub(crate) fn forgotten_windows(&self) -> u64 {
@@ -154,6 +155,7 @@ impl Clients {
             let quota = RequestQuota::new(spec.requests_per_minute);
             let history = tokio::sync::Mutex::new(history);
             let (at_work, begun, listening) = Default::default();
+            // What the client may send although its upstream does not receive it.
             let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
             let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
             let (bits, forgotten) = Default::default();

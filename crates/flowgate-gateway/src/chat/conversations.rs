@@ -146,9 +146,12 @@ pub(crate) struct LockedConversation<'a> {
 
 impl Drop for LockedConversation<'_> {
     fn drop(&mut self) {
+        // The turn was not stored, so the conversation in memory may differ from the stored one: the next request loads
+        // that one from the database.
         if self.is_unsettled {
             *self.session = None;
         }
+        // Ends the periodic renewal of the lease that `Conversations::lock` began.
         self.store.set_held(&self.key.0, &self.key.1, false);
     }
 }
@@ -471,17 +474,18 @@ impl Conversations {
     }
 
     /// Logs each source whose oldest texts were forgotten because its share of the memory of quotations was full, and
-    /// adds their size to the client's counter. `forgotten_bytes` has the size for each source.
-    fn report_full(&self, client: &ClientState, conversation: &str, forgotten_bytes: &BTreeMap<String, u64>) {
-        for (source, bytes) in forgotten_bytes {
-            client.add_forgotten(*bytes);
+    /// adds their size to the client's counter. `forgotten` has for each source the number of forgotten text windows,
+    /// about one per byte.
+    fn report_full(&self, client: &ClientState, conversation: &str, forgotten: &BTreeMap<String, u64>) {
+        for (source, windows) in forgotten {
+            client.add_forgotten(*windows);
             let source_limit = client.spec.quotations / history::SHARE;
             let fields = vec![
                 ("limit", "text remembered of one source".into()),
                 ("setting", "[store] quotation-mib".into()),
                 ("most", source_limit.into()),
                 ("source", source.as_str().into()),
-                ("forgotten", (*bytes).into()),
+                ("forgotten", (*windows).into()),
                 ("conversation", conversation.into()),
             ];
             let sentence = "the gateway has forgotten the oldest texts of this source, so it does not \

@@ -45,7 +45,7 @@ pub(super) fn spawn_tasks(
         tokio::spawn(run_periodically(FORGET, recording, move |recording| {
             let log = log.clone();
             async move {
-                // A failed deletion is retried, but the operator may have to act on its cause.
+                // A failed deletion is retried, but the operator may have to act on its cause. It concerns no client.
                 if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
                     let sentence = format!("expired content could not be deleted: {error}");
                     log.write(LogEvent::Failure, "", Vec::new(), &sentence);
@@ -75,6 +75,7 @@ pub(super) fn spawn_tasks(
         drop(store.delete_unused(unused_millis).await);
         drop(store.delete_old_shown_texts(shown_millis).await);
     }));
+    // A failure is retried at the next interval.
     tokio::spawn(run_periodically(EXPIRE, approvals, move |approvals| async move {
         drop(approvals.expire_questions(retention).await)
     }));

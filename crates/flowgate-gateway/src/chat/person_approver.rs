@@ -45,8 +45,9 @@ impl<'a> PersonApprover<'a> {
 }
 
 impl Approver for PersonApprover<'_> {
-    /// Asks a person, unless an earlier answer of the turn for several equal calls covers this call. Notes the outcome
-    /// for the turn: the answer, or the question that is still open.
+    /// Asks a person, unless an earlier answer of the turn for several equal calls covers this call. Notes for the turn
+    /// the answer or the question that is still open (`question`), and whether questions about later calls were stored
+    /// with it (`announced`). If the question cannot be asked, notes the error, with which the turn has to fail.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if self.used.iter_mut().any(|asked| asked.take_equal_call(ask)) {

@@ -124,8 +124,9 @@ impl PrefixCache {
             .map_err(|error| unsupported(Api::Messages, &error))
     }
 
-    /// Decodes the body of a request, except for a prefix of its messages whose decoded form is cached. Without a
-    /// cached prefix, or if the body cannot be split into messages, decodes all of it.
+    /// Decodes the body of a request, except for a prefix of its messages whose digests are cached. Without a cached
+    /// prefix, or if the body cannot be split into messages, decodes all of it. In the second case, the request cannot
+    /// be cached either.
     ///
     /// # Errors
     /// If the body is no valid request of the API. The message tells the client where.
@@ -156,7 +157,9 @@ impl PrefixCache {
         let prefix = self.longest_cached(prefixes);
         let cached_messages = prefix.as_ref().map_or(0, |(_, prefix)| prefix.len());
         let new_messages = text.get(messages.get(cached_messages)?.start..last.end)?;
+        // The decoder expects an object with the list `messages`.
         let new_messages = [r#"{"messages":["#, new_messages, "]}"].concat();
+        // Only requests of this API have message positions: see `message_ranges`.
         let (new_messages, sources) =
             chat_completions::decode_messages(&Json::parse(&new_messages).ok()?, &self.dropped).ok()?;
         let message_count = messages.len();
@@ -195,8 +198,9 @@ impl PrefixCache {
         Some(settings)
     }
 
-    /// Returns the longest prefix of the candidates that is cached in either generation, with its digest; `None` if
-    /// none is. The candidates are the number of messages and the digest of each prefix, shortest first.
+    /// Returns the longest candidate that is cached, in the younger or the older generation of prefixes, with its
+    /// digest; `None` if none is. The candidates are the number of messages and the digest of each prefix, shortest
+    /// first.
     fn longest_cached(
         &self,
         prefixes: Vec<(usize, PrefixDigest)>,

@@ -34,6 +34,7 @@ impl ModelRoutes {
         let person = self.approvals.person(headers, Role::Admin)?;
         let mut listed_clients: Vec<Value> = Vec::new();
         for client in self.clients.all().filter(|client| person.sees_tenant(&client.spec.tenant)) {
+            // `forgotten` counts how often texts of the client were forgotten: for room, for their age, or cleared.
             let (usages, forgotten) = self
                 .sessions
                 .store()

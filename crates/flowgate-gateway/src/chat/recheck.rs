@@ -93,6 +93,7 @@ impl LoggedVerdicts {
         // A record without a number is damaged, and equals no replayed verdict.
         let event = record.object.get("event").and_then(Value::as_u64).unwrap_or(u64::MAX);
         let verdict = (event, text("tool"), text("verdict"), text("digest"));
+        // A record before any `begin` belongs to a first log without a known id.
         let log_count = self.logs.len().max(1);
         let logs = self.verdicts.entry((text("client"), text("conversation"))).or_default();
         // Earlier logs may have no verdict on this conversation.

@@ -58,7 +58,7 @@ pub(crate) struct VerdictTotals {
 }
 
 impl VerdictTotals {
-    /// Adds these verdicts to the totals.
+    /// Adds these verdicts to the totals. A call whose evaluation a limit cut off is also counted as unfinished.
     pub(crate) fn count(&mut self, judged: &[CallVerdict]) {
         for call in judged {
             let count = match call.outcome {
@@ -134,7 +134,8 @@ impl RequestReport {
         self.conversation = Some(conversation.to_owned());
     }
 
-    /// Adds the outcome of the turn: its verdicts, and its numbers for the log line.
+    /// Adds the outcome of the turn: its verdicts, and for the log line the numbers of calls, of questions to people,
+    /// of hidden regions, of the model's messages and of withheld replies.
     pub(crate) fn add_turn(&mut self, turn: &Turn) {
         self.add_judged(&turn.judged);
         self.calls = turn.calls.len();
@@ -149,7 +150,8 @@ impl RequestReport {
         self.verdicts.count(judged);
     }
 
-    /// Replaces the verdicts by those of the policy of a client in watch mode, which were not enforced.
+    /// Replaces the verdicts by those of the policy of a client in watch mode, which were not enforced, and the number
+    /// of withheld replies by the number of those that the policy would have withheld.
     pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict]) {
         self.is_watching = true;
         self.verdicts = VerdictTotals::default();
@@ -222,6 +224,7 @@ impl RequestReport {
                 effect: "the turn ended before the model's final message",
                 setting: None,
                 advice: Some("check in the audit log why its calls are denied"),
+                // The number at which the turn has ended, at its limit on messages or on steps.
                 most: u64::try_from(self.messages).unwrap_or(u64::MAX),
                 client,
                 conversation: name.as_deref(),

@@ -32,7 +32,8 @@ impl RequestQuota {
     /// Takes one request from the quota, which refills steadily up to the requests of one minute (a token bucket).
     ///
     /// # Errors
-    /// If the quota is exhausted: the number of whole seconds until the next request is allowed, plus one.
+    /// If the quota is exhausted: the number of whole seconds until the next request is allowed, plus one for the
+    /// fraction of a second that is cut off.
     pub(super) fn take(&self, now: Instant) -> Result<(), u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let filled = now.saturating_duration_since(state.since).as_secs_f64() * self.per_minute / 60.0;

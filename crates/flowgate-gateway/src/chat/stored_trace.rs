@@ -23,7 +23,8 @@ pub enum StoredTraceOutcome {
 }
 
 /// Replays the conversation `name` of a client, as the database of a configuration stores it, and calls `at_end` with
-/// its monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called.
+/// its monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called, and
+/// the outcome says why.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -48,6 +49,7 @@ pub fn read_stored_trace(
                     let names = own.map(|listed| listed.name).collect();
                     return Ok(StoredTraceOutcome::UnknownConversation(names));
                 };
+                // The digest of the policy and the settings under which the conversation began.
                 if journal.basis != client.spec.basis {
                     let why =
                         "its policy or the settings of its client have changed since it began; restore them";

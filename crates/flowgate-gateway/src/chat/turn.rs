@@ -347,6 +347,7 @@ impl ConversationState {
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
         if !self.conversation.has_offered(offered) {
+            // The remembered requests offered other tools.
             self.offered.clear();
             // An admin can freeze tools by these names.
             names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
@@ -493,7 +494,8 @@ struct TurnStreamer<'a> {
 }
 
 impl Observer for TurnStreamer<'_> {
-    /// Streams the text that the turn has produced so far, as far as it is not sent yet.
+    /// Streams the text of the earlier replies of the turn, as far as it is not sent yet. Remembers that text in
+    /// `before`, by which `on_text` recognises the beginning of the next reply.
     fn before_need(&mut self, conversation: &Conversation) {
         // After the turn, the rest of the text is sent with the end of the answer.
         if conversation.is_turn_over() {
@@ -511,6 +513,7 @@ impl Observer for TurnStreamer<'_> {
     /// Streams a piece of the model's current reply, after a separator if an earlier reply of the turn precedes it.
     fn on_text(&mut self, text: &str) {
         let Some(stream) = self.stream.as_mut() else { return };
+        // Nothing of the current reply is sent yet.
         if stream.sent_text() == self.before && !self.before.is_empty() {
             stream.text(REPLY_SEPARATOR);
         }

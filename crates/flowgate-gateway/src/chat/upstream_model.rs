@@ -38,6 +38,7 @@ impl ChatModel for UpstreamModel<'_> {
         Box::pin(async move {
             let begun = Instant::now();
             let done = tokio::select! {
+                // A completion that has arrived is returned even if the client has disconnected.
                 biased;
                 done = self.model.complete(request, listener) => done,
                 () = self.client.disconnected() => Err(Error::Cancelled),

@@ -119,7 +119,7 @@ impl DatabaseCache {
     }
 
     /// Records that chats with `prefix` belong to this conversation alone, and that chats with the other `prefixes` may
-    /// belong to it. Prefixes are digests of the beginnings of a chat.
+    /// belong to it. Prefixes are digests of the beginnings of a chat. A full cache is emptied first.
     pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
         self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.lock().chats;
@@ -148,7 +148,8 @@ impl DatabaseCache {
         self.lock().chats.forget(client, name);
     }
 
-    /// Drops the freezes, since one was added or removed.
+    /// Drops the freezes, since one was added or removed. Counts this change, so that
+    /// [`set_freezes`](Self::set_freezes) ignores freezes that were read before it.
     pub(super) fn forget_freezes(&self) {
         let mut state = self.lock();
         state.changes += 1;

@@ -56,6 +56,7 @@ impl Database {
             // An operation that does not need the step drops it.
             received = received_input => {
                 if let Ok(input) = received {
+                    // Fails if the operation has ended in the meantime; its outcome is awaited below.
                     let _ = output_sender.send(step(input));
                 }
             }

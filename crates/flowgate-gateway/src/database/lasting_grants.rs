@@ -190,6 +190,7 @@ impl Database {
         let id = id.to_owned();
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                // The number under which event streams report the voided questions.
                 let change = next_change(tx).await?;
                 let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE lasting_grant = ?2 AND state = 'allowed'";
                 tx.execute(sql, &[change.into(), (&id).into()]).await?;
@@ -210,7 +211,8 @@ pub(super) async fn insert(
     new: &NewGrant,
 ) -> Result<(), DatabaseError> {
     // Stored without null: 0 days mean no end, and an empty name and [`NO_LIMIT`] mean no limit. The calls of the
-    // answered question (`new.used`) count against the limits of the first day.
+    // answered question (`new.used`: their number, and the sum of their amounts) count against the limits of the first
+    // day.
     let days = new.days.map_or(0, i64::from);
     let (amount, sum_limit) = match &new.limits.sum {
         Some((name, most)) => (name.as_str(), *most),
@@ -251,6 +253,7 @@ async fn find(
     client: &str,
     candidates: &[GrantCandidate],
 ) -> Result<Option<(StoredGrant, GrantCandidate)>, DatabaseError> {
+    // The limit bounds the work: if only an older grant covers the question, a person is asked.
     let sql = format!(
         "SELECT {COLUMNS} FROM lasting_grants WHERE client = ?1 AND matching = ?2 AND {VALID} ORDER BY granted DESC LIMIT 100"
     );

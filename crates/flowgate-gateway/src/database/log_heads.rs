@@ -48,7 +48,7 @@ pub(crate) struct NewerLogHead {
 }
 
 impl Database {
-    /// Returns the heads of logs that the database has recorded.
+    /// Returns the heads of logs that the database has recorded, with the identity of the database.
     pub(crate) async fn anchors(&self) -> Result<DatabaseLogAnchors, DatabaseError> {
         let is_shared = self.is_shared;
         self.run(Access::Snapshot, move |tx| {
@@ -90,9 +90,13 @@ impl Database {
         .await
     }
 
-    /// Records the head of the gateway's log, and deletes the heads of the logs that it replaces. From now on, the
-    /// transactions of turns and decisions store newer heads. `is_begun_anew` says that the log has lost lines: the
-    /// conversations that exist now may have turns that it does not contain, and are noted as older than the log.
+    /// Begins to track the gateway's audit log: records its head, and deletes the heads of the logs that it replaces.
+    /// From now on, the transactions of turns and decisions store newer heads. `is_begun_anew` says that the log has
+    /// lost lines: the conversations that exist now may have turns that it does not contain, and are noted as older
+    /// than the log.
+    ///
+    /// # Errors
+    /// If the database fails, or this gateway tracks a log already.
     pub(crate) async fn watch(&self, log: &AuditLog, is_begun_anew: bool) -> Result<(), DatabaseError> {
         let (id, key, last_line) = (log.id().to_string(), log.key().to_string(), log.last_line());
         let head = last_line.get();
@@ -106,6 +110,7 @@ impl Database {
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
                 let flags = (i64::from(is_shared), i64::from(is_begun_anew));
                 tx.execute(sql, &[(&log).into(), (&key).into(), flags.0.into(), flags.1.into()]).await?;
+                // `after` is the number of the newest conversation that is older than the log.
                 let sql = "INSERT INTO audit_logs (log, key, seq, hash, after) \
                            SELECT ?1, ?2, ?3, ?4, COALESCE(MAX(id), 0) FROM conversations WHERE true \
                            ON CONFLICT (log) DO UPDATE SET seq = ?3, hash = ?4";
@@ -136,7 +141,8 @@ impl Database {
         })
     }
 
-    /// Notes that the database has recorded this head.
+    /// Notes that the database has recorded this head; ignored if a newer one was noted by a transaction that ended
+    /// earlier.
     pub(super) fn set_recorded(&self, newer: Option<&NewerLogHead>) {
         if let (Some(newer), Some(tracked)) = (newer, self.log.get()) {
             tracked.recorded_seq.fetch_max(newer.seq, Ordering::Relaxed);
@@ -156,7 +162,7 @@ impl Database {
     }
 }
 
-/// Replaces the recorded head of a log by `newer`, unless `newer` is `None` or the recorded head is as new.
+/// Replaces the recorded head of a log by `newer`, unless `newer` is `None` or older than the recorded one.
 pub(super) async fn update_log_head(
     tx: &mut DynTransaction<'_>,
     newer: Option<&NewerLogHead>,
@@ -166,7 +172,8 @@ pub(super) async fn update_log_head(
     tx.execute(sql, &[(*seq).into(), hash.into(), log.into()]).await.map(drop)
 }
 
-/// Reads a row of the table `audit_logs`: a log, its key, and the head and the conversation recorded for it.
+/// Reads a row of the table `audit_logs`: a log, its key, its recorded head, and the number of the newest conversation
+/// that is older than the log (`after`).
 fn read_anchor(row: &mut SqlRow) -> Result<LogAnchor, DatabaseError> {
     let damaged = DatabaseError::Damaged(
         "a row of the table `audit_logs` has an invalid hash, key or number of a log head",

@@ -80,6 +80,7 @@ fn migrator(count: usize) -> Migrator {
             .replace("{number}", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
             .replace("{in_one_place}", "");
         let sql = AssertSqlSafe(sql).into_sql_str();
+        // `false`: the migration runs in a transaction.
         Migration::new(*version, (*name).into(), MigrationType::Simple, sql, false)
     });
     Migrator::with_migrations(migrations.collect())

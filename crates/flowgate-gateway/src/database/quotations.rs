@@ -73,13 +73,15 @@ impl Database {
         .await
     }
 
-    /// Returns, for each source of a client, how much text is stored to recognise quotations of it: the number of texts,
-    /// their characters, and when the oldest and the newest were stored, in seconds since 1970. The second result is how
-    /// often old texts of the client were deleted to make room.
+    /// Returns, for each source of a client, how much text is stored to recognise quotations of it: the number of
+    /// texts, their characters, and when the oldest and the newest were stored, in milliseconds since 1970. The second
+    /// result is how often texts of the client were forgotten: deleted for room or for their age, or cleared by an
+    /// admin.
     pub(crate) async fn shown_sources(&self, client: &str) -> Result<(Vec<SourceUsage>, i64), DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
+                // The column `letters` is the normalised text, and `kept` the time at which it was stored.
                 let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
                            FROM seen WHERE client = ?1 GROUP BY source ORDER BY source";
                 let usage = |row: &mut SqlRow| {
@@ -129,7 +131,7 @@ impl Database {
     }
 
     /// Deletes the texts that were persisted more than `age` milliseconds ago. A text whose time is unknown, or in the
-    /// future because the clock was set back, counts as persisted now.
+    /// future because the clock was set back, counts as persisted now. The column `kept` is this time, 0 if unknown.
     pub(crate) async fn delete_old_shown_texts(&self, age: i64) -> Result<(), DatabaseError> {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
@@ -192,7 +194,8 @@ async fn trim_shown_texts(
     source: &str,
     most: i64,
 ) -> Result<(), DatabaseError> {
-    // The lengths are added from the newest text to the oldest; texts beyond the limit are deleted.
+    // The lengths are added from the newest text to the oldest; texts beyond the limit are deleted. The column
+    // `letters` is the normalised text.
     let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
                FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.letters > ?3)";

@@ -63,14 +63,15 @@ impl SqliteDatabase {
         })
     }
 
-    /// Creates a database in memory.
+    /// Creates a database in memory. `name` keeps it apart from other databases in the memory of this process.
     pub(super) fn open_memory(name: &str) -> Result<Self, DatabaseError> {
         let mut connection = SqliteConnection::open(DatabasePlace::Memory(format!("/{name}")))?;
         migrations::migrate(&mut connection)?;
         Self::with_one_thread(connection)
     }
 
-    /// Opens a file for reading, also while a gateway uses it.
+    /// Opens a file for reading, also while a gateway uses it. A file that does not exist fails like one without tables
+    /// ([`DatabaseError::SchemaOlder`]): a gateway has to be started first.
     pub(super) fn open_file_to_read(path: &Path) -> Result<Self, DatabaseError> {
         if !path.exists() {
             return Err(DatabaseError::SchemaOlder);
@@ -86,6 +87,7 @@ impl SqliteDatabase {
 }
 
 impl Backend for SqliteDatabase {
+    /// Runs an operation that only reads on the thread `reader`, if there is one, so that it does not wait for writes.
     fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()> {
         let thread = match &self.reader {
             Some(reader) if !access.writes() => reader,

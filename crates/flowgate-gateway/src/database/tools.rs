@@ -59,6 +59,7 @@ impl Database {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 for ToolOffer { server, tool, digest } in &offers {
+                    // The empty `who`: no person has decided.
                     let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) \
                                VALUES (?1, ?2, ?3, ?4, '', {now}) ON CONFLICT DO NOTHING";
                     tx.execute(sql, &[(&tenant).into(), server.into(), tool.into(), digest.into()]).await?;

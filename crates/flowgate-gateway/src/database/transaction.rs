@@ -59,7 +59,7 @@ const OTHER_TYPE: DatabaseError = DatabaseError::Damaged(
 );
 
 impl SqlRow {
-    /// Returns the integer in column `index`.
+    /// Returns the integer in column `index`; fails if the column does not exist or is no integer.
     pub(super) fn integer(&self, index: usize) -> Result<i64, DatabaseError> {
         match self.0.get(index) {
             Some(SqlColumn::Integer(value)) => Ok(*value),
@@ -67,7 +67,8 @@ impl SqlRow {
         }
     }
 
-    /// Takes the text out of column `index`.
+    /// Takes the text out of column `index`, which is empty afterwards; fails if the column does not exist or is no
+    /// text.
     pub(super) fn text(&mut self, index: usize) -> Result<String, DatabaseError> {
         match self.0.get_mut(index) {
             Some(SqlColumn::Text(value)) => Ok(std::mem::take(value)),
@@ -159,6 +160,10 @@ pub(super) trait TurnTransaction: Send {
 }
 
 /// Expands the placeholders of a statement, such as `{now}`; `now` is the SQL expression for the time in milliseconds.
+///
+/// `{unexpired}` and `{expired}` are conditions on a question. A question with a time of asking more than a minute in
+/// the future counts as expired: it was stored before the clock was set back. `{used}` is the new time of last use of a
+/// conversation, which changes only if the old one is off by more than a minute.
 pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
     if !sql.contains('{') {
         return Cow::Borrowed(sql);

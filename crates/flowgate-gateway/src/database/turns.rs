@@ -110,6 +110,7 @@ impl Database {
                     void_approval(tx, id).await?;
                 }
                 if is_shared {
+                    // Fails only if the caller no longer waits.
                     let _ = record_sender.send(lock_tenant(tx, &name).await?);
                 }
                 Ok(())
@@ -141,6 +142,7 @@ impl Database {
         shown: Option<NewShownTexts>,
     ) -> Result<Option<(Vec<ShownText>, i64)>, DatabaseError> {
         let BegunTurn { transaction, tenant, .. } = begun;
+        // The record to cache; the records of a shared database are not cached.
         let new_record = record.clone().filter(|_| !self.is_shared).map(|record| (tenant.clone(), record));
         if let Some((tenant, record)) = &new_record {
             // Assumed even if the outcome of the write remains unknown: its labels are at least as high as before.
@@ -155,6 +157,7 @@ impl Database {
                     persist_tenant(tx, &tenant, &record).await?;
                 }
                 write.persist(tx).await?;
+                // Fails only if the caller no longer waits.
                 let _ = others_sender.send(match &shown {
                     Some(shown) => Some(persist_shown_texts(tx, shown).await?),
                     None => None,

@@ -1,14 +1,16 @@
-//! Admits connections up to a limit, and closes connections without a valid key to make room for new ones.
+//! Admits connections up to a limit, and closes unprotected connections to make room for new ones.
 //!
 //! `server` requests a place among the open connections for each new connection, and `connection` reports what happens
 //! on it.
 //!
-//! Every client can hold connections open without authenticating. Such connections, called strangers here, have a
-//! bounded share of all places. If no place is free for a new connection, a stranger is closed: of the address with the
-//! most strangers, the one for which the server has waited longest. The strangers of one address are bounded as well:
-//! if an address exceeds this bound, one of its own strangers is closed, and the new connection waits outside the queue
-//! of all new connections, so that it delays none of other addresses. A stranger is not closed while the server has
-//! unread bytes of it, or has waited for it only briefly; the new connection waits instead.
+//! Every client can hold connections open without authenticating. A connection is *unprotected* until its client has
+//! shown a valid key or has sent a complete request that needs none; from then on it is *protected*, and not closed for
+//! another one. Unprotected connections have a bounded share of all places. If no place is free for a new connection,
+//! an unprotected one is closed: of the address with the most places, the one for which the server has waited longest.
+//! The unprotected connections of one address are bounded as well: if an address exceeds this bound, one of its own is
+//! closed, and the new connection waits outside the queue of all new connections, so that it delays none of other
+//! addresses. A connection is not closed while the server has unread bytes of it, or has waited for it only briefly;
+//! the new connection waits instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,9 +20,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-/// The time for which the server waits for a stranger before the connection may be closed for another one.
+/// The time for which the server waits for the client of an unprotected connection before the connection may be closed
+/// for another one.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(250);
-/// The reciprocal of the share of places that is reserved for connections with a valid key.
+/// The reciprocal of the share of places that is reserved for protected connections.
 const RESERVE: usize = 4;
 
 /// All open connections.
@@ -28,7 +31,7 @@ const RESERVE: usize = 4;
 pub(crate) struct Admission {
     /// The most open connections.
     most: usize,
-    /// The most connections without a valid key of one address.
+    /// The most unprotected connections of one address.
     most_of_address: usize,
     open: Mutex<OpenConnections>,
     /// Notified when a place becomes free or its state changes.
@@ -39,19 +42,20 @@ pub(crate) struct Admission {
 struct OpenConnections {
     /// The number of the connection that was added last.
     next: u64,
-    /// The connections without a valid key, by number.
-    strangers: BTreeMap<u64, UnauthenticatedConnection>,
-    /// The number of connections that have shown a valid key, and of their further requests.
-    known: usize,
-    /// The number of further requests of the strangers: open requests of HTTP/2 beyond the first one of a connection.
+    /// The unprotected connections, by number.
+    unprotected: BTreeMap<u64, UnprotectedConnection>,
+    /// The number of protected connections, and of their further requests.
+    protected: usize,
+    /// The number of further requests of the unprotected connections: open requests of HTTP/2 beyond the first one of a
+    /// connection.
     further: usize,
     /// The number of connections of each address that wait until the address has room.
-    aside: HashMap<IpAddr, usize>,
+    waiting_of_address: HashMap<IpAddr, usize>,
 }
 
-/// A stranger: a connection without a valid key.
+/// A connection whose client has neither shown a valid key nor sent a complete request that needs none.
 #[derive(Debug)]
-struct UnauthenticatedConnection {
+struct UnprotectedConnection {
     peer: IpAddr,
     /// The time since which the server has waited for the client; `None` while it does not wait.
     waiting: Option<Instant>,
@@ -68,7 +72,7 @@ enum AdmissionStep {
     Free,
     /// Close this connection.
     Close(u64),
-    /// Wait for a change of the connections, at most until this time, at which a stranger may be closed.
+    /// Wait for a change of the connections, at most until this time, at which an unprotected one may be closed.
     Wait(Option<Instant>),
 }
 
@@ -77,7 +81,7 @@ enum AdmissionStep {
 pub(crate) struct ConnectionPlace {
     admission: Arc<Admission>,
     number: u64,
-    /// Whether the connection has shown a valid key, so that it may not be closed for another one.
+    /// Whether the connection is protected: it may not be closed for another one.
     is_protected: AtomicBool,
     /// The number of its open requests that have a place; changed only while the connections are locked.
     requests: AtomicUsize,
@@ -93,23 +97,25 @@ pub(crate) struct RequestPlace(Arc<ConnectionPlace>);
 pub(crate) enum RequestPlaceError {
     /// All places are taken.
     Full,
-    /// The address has as many connections without a valid key as it may.
+    /// The address has as many unprotected connections as it may.
     Crowded,
 }
 
 impl Admission {
-    /// Admits `most` connections, and `most_of_address` of one address without a valid key; 0 for the latter means no
+    /// Admits `most` connections, and `most_of_address` unprotected ones of one address; 0 for the latter means no
     /// bound.
     pub(crate) fn new(most: usize, most_of_address: usize) -> Arc<Self> {
         let most_of_address = if most_of_address == 0 { usize::MAX } else { most_of_address };
         Arc::new(Self { most: most.max(1), most_of_address, open: Mutex::default(), changed: Notify::new() })
     }
 
-    /// Returns whether an address has the maximum number of connections without a valid key, or waiting ones.
+    /// Returns whether a further connection of an address has to wait, because the address has the maximum number of
+    /// unprotected connections, or others of it wait already. An unprotected connection is one whose client has neither
+    /// shown a valid key nor sent a complete request that needs none.
     pub(crate) fn is_crowded(&self, peer: IpAddr) -> bool {
         let peer = address_of(peer);
         let open = self.connections();
-        open.count_of_address(peer) >= self.most_of_address || open.aside.contains_key(&peer)
+        open.count_of_address(peer) >= self.most_of_address || open.waiting_of_address.contains_key(&peer)
     }
 
     /// Reserves a place where a connection waits until its address may open another one; `None` if too many connections
@@ -117,13 +123,14 @@ impl Admission {
     pub(crate) fn reserve_waiting_place(self: &Arc<Self>, peer: IpAddr) -> Option<WaitingConnection> {
         let peer = address_of(peer);
         let mut open = self.connections();
-        let of_peer = open.aside.get(&peer).copied().unwrap_or_default();
+        let of_peer = open.waiting_of_address.get(&peer).copied().unwrap_or_default();
         // A waiting connection takes a file descriptor as well. For one address, at most as many may wait as may be
         // open in all; for all addresses together, twice as many.
-        if of_peer >= self.most || open.aside.values().sum::<usize>() >= self.most.saturating_mul(2) {
+        let of_all = open.waiting_of_address.values().sum::<usize>();
+        if of_peer >= self.most || of_all >= self.most.saturating_mul(2) {
             return None;
         }
-        open.aside.insert(peer, of_peer + 1);
+        open.waiting_of_address.insert(peer, of_peer + 1);
         Some(WaitingConnection { admission: Arc::clone(self), peer })
     }
 
@@ -131,9 +138,9 @@ impl Admission {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place for a connection from an address, and closes strangers to make room if necessary. Calls
-    /// `closed` for each connection that is closed for this one. The returned receiver is notified when this connection
-    /// itself has to be closed for another one.
+    /// Waits for a place for a connection from an address, and closes unprotected connections (which have shown no
+    /// valid key) to make room if necessary. Calls `closed` for each connection that is closed for this one. The
+    /// returned receiver is notified when this connection itself has to be closed for another one.
     pub(crate) async fn acquire_place(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -161,6 +168,7 @@ impl Admission {
                 step
             };
             match step {
+                // Whether a change or the time ended the wait, the next iteration looks for a place.
                 AdmissionStep::Wait(Some(until)) => {
                     let _ = tokio::time::timeout_at(until.into(), changed).await;
                 }
@@ -176,6 +184,7 @@ impl Admission {
     /// Waits until no connection is open.
     pub(crate) async fn wait_until_empty(&self) {
         loop {
+            // Registered before the check, so that a change between check and wait is not missed.
             let changed = self.changed.notified();
             if self.connections().count() == 0 {
                 return;
@@ -188,44 +197,45 @@ impl Admission {
 impl OpenConnections {
     /// Returns the number of places that are taken.
     fn count(&self) -> usize {
-        self.count_strangers() + self.known
+        self.count_unprotected() + self.protected
     }
 
-    /// Returns the number of connections without a valid key, and of their further requests.
-    fn count_strangers(&self) -> usize {
-        self.strangers.len() + self.further
+    /// Returns the number of unprotected connections, and of their further requests.
+    fn count_unprotected(&self) -> usize {
+        self.unprotected.len() + self.further
     }
 
-    /// Adds a connection without a valid key, and returns its number. `close` notifies its task to end.
+    /// Adds a connection of the address `peer`, which has shown no valid key yet and is therefore unprotected. Returns
+    /// its number. `close` notifies its task to end.
     fn add(&mut self, peer: IpAddr, close: oneshot::Sender<()>) -> u64 {
         self.next += 1;
-        self.strangers.insert(
-            self.next,
-            UnauthenticatedConnection { peer, waiting: None, close: Some(close), further: 0 },
-        );
+        let connection = UnprotectedConnection { peer, waiting: None, close: Some(close), further: 0 };
+        self.unprotected.insert(self.next, connection);
         self.next
     }
 
-    /// Returns the number of connections without a valid key of an address, and of their further requests.
+    /// Returns the number of unprotected connections of an address, and of their further requests.
     fn count_of_address(&self, peer: IpAddr) -> usize {
-        let of_peer = self.strangers.values().filter(|stranger| stranger.peer == peer);
-        of_peer.map(|stranger| 1 + stranger.further).sum()
+        let of_peer = self.unprotected.values().filter(|connection| connection.peer == peer);
+        of_peer.map(|connection| 1 + connection.further).sum()
     }
 
-    /// Removes a connection without a valid key.
-    fn remove_stranger(&mut self, number: u64) -> Option<UnauthenticatedConnection> {
-        let stranger = self.strangers.remove(&number)?;
-        self.further -= stranger.further;
-        Some(stranger)
+    /// Removes the connection with this number from the unprotected ones, because it ends or becomes protected. Its
+    /// further requests no longer count as unprotected either. `None` if the connection was removed before.
+    fn remove_unprotected(&mut self, number: u64) -> Option<UnprotectedConnection> {
+        let connection = self.unprotected.remove(&number)?;
+        self.further -= connection.further;
+        Some(connection)
     }
 
     /// Takes a place for a further concurrent request of the open connection `number`. At most `limit` places are taken
-    /// in all, and at most `address_limit` by the strangers of one address. `is_protected` says that the connection has
-    /// shown a valid key; the other connections are strangers, and only their places count against their share and
-    /// their address.
+    /// in all, and at most `address_limit` by the unprotected connections of one address. `is_protected` says that the
+    /// connection is protected: it has shown a valid key or needs none. Only the places of unprotected connections
+    /// count against the share of these and against their address.
     ///
     /// # Errors
-    /// `Full` if all places, or all those for strangers, are taken; `Crowded` if the address has as many as it may.
+    /// `Full` if all places, or all those for unprotected connections, are taken, or the connection is to be closed;
+    /// `Crowded` if the address has as many as it may.
     fn add_further(
         &mut self,
         number: u64,
@@ -236,64 +246,67 @@ impl OpenConnections {
             return Err(RequestPlaceError::Full);
         }
         if is_protected {
-            self.known += 1;
+            self.protected += 1;
             return Ok(());
         }
-        // A stranger that is missing here was closed for another connection.
-        let peer = self.strangers.get(&number).ok_or(RequestPlaceError::Full)?.peer;
-        if self.count_strangers() >= for_strangers(limit) {
+        // An unprotected connection that is missing here was closed for another one.
+        let peer = self.unprotected.get(&number).ok_or(RequestPlaceError::Full)?.peer;
+        if self.count_unprotected() >= share_of_unprotected(limit) {
             return Err(RequestPlaceError::Full);
         }
         if self.count_of_address(peer) >= address_limit {
             return Err(RequestPlaceError::Crowded);
         }
-        if let Some(stranger) = self.strangers.get_mut(&number) {
-            stranger.further += 1;
+        if let Some(connection) = self.unprotected.get_mut(&number) {
+            connection.further += 1;
             self.further += 1;
         }
         Ok(())
     }
 
     /// Returns the next step towards another connection of `peer` at the time `now`. At most `limit` connections are
-    /// open in all, and at most `address_limit` strangers of one address. The step is one of three: a place is free, a
-    /// stranger has to be closed for it, or it has to wait. A stranger may be closed once the server has waited for it
-    /// for [`EVICTION_TIMEOUT`]. Strangers of the address with the most places come first.
+    /// open in all, and at most `address_limit` unprotected ones (which have shown no valid key) of one address. The
+    /// step is one of three: a place is free, an unprotected connection has to be closed for it, or it has to wait. An
+    /// unprotected connection may be closed once the server has waited for its client for [`EVICTION_TIMEOUT`]. Those
+    /// of the address with the most places come first.
     fn next_step(&self, peer: IpAddr, (limit, address_limit): (usize, usize), now: Instant) -> AdmissionStep {
         let is_crowded = self.count_of_address(peer) >= address_limit;
-        if !is_crowded && self.count() < limit && self.count_strangers() < for_strangers(limit) {
+        let has_share = self.count_unprotected() < share_of_unprotected(limit);
+        if !is_crowded && self.count() < limit && has_share {
             return AdmissionStep::Free;
         }
         // An address at its own bound closes only its own connections.
-        let may_close = |stranger: &UnauthenticatedConnection| !is_crowded || stranger.peer == peer;
+        let may_close = |connection: &UnprotectedConnection| !is_crowded || connection.peer == peer;
         let mut places_of_peer: HashMap<IpAddr, usize> = HashMap::new();
-        for stranger in self.strangers.values() {
-            *places_of_peer.entry(stranger.peer).or_default() += 1 + stranger.further;
+        for connection in self.unprotected.values() {
+            *places_of_peer.entry(connection.peer).or_default() += 1 + connection.further;
         }
-        let is_slow = |stranger: &UnauthenticatedConnection| {
-            stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= EVICTION_TIMEOUT)
+        let is_slow = |connection: &UnprotectedConnection| {
+            connection.waiting.is_some_and(|since| now.saturating_duration_since(since) >= EVICTION_TIMEOUT)
         };
-        let slow = self.strangers.iter().filter(|(_, stranger)| may_close(stranger) && is_slow(stranger));
-        // Of the address with the most places, the stranger for which the server has waited longest; of several, the
+        let connections = self.unprotected.iter();
+        let slow = connections.filter(|(_, connection)| may_close(connection) && is_slow(connection));
+        // Of the address with the most places, the connection for which the server has waited longest; of several, the
         // oldest.
-        let slowest = slow.max_by_key(|(number, stranger)| {
-            let waited = stranger.waiting.map(|since| now.saturating_duration_since(since));
-            (places_of_peer.get(&stranger.peer).copied(), waited, std::cmp::Reverse(**number))
+        let slowest = slow.max_by_key(|(number, connection)| {
+            let waited = connection.waiting.map(|since| now.saturating_duration_since(since));
+            (places_of_peer.get(&connection.peer).copied(), waited, std::cmp::Reverse(**number))
         });
         match slowest {
             Some((number, _)) => AdmissionStep::Close(*number),
             None => {
-                // No stranger may be closed yet. Returns when the first one may be, if the server waits for any.
-                let others = self.strangers.values().filter(|stranger| may_close(stranger));
-                let waiting = others.filter_map(|stranger| stranger.waiting);
+                // No connection may be closed yet. Returns when the first one may be, if the server waits for any.
+                let others = self.unprotected.values().filter(|connection| may_close(connection));
+                let waiting = others.filter_map(|connection| connection.waiting);
                 AdmissionStep::Wait(waiting.min().map(|since| since + EVICTION_TIMEOUT))
             }
         }
     }
 
-    /// Removes the stranger (a connection that has sent no valid key yet) with this number, and signals the task that
-    /// serves it to end.
+    /// Removes the unprotected connection (which has shown no valid key yet) with this number, and signals the task
+    /// that serves it to end.
     fn close(&mut self, number: u64) {
-        let close = self.remove_stranger(number).and_then(|stranger| stranger.close);
+        let close = self.remove_unprotected(number).and_then(|connection| connection.close);
         // The task may have ended already, so nobody may receive the signal.
         if let Some(close) = close {
             let _ = close.send(());
@@ -301,8 +314,8 @@ impl OpenConnections {
     }
 }
 
-/// Returns the number of places that connections without a valid key may take.
-fn for_strangers(most: usize) -> usize {
+/// Returns the number of places that unprotected connections may take, of `most` in all.
+fn share_of_unprotected(most: usize) -> usize {
     most - most / RESERVE
 }
 
@@ -317,15 +330,18 @@ impl Drop for WaitingConnection {
     /// Releases the waiting place.
     fn drop(&mut self) {
         let mut open = self.admission.connections();
-        let left = open.aside.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
+        let waiting = &mut open.waiting_of_address;
+        let left = waiting.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
+        // An address without waiting connections has no entry: see `Admission::is_crowded`.
         match left {
-            0 => drop(open.aside.remove(&self.peer)),
-            _ => drop(open.aside.insert(self.peer, left)),
+            0 => drop(waiting.remove(&self.peer)),
+            _ => drop(waiting.insert(self.peer, left)),
         }
     }
 }
 
-/// Returns the address that is counted: for IPv6, the network of 64 bits, since one host may have all of it.
+/// Returns the address under which connections of `peer` are counted: for IPv6, its network of 64 bits, since one host
+/// may have all addresses of the network.
 fn address_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -338,10 +354,11 @@ impl ConnectionPlace {
     /// complete request that needs none.
     pub(crate) fn protect(&self) {
         let mut open = self.admission.connections();
-        if let Some(stranger) = open.remove_stranger(self.number) {
-            // The connection and its further requests no longer count as strangers. The lock orders all accesses to
+        // Has no effect on a connection that is protected already, or that was closed for another one.
+        if let Some(connection) = open.remove_unprotected(self.number) {
+            // The connection and its further requests count as protected from now on. The lock orders all accesses to
             // the flag, so `Relaxed` is enough.
-            open.known += 1 + stranger.further;
+            open.protected += 1 + connection.further;
             self.is_protected.store(true, Ordering::Relaxed);
             drop(open);
             self.admission.changed.notify_waiters();
@@ -365,21 +382,23 @@ impl ConnectionPlace {
         Ok(RequestPlace(Arc::clone(self)))
     }
 
-    /// Notes that the client has completed a step, so that the time for which the server waits begins anew.
+    /// Notes that the client has completed a step, so that the time for which the server waits begins anew. Has no
+    /// effect on a protected connection, of which that time is not measured.
     pub(crate) fn mark_active(&self) {
-        if let Some(stranger) = self.admission.connections().strangers.get_mut(&self.number) {
-            stranger.waiting = None;
+        if let Some(connection) = self.admission.connections().unprotected.get_mut(&self.number) {
+            connection.waiting = None;
         }
     }
 
-    /// Notes that the server waits for the client, from now on or since an earlier call: a stranger may be closed for
-    /// another connection only after it has kept the server waiting.
+    /// Notes that the server waits for the client, from now on or since an earlier call: an unprotected connection may
+    /// be closed for another one only after its client has made the server wait. Has no effect on a protected
+    /// connection.
     pub(crate) fn mark_waiting(&self) {
         let mut open = self.admission.connections();
-        if let Some(stranger) = open.strangers.get_mut(&self.number)
-            && stranger.waiting.is_none()
+        if let Some(connection) = open.unprotected.get_mut(&self.number)
+            && connection.waiting.is_none()
         {
-            stranger.waiting = Some(Instant::now());
+            connection.waiting = Some(Instant::now());
             drop(open);
             // From now on, the time is known from which the connection may be closed.
             self.admission.changed.notify_waiters();
@@ -388,15 +407,15 @@ impl ConnectionPlace {
 }
 
 impl Drop for ConnectionPlace {
-    /// Releases the place, and wakes connections that wait for one.
+    /// Releases the place, and wakes the tasks that wait for one. A connection is either protected (it has shown a
+    /// valid key or needs none), and then counted in `protected`; or it has an entry by its number in `unprotected`.
     fn drop(&mut self) {
         let mut open = self.admission.connections();
-        // A connection is protected from being closed for others as soon as it has sent a valid key.
         if self.is_protected.load(Ordering::Relaxed) {
-            open.known = open.known.saturating_sub(1);
+            open.protected = open.protected.saturating_sub(1);
         } else {
-            // The connection may have been closed for another one and removed already.
-            let _ = open.remove_stranger(self.number);
+            // A connection that was closed to make room for another one has no entry any more.
+            let _ = open.remove_unprotected(self.number);
         }
         drop(open);
         self.admission.changed.notify_waiters();
@@ -405,19 +424,22 @@ impl Drop for ConnectionPlace {
 
 impl Drop for RequestPlace {
     /// Ends the request. A connection takes one place for itself, and a further one for each open request beyond the
-    /// first. So if other requests of the connection are open, one of its further places is released.
+    /// first. So if other requests of the connection are open, one of its further places is released: from the count
+    /// `protected` if the connection is protected (it has shown a valid key or needs none), otherwise from its entry in
+    /// `unprotected`.
     fn drop(&mut self) {
         let Self(place) = self;
         let mut guard = place.admission.connections();
         let open = &mut *guard;
+        // The number before the subtraction. The lock orders all accesses, so `Relaxed` is enough.
         if place.requests.fetch_sub(1, Ordering::Relaxed) > 1 {
-            match open.strangers.get_mut(&place.number) {
-                Some(stranger) => {
-                    stranger.further -= 1;
+            match open.unprotected.get_mut(&place.number) {
+                Some(connection) => {
+                    connection.further -= 1;
                     open.further -= 1;
                 }
-                // An authenticated connection has all of its places in `known`.
-                None if place.is_protected.load(Ordering::Relaxed) => open.known -= 1,
+                // `protected` counts all places of a protected connection.
+                None if place.is_protected.load(Ordering::Relaxed) => open.protected -= 1,
                 // The connection was closed for another one, with all of its requests.
                 None => return,
             }
@@ -438,11 +460,11 @@ mod tests {
     /// Returns connections of these addresses, with the milliseconds for which the server has waited for each, if it
     /// has.
     fn open(strangers: &[(u8, Option<u64>)], known: usize, now: Instant) -> OpenConnections {
-        let mut open = OpenConnections { known, ..OpenConnections::default() };
+        let mut open = OpenConnections { protected: known, ..OpenConnections::default() };
         for (number, waited) in strangers {
             let number = open.add(peer(*number), oneshot::channel().0);
             let since = waited.map(|waited| now.checked_sub(Duration::from_millis(waited)).unwrap());
-            open.strangers.get_mut(&number).unwrap().waiting = since;
+            open.unprotected.get_mut(&number).unwrap().waiting = since;
         }
         open
     }
@@ -523,7 +545,7 @@ mod tests {
         // The number of all waiting connections is bounded as well.
         assert!(admission.reserve_waiting_place(peer(3)).is_none());
         drop((aside, other));
-        assert!(admission.connections().aside.is_empty());
+        assert!(admission.connections().waiting_of_address.is_empty());
     }
 
     /// The first request of a connection has the place of the connection; others count as connections.
@@ -532,7 +554,7 @@ mod tests {
         let admission = Admission::new(8, 3);
         let counts = || {
             let open = admission.connections();
-            (open.known, open.strangers.len(), open.further)
+            (open.protected, open.unprotected.len(), open.further)
         };
         let place = |number: u8| admission.acquire_place(peer(number), || panic!("there is room"));
         let (one, _one_told) = place(1).await;
@@ -565,7 +587,7 @@ mod tests {
         let admission = Admission::new(8, 0);
         let counts = || {
             let open = admission.connections();
-            (open.known, open.strangers.len())
+            (open.protected, open.unprotected.len())
         };
         let mut places = Vec::new();
         for number in 0..6 {

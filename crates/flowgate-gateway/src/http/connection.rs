@@ -57,7 +57,8 @@ pub(crate) struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    /// Builds the routes once, for all connections. `closing` becomes true when the server stops.
+    /// Builds the routes once, for all connections. Without `tls`, clients connect without TLS. `closing` becomes true
+    /// when the server stops.
     pub(crate) fn new(
         service: &Arc<GatewayService>,
         limits: ServerLimits,
@@ -78,17 +79,19 @@ impl ConnectionServer {
         let _ = self.closing.clone().wait_for(|closing| *closing).await;
     }
 
-    /// Serves a connection that has a place, until it ends or is closed for another one.
+    /// Serves the connection on `stream` until it ends, or is closed to make room for another one: then `must_close`
+    /// receives a message. `place` is its place among the open connections.
     pub(crate) async fn serve(
         &self,
         stream: TcpStream,
         (place, must_close): (Arc<ConnectionPlace>, oneshot::Receiver<()>),
     ) {
-        // Both are held until the connection ends: the count of open connections, and the place.
+        // Counts the connection in the metrics. This and the place are held until the connection ends.
         let counted = self.service.count_connection();
         tokio::select! {
             biased;
-            // When the connection is protected, the sender is dropped, and this branch is disabled.
+            // Once the client has shown a valid key, the connection is not closed for another one: the sender is
+            // dropped, the receiver returns an error, and this branch is disabled.
             Ok(()) = must_close => {}
             () = self.serve_socket(stream, &place) => {}
         }
@@ -96,8 +99,9 @@ impl ConnectionServer {
     }
 
     /// Serves a socket until its connection ends. With TLS, performs the handshake first, which also decides between
-    /// HTTP/1.1 and HTTP/2.
+    /// HTTP/1.1 and HTTP/2; a failed handshake is logged and ends the connection.
     async fn serve_socket(&self, stream: TcpStream, place: &Arc<ConnectionPlace>) {
+        // Small parts of streams are sent at once. A socket without this option only delays them.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
             return self.serve_plain(stream, place).await;
@@ -110,6 +114,7 @@ impl ConnectionServer {
         match accepted {
             Ok(stream) => {
                 let session = stream.get_ref().1;
+                // The certificate of the client itself precedes those of the authorities that signed it.
                 let presented = session.peer_certificates().and_then(|chain| chain.first());
                 let certificate = presented.map(|first| Arc::new(ClientCertificate::of(first)));
                 let is_http2 = session.alpn_protocol() == Some(HTTP2_PROTOCOL);
@@ -120,13 +125,15 @@ impl ConnectionServer {
     }
 
     /// Serves a connection without TLS, as HTTP/2 if its first bytes are those of HTTP/2, otherwise as HTTP/1.1. Closes
-    /// a connection that sends nothing within the time for the head of a request.
+    /// a connection that sends nothing within the time for the head of a request. From the first byte on, a client that
+    /// accepts nothing of an answer for the write time also loses the connection.
     async fn serve_plain(&self, stream: TcpStream, place: &Arc<ConnectionPlace>) {
         let begin = first_bytes(&stream, place);
         let is_http2 = tokio::select! {
             biased;
             () = self.closes() => return,
             begin = timeout(self.limits.head_time, begin) => match begin {
+                // The second part is the number of bytes that have arrived. They stay in the socket for the library.
                 Ok(Ok((begin, 1..))) => begin == HTTP2_BEGIN,
                 // The time is over, the socket failed, or the client has sent nothing and closed its side.
                 _ => return,
@@ -159,7 +166,8 @@ impl ConnectionServer {
         }
     }
 
-    /// Serves the requests of a connection of HTTP/1.1 until it ends, stalls, or the server stops.
+    /// Serves the requests of a connection of HTTP/1.1 until it ends, its client takes too long for the head of a
+    /// request, or the server stops. In the last case, the open request is answered first.
     async fn serve_http1(&self, stream: impl Socket, service: ConnectionService) {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -177,9 +185,11 @@ impl ConnectionServer {
         let _ = connection.await;
     }
 
-    /// Serves the requests of a connection of HTTP/2 until it ends, has no open request for the time that the head of a
-    /// request may take, cancels too many requests, or the server stops. In the second and the last case, the client is
-    /// notified, and open requests are answered first.
+    /// Serves the requests of a connection of HTTP/2 until it ends. The gateway ends it in three cases:
+    ///
+    /// - It has no open request for the time that the head of a request may take. The client is notified.
+    /// - The server stops. The client is notified as well, and open requests are answered first.
+    /// - The client cancels too many requests. The connection is closed at once, and this is logged.
     async fn serve_http2(&self, stream: impl Socket, service: ConnectionService) {
         let requests = Arc::clone(&service.requests);
         let connection = http2::Builder::new(StreamExecutor { limit: self.limits.write_time })

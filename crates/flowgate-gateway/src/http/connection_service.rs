@@ -46,9 +46,10 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Error = Infallible;
     type Future = ServiceFuture;
 
-    /// Passes a request to the routes. A request of HTTP/2 is counted and checked first, since its connection can
-    /// have several at once, and its answer is paced by its client. A connection of HTTP/1.1 has one request at a
-    /// time, which the place of the connection covers.
+    /// Passes a request to the routes, with the place of its connection and the certificate of its client. A connection
+    /// of HTTP/1.1 has one request at a time, which the place of the connection covers. A connection of HTTP/2 can have
+    /// several at once: each one that is open beside another takes a further place, and is refused if none is free. Its
+    /// answer is sent in parts, whose progress shows whether the client accepts it.
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.place));
         if let Some(certificate) = &self.certificate {

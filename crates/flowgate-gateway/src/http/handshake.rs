@@ -44,8 +44,8 @@ pub(crate) enum HandshakeError {
 /// A socket with TLS.
 pub(crate) type TlsSocket = TlsStream<WriteTimeout<TcpStream>>;
 
-/// Performs the handshake of a connection that has a place, within the time for the head of a request. Sends a client
-/// that speaks HTTP without TLS an HTTP error that says so.
+/// Performs the TLS handshake of a connection within the time for the head of a request. `place` is its place among the
+/// open connections. A client that speaks HTTP without TLS receives an HTTP error that says so.
 ///
 /// # Errors
 /// Why the handshake failed, for the operator's log.
@@ -64,6 +64,7 @@ pub(crate) async fn accept(
             Ok(accepted)
         }
         Err(AcceptFailure::Plain(stream)) => {
+            // The connection is refused, whether or not the client receives the answer.
             let _ = timeout(limit, answer_plain(stream)).await;
             Err(HandshakeError::Refused(
                 "a client connected without TLS: the address in its configuration must begin with https://",
@@ -127,6 +128,7 @@ async fn answer_plain(mut stream: TcpStream) -> io::Result<()> {
 
 /// Explains a failed handshake by constants: the texts of the library can quote what the client sent.
 fn reason(error: &io::Error) -> HandshakeError {
+    // An error that is not of the TLS library comes from the socket.
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
         return match error.kind() {
             io::ErrorKind::TimedOut => HandshakeError::Slow,

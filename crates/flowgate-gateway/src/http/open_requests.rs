@@ -47,7 +47,7 @@ impl OpenRequests {
         OpenRequest { requests: Arc::clone(self), is_answered: false, _place: place }
     }
 
-    /// Waits until no request has been open for the whole of the time `limit`.
+    /// Waits until no request has been open for the whole of the time `limit`. The caller then closes the connection.
     pub(crate) async fn idle(&self, limit: Duration) {
         let mut counts = self.0.subscribe();
         loop {
@@ -59,17 +59,20 @@ impl OpenRequests {
         }
     }
 
-    /// Waits until the client has cancelled more requests than it may.
+    /// Waits until the client has cancelled more requests than it may: over [`MAX_CANCELLED`] more than were answered.
+    /// The caller then closes the connection.
     pub(crate) async fn flooded(&self) {
         let is_over = |counts: &ConnectionRequestCounts| {
             counts.cancelled > counts.answered.saturating_add(MAX_CANCELLED)
         };
+        // The sender lives as long as `self`, so the wait does not fail.
         let _ = self.0.subscribe().wait_for(is_over).await;
     }
 }
 
 impl OpenRequest {
-    /// Notes that the answer begins.
+    /// Notes that the answer begins, so that the request does not count as cancelled when it ends. Only the first call
+    /// has an effect.
     pub(crate) fn mark_answered(&mut self) {
         if !self.is_answered {
             self.is_answered = true;
@@ -79,6 +82,7 @@ impl OpenRequest {
 }
 
 impl Drop for OpenRequest {
+    /// Ends the request. It counts as cancelled by the client if its answer has not begun.
     fn drop(&mut self) {
         self.requests.0.send_modify(|counts| {
             counts.open -= 1;

@@ -38,7 +38,7 @@ pub(crate) struct RejectionBody<'a> {
 }
 
 impl HttpReply {
-    /// Creates a reply with a JSON body.
+    /// Creates a reply with a JSON body. The log has no line for it yet.
     pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Self {
         match serde_json::to_vec(value) {
             Ok(body) => Self {
@@ -84,7 +84,7 @@ impl HttpReply {
         body.get("detail")?.as_str().map(str::to_owned)
     }
 
-    /// Creates a reply with status 200 whose body is complete already.
+    /// Creates a reply with status 200, this content type and this body, which is sent unchanged.
     pub(crate) fn document(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self {
             status: StatusCode::OK,
@@ -143,11 +143,11 @@ impl HttpReply {
         self
     }
 
-    /// Sets a header to a value that the gateway generated or took from the request. A value that HTTP cannot express
-    /// is left out.
+    /// Sets a header to a value that the gateway generated or took from the request, instead of an earlier value. If
+    /// HTTP cannot express the value, the headers remain as they are. `name` is in lower case.
     pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
-            self.headers.retain(|(known, _)| known != name);
+            self.headers.retain(|(earlier, _)| earlier != name);
             self.headers.push((HeaderName::from_static(name), value));
         }
         self

@@ -49,6 +49,7 @@ impl RequestError {
 }
 
 impl From<PushError> for RequestError {
+    /// Reports that the trace of a conversation admits no further event, because it has reached a limit of its size.
     fn from(error: PushError) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,

@@ -136,7 +136,8 @@ impl HttpServer {
     }
 
     /// Serves until `stop` resolves; then accepts no more connections, and waits for the open connections and the
-    /// running turns, at most for the time to drain. Finally closes the service.
+    /// running turns, at most for the time to drain. Finally closes the service. Returns whether all of them have ended
+    /// (`Drained`), or the wait was too long (`Cut`).
     pub async fn run(self, stop: impl Future<Output = ()>) -> ShutdownOutcome {
         let admission = Admission::new(self.limits.connections, self.limits.connections_of_address);
         let (close, closing) = watch::channel(false);
@@ -174,6 +175,7 @@ impl HttpServer {
         }
         drop(self.listener);
         self.service.close();
+        // Cannot fail: `connections` holds a receiver.
         let _ = close.send(true);
         let drained = async {
             admission.wait_until_empty().await;
@@ -234,6 +236,7 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
             let sentence = format!(
                 "the process may open at most {most} files, but --max-connections can require {wanted}: raise the limit (ulimit -n), or lower --max-connections"
             );
+            // The empty name: the line is about no single client.
             log.write(LogEvent::Remark, "", Vec::new(), &sentence);
         }
         // A system without such a limit has none to raise.
@@ -248,8 +251,8 @@ fn raise_file_limit(limits: &ServerLimits, log: &OperatorLog) {
 /// If it cannot start.
 pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<ShutdownOutcome, ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Half of the cores: sockets take a small part of the time, and more threads would only wake each other. Turns run
-    // on threads of their own.
+    // Half of the cores, unless the operator sets the variable that `tokio` reads: sockets take a small part of the
+    // time, and more threads would only wake each other. Turns run on threads of their own.
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
         runtime
             .worker_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)));
@@ -295,7 +298,7 @@ impl ShutdownSignals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next of the two signals: Ctrl-C, which is SIGINT, or SIGTERM.
     async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

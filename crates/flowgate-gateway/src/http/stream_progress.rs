@@ -40,8 +40,9 @@ impl StreamProgress {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Waits until the client has accepted nothing of a part for `limit`: the library has taken no other part since.
-    /// While no part is being sent, the client cannot stall, and the wait begins again.
+    /// Waits until the HTTP library has been sending the same part of the answer for `limit`: it takes the next part
+    /// only when the client has accepted this one. While no part is being sent, the client cannot stall, and the wait
+    /// begins again.
     async fn stalled(&self, limit: Duration) {
         loop {
             let since = self.sending_since();
@@ -61,7 +62,8 @@ pub(crate) struct StreamExecutor {
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for StreamExecutor {
-    /// Spawns the stream as a task that ends when the stream is complete or its client has stalled.
+    /// Spawns the stream as a task that ends when the stream is complete or its client has accepted nothing for the
+    /// limit. By [`PROGRESS`], the body that the stream sends finds the progress that this task watches.
     fn execute(&self, stream: F) {
         let (progress, limit) = (Arc::new(StreamProgress::default()), self.limit);
         let stream = PROGRESS.scope(Arc::clone(&progress), stream);
@@ -91,6 +93,7 @@ impl PacedBody {
     /// Wraps the body of the answer to `request`. Called in the task of the stream, whose progress the parts then
     /// report.
     pub(crate) fn new(body: Body, mut request: OpenRequest) -> Self {
+        // The library asks an empty body for no part, so `poll_frame` would not note the answer.
         if body.is_end_stream() {
             request.mark_answered();
         }
@@ -99,7 +102,7 @@ impl PacedBody {
     }
 
     /// Returns the next part of the body, of at most [`PART`] bytes, so that the progress of a client shows even
-    /// within a long piece of the answer.
+    /// within a long piece of the answer. `rest` is what is left of the last piece.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         while self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
@@ -120,7 +123,7 @@ impl HttpBody for PacedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    /// Returns the next part of the answer, and notes when the library took it.
+    /// Returns the next part of the answer, and notes when the HTTP library took it.
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -34,6 +34,7 @@ pub(crate) struct TurnTasks {
 struct TurnThreads(Option<Runtime>);
 
 impl Drop for TurnThreads {
+    /// Stops the threads in the background. Tasks that still run are dropped when they next wait.
     fn drop(&mut self) {
         // Waiting for the threads would block the caller, which may be asynchronous.
         if let Some(runtime) = self.0.take() {
@@ -43,7 +44,8 @@ impl Drop for TurnThreads {
 }
 
 impl TurnTasks {
-    /// Starts the threads. At most `most` turns run at the same time.
+    /// Starts the threads: several for each core, so that turns that evaluate policies for long do not occupy all of
+    /// them. At most `most` turns run at the same time.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -143,7 +145,7 @@ struct AdmittedTurn {
 }
 
 impl Drop for AdmittedTurn {
-    /// Releases the place of the turn, and the share of its client.
+    /// Releases the place of the turn. A client without turns is removed, so that it no longer takes a share.
     fn drop(&mut self) {
         let mut counts = self.turns.counts();
         counts.total = counts.total.saturating_sub(1);

@@ -37,15 +37,15 @@ impl WaitingStatus {
         self.headers().into_iter().fold(reply, |reply, (name, value)| reply.with_header(name, &value))
     }
 
-    /// Adds the field [`FIELD`] to a body that is a JSON object; any other body is left unchanged.
+    /// Adds the status, as the field [`FIELD`], to a body that is a JSON object; any other body is left unchanged.
     pub(crate) fn add_to_body(&self, body: &mut Value) {
         if let Some(body) = body.as_object_mut() {
             self.insert(body);
         }
     }
 
-    /// Adds the field [`FIELD`] to the last event whose data is a JSON object; events with other data, such as
-    /// `[DONE]`, do not count.
+    /// Adds the status, as the field [`FIELD`], to the last event whose data is a JSON object; events with other data,
+    /// such as `[DONE]`, do not count.
     pub(crate) fn add_to_events(&self, events: &mut [SseEvent]) {
         for event in events.iter_mut().rev() {
             if let Ok(Value::Object(mut body)) = serde_json::from_str(&event.data) {

@@ -32,7 +32,8 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Allows `workers` jobs at the same time, and `queue` that wait.
+    /// Allows `workers` jobs (from 1 to 1024) to run at the same time, and `queue` to wait. A job takes a permit of
+    /// `places` when it begins to wait, and one of `workers` when it begins to run.
     pub(crate) fn new(workers: usize, queue: usize) -> Self {
         let workers = workers.clamp(1, 1024);
         let most = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);
@@ -46,7 +47,7 @@ impl WorkerPool {
     /// ends, which its fuel bounds.
     ///
     /// # Errors
-    /// If the queue is full, or the work panics.
+    /// `Busy` if the queue is full; `Broken` if the work panics, or the system cannot start a thread.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -58,6 +59,7 @@ impl WorkerPool {
             let result = catch_unwind(AssertUnwindSafe(work));
             // Released before the result is sent: its receiver may ask for more at once.
             drop((worker, place));
+            // After a panic, the sender is dropped, which the receiver sees as an error.
             if let Ok(result) = result {
                 let _ = result_sender.send(result);
             }

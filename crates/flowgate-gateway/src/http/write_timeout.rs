@@ -48,8 +48,8 @@ impl<S> WriteTimeout<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
-    /// Reads from the socket, and notes when the server has to wait for the client. After such a wait, the connection
-    /// may be closed for another one.
+    /// Reads from the socket, and notes on the place of the connection, if it has one, when the server has to wait for
+    /// the client. After such a wait, the connection may be closed for another one.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
@@ -61,13 +61,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
+    /// Writes to the socket. Fails with `TimedOut` if the client accepts nothing for the time limit.
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, buf);
         this.with_timeout(cx, written)
     }
 
-    /// Writes to the socket within the time limit.
+    /// Writes several buffers to the socket. Fails with `TimedOut` if the client accepts nothing for the time limit.
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -82,6 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         self.stream.is_write_vectored()
     }
 
+    /// Flushes the socket. Fails with `TimedOut` if the client accepts nothing for the time limit.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);

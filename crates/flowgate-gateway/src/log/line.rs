@@ -30,6 +30,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
+    /// Returns the name of the level in lines.
     fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -55,7 +56,7 @@ pub(super) struct LogLine {
 }
 
 impl LogLine {
-    /// Replaces keys in all texts of the line.
+    /// Replaces each of the secret `keys` of clients, people and upstreams in all texts of the line.
     pub(super) fn redact_keys(&mut self, keys: &[Secret]) {
         let hidden = |text: &str| keys.iter().fold(text.to_owned(), |text, key| key.redacted_from(&text));
         for (_, value) in &mut self.fields {
@@ -76,10 +77,12 @@ impl LogLine {
         line.into_bytes()
     }
 
-    /// Formats the line as text: `TIME LEVEL EVENT NAME=VALUE...: SENTENCE`.
+    /// Formats the line as text: `TIME LEVEL EVENT NAME=VALUE...: SENTENCE`. Long texts are cut, and characters that
+    /// could end the line or are not visible are escaped.
     fn text(&self) -> String {
         let mut line = format!("{} {} {}", self.time, self.level.name(), self.event);
         for (name, value) in &self.fields {
+            // Writing to a `String` cannot fail.
             let _ = match value {
                 // A text without spaces and special characters needs no quotation marks.
                 Value::String(text) if is_plain(text) => write!(line, " {name}={text}"),

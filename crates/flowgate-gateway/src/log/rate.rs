@@ -54,7 +54,8 @@ pub(super) struct SuppressedLines {
 
 impl RateWindows {
     /// Decides whether a line of a kind is written at the time `now`, and counts it in the window of the kind. `kind`
-    /// is the event, the client and the limit of the line. Begins a new window if the current one is over.
+    /// is the event, the client and the limit of the line. Begins a new window if the current one is over. In each
+    /// window, the first lines of a kind are written, as many as [`LogEvent::burst`] says for its event.
     pub(super) fn admit(&mut self, kind: (LogEvent, &str, ReachedLimit), now: Instant) -> RateDecision {
         let (event, client, limit) = kind;
         let mut kind = (event, client.to_owned(), limit);
@@ -78,8 +79,8 @@ impl RateWindows {
         RateDecision::Written { suppressed }
     }
 
-    /// Removes the windows that are over at the time `now`, and returns the numbers of their suppressed lines, which
-    /// were not reported yet.
+    /// Removes the windows that are over at the time `now`. Returns the number of suppressed lines of each kind that
+    /// has any. The caller has to report it: no later line of the kind does.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<SuppressedLines> {
         let is_over = |window: &RateWindow| now.saturating_duration_since(window.since) >= WINDOW;
         let (over, open) = std::mem::take(&mut self.0).into_iter().partition(|(_, window)| is_over(window));

@@ -16,8 +16,9 @@ use flowgate_audit::{AuditEvent, RecordedDecision};
 use flowgate_mcp::ProxyAction;
 
 impl McpExchange<'_> {
-    /// Records that the person at the client is asked, if the message `text` to the client contains a question of the
-    /// gateway: as a request of its own, or in an answer that requires input.
+    /// Adds to the audit records of the turn (`session.events`) that the person at the client is asked, if the message
+    /// `text` to the client contains a question of the gateway: as a request of its own, or in an answer that requires
+    /// input.
     pub(super) fn note_question(&self, session: &mut ConversationState, text: &str) {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         // A request of the gateway has a generated id, and an answer that requires input a `requestState`: either names
@@ -31,9 +32,11 @@ impl McpExchange<'_> {
         session.events.push(recorder::question_entry(&client.spec, conversation, &ask, shown_content(&ask)));
     }
 
-    /// Records that a call that the chat had permitted, and that the client now makes through the proxy, goes to its
-    /// server; if no action sends a message to the server, a freeze has stopped it, and nothing is recorded.
+    /// Adds each call that the chat had permitted, and that the client now makes through the proxy, to the audit
+    /// records of the turn: the call goes to its server. If no action sends a message to the server, a freeze has
+    /// stopped the call, and nothing is recorded.
     pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, actions: &[ProxyAction]) {
+        // The tool and the digest of each such call since the last input.
         let taken = session.conversation.drain_taken_calls();
         if !actions.iter().any(|action| matches!(action, ProxyAction::Server(_))) {
             return;
@@ -49,8 +52,9 @@ impl McpExchange<'_> {
         session.events.extend(ran.map(AuditEntry::from));
     }
 
-    /// Records what became of the call that a person has allowed in the question `asked`. If one of `actions` sends a
-    /// message to the server, the call runs and the approval is used; otherwise the approval is void.
+    /// Adds to the audit records of the turn what became of the call that a person has allowed in the question `asked`.
+    /// If one of `actions` sends a message to the server, the call runs and the approval is used. Otherwise the
+    /// approval is void, and is no longer stored as a used one.
     pub(super) async fn record_approval_outcome(
         &self,
         session: &mut ConversationState,
@@ -69,15 +73,16 @@ impl McpExchange<'_> {
             let asked = session.used_approvals.remove(at);
             session.void_approvals.push(asked);
         }
-        // The record names the freeze, if one is the cause.
+        // The record names the freeze, if one is the cause. The findings (`reasons`) are in the record of the verdict.
         let stopped = self.routes.approvals.freeze_reason(&client.spec, conversation, &tool).await;
         let cause = stopped.unwrap_or_else(|| "the call was refused when it was judged again".to_owned());
         let (conversation, reasons) = (conversation.clone(), Vec::new());
         session.events.push(AuditEvent::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());
     }
 
-    /// Records the answer of the person at the client, if the message `text` of the client answers a question of the
-    /// gateway. Returns the question if the answer is a yes, and otherwise `None`.
+    /// Adds the answer of the person at the client to the audit records of the turn, if the message `text` of the
+    /// client answers a question of the gateway. The record names the client, since the person has no name here.
+    /// Returns the question if the answer is a yes (the action `accept`), and otherwise `None`.
     pub(super) fn note_answer(
         &self,
         session: &mut ConversationState,

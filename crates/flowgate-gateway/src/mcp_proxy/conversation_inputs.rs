@@ -16,8 +16,9 @@ use crate::http::request_error::RequestError;
 use crate::recorder::{self, AuditEntry};
 
 impl McpExchange<'_> {
-    /// Hands an input to the proxy, asks people the questions that the proxy raises, and stores the outcome. Returns
-    /// the actions for the caller to perform.
+    /// Hands an input to the proxy (a message of the client or the server, or the outcome of a sent message), asks
+    /// people the questions that the proxy raises, and stores the outcome. Returns the actions for the caller to
+    /// perform.
     ///
     /// # Errors
     /// If the input is refused, or its outcome cannot be recorded or stored. Nothing of it may then be sent.
@@ -55,6 +56,7 @@ impl McpExchange<'_> {
                 "the request failed because of a bug in the gateway: its conversation was not loaded",
             )),
         };
+        // The audit records of the input; none if it failed.
         let events = outcome.as_ref().map(|(_, events)| events.as_slice()).unwrap_or_default();
         let watched = locked.get().map(ConversationState::take_watched).unwrap_or_default();
         let recorded = match routes.recorder.record(events) {
@@ -76,6 +78,10 @@ impl McpExchange<'_> {
     /// Checks whether the conversation may take an input, updates its state, hands the input to the proxy, and asks
     /// people the questions that the proxy raises, until none is left. Returns the actions that no freeze stops, and
     /// the audit records.
+    ///
+    /// # Errors
+    /// If the conversation has reached its size limit, a freeze stops it or its client, another request has approved
+    /// other tools of the server at the same time, or the database fails.
     async fn judge(
         &mut self,
         session: &mut ConversationState,
@@ -95,6 +101,7 @@ impl McpExchange<'_> {
         // Other requests may have changed the texts that the client was shown, and the labels of stores.
         routes.sessions.catch_up(client, session).await?;
         routes.approvals.withdraw_frozen(&client.spec, conversation, &mut session.conversation).await?;
+        // Before a list of tools, the proxy receives those that are approved; after it, people are asked about others.
         self.pin(session, &event).await?;
         let mut actions = self.apply_event_to_session(session, event).await;
         self.note_tools(session, &mut actions).await?;
@@ -136,7 +143,8 @@ impl McpExchange<'_> {
         actions
     }
 
-    /// Records the answer of the person at the client, if the input has one. If it is a yes, returns the question.
+    /// Adds the answer of the person at the client to the audit records of the turn, if the input has one. If it is a
+    /// yes, returns the question.
     fn note_answer_in(
         &self,
         session: &mut ConversationState,
@@ -158,6 +166,7 @@ impl McpExchange<'_> {
         let spec = &self.request.client.spec;
         let server_event = ServerProxyEvent { server: self.request.server.name.clone(), what: event };
         let (actions, judged) = session.handle_proxy_event(spec, server_event);
+        // In watch mode, the verdicts of the watch are counted instead, once they are recorded.
         if spec.watch.is_none() {
             self.verdicts.count(&judged);
         }

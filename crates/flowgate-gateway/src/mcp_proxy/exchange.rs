@@ -28,9 +28,9 @@ use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::log::{self, millis};
 
 impl ModelRoutes {
-    /// Answers a message. A streamed answer is sent to `parts`, and the result is then `None`. A message is a request,
-    /// a notification, or the response of the client to a request of the gateway, for which another task waits.
-    /// `presence` says whether the client is still connected.
+    /// Answers a message of a client to an MCP server, and logs a request or a failure. A streamed answer is sent to
+    /// `parts`, and the result is then `None`. A message is a request, a notification, or the response of the client to
+    /// a request of the gateway, for which another task waits. `presence` says whether the client is still connected.
     pub(crate) async fn exchange(
         &self,
         request: &McpRequest,
@@ -94,7 +94,8 @@ pub(super) struct McpExchange<'e> {
 }
 
 impl<'e> McpExchange<'e> {
-    /// Creates the exchange of a request that was just received.
+    /// Creates the exchange of a request that was just received: it has no verdicts yet, no message of the server was
+    /// received, and no tool was called (`called` is empty).
     pub(super) fn new(
         routes: &'e ModelRoutes,
         request: &'e McpRequest,
@@ -105,7 +106,8 @@ impl<'e> McpExchange<'e> {
         Self { routes, request, presence, reply, received: 0, verdicts, called }
     }
 
-    /// Hands the message of the client to the proxy, and performs the resulting actions.
+    /// Hands the message `text` of the client to the proxy, and performs the resulting actions. The request also says
+    /// whether the client asks for the labels of answers (`labels`).
     async fn run(&mut self, text: &str) -> Result<(), RequestError> {
         let event = ProxyEvent::Client { text: text.to_owned(), labels: self.request.labels };
         let actions = self.apply_event(event).await?;
@@ -124,6 +126,7 @@ impl<'e> McpExchange<'e> {
                 vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
             fields.extend(is_watching.then(|| ("mode", "watch".into())));
             fields.extend(self.verdicts.fields());
+            // The number of messages of the server.
             fields.push(("heard", self.received.into()));
             fields.push(("ms", millis(took)));
             let (event, sentence) = match failure {
@@ -168,8 +171,8 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Sends a message to the client. If it is a question of the gateway, waits for the answer and returns the actions
-    /// that result from it.
+    /// Sends a message to the client. If it is a question of the gateway, which is a request with a generated id, waits
+    /// for the answer and returns the actions that result from it.
     async fn send_to_client(&mut self, text: String) -> Result<Vec<ProxyAction>, RequestError> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let request_id = message.get("id").filter(|_| message.get("method").is_some());

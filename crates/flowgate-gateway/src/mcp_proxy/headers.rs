@@ -48,7 +48,7 @@ impl McpHeaders {
             }
         };
         let mut arguments = Vec::new();
-        // The number of arguments that headers repeat is bounded.
+        // The number of arguments that headers repeat is bounded; further ones are ignored.
         for name in headers.keys().filter(|name| name.as_str().starts_with(ARGUMENT)).take(64) {
             arguments.extend(single_value(name.as_str())?.map(|value| (name.clone(), value)));
         }
@@ -145,7 +145,7 @@ fn contains_text(value: &Value, text: &str) -> bool {
 }
 
 /// Returns whether a header can have this text unchanged: visible ASCII, without spaces around it, and not in the form
-/// of a base64 value.
+/// of a base64 value, which the two texts of [`BASE64`] enclose.
 fn is_plain(text: &str) -> bool {
     let is_framed = text.starts_with(BASE64.0) && text.ends_with(BASE64.1);
     text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
@@ -153,7 +153,8 @@ fn is_plain(text: &str) -> bool {
         && !is_framed
 }
 
-/// Returns a text as the value of a header, in base64 if necessary.
+/// Returns a text as the value of a header. If a header cannot have it unchanged, it is in base64 between the two texts
+/// of [`BASE64`].
 fn encoded(text: &str) -> String {
     match is_plain(text) {
         true => text.to_owned(),
@@ -161,7 +162,8 @@ fn encoded(text: &str) -> String {
     }
 }
 
-/// Returns the text of a header's value; `None` if its base64 is invalid.
+/// Returns the text of a header's value, which may be in base64 between the two texts of [`BASE64`]; `None` if that is
+/// invalid.
 fn decoded(text: &str) -> Option<String> {
     match text.strip_prefix(BASE64.0).and_then(|rest| rest.strip_suffix(BASE64.1)) {
         Some(rest) => String::from_utf8(STANDARD.decode(rest).ok()?).ok(),

@@ -130,6 +130,9 @@ impl McpExchange<'_> {
 
     /// Forwards server messages until the stream ends or breaks off, a freeze stops the server, the client disconnects,
     /// or the server has sent too many messages or requests. Logs the limit in the last case.
+    ///
+    /// # Errors
+    /// If a message cannot be processed or stored.
     async fn forward_messages(
         &mut self,
         events: &mut EventStream,
@@ -152,7 +155,8 @@ impl McpExchange<'_> {
                     if question_count > MAX_ASKED {
                         break;
                     }
-                    // No request is open, so no id of an answer is expected.
+                    // No request is open, so no id of an answer is expected. A message that has a problem leads to no
+                    // action.
                     self.handle_server_message(&Value::Null, event).await?.0
                 }
             };

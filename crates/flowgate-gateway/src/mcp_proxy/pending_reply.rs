@@ -34,7 +34,8 @@ pub(super) struct PendingReply {
 }
 
 impl PendingReply {
-    /// Creates a reply of which nothing is sent. `streams` says whether it may be a stream.
+    /// Creates a reply of which nothing is sent. `streams` says whether it may be a stream, whose parts go to `parts`.
+    /// A header of the reply names the `conversation`.
     pub(super) fn new(parts: Sender<ReplyPart>, streams: bool, conversation: &str) -> Self {
         let headers = vec![(CONVERSATION, conversation.to_owned())];
         Self {
@@ -64,7 +65,7 @@ impl PendingReply {
     }
 
     /// Begins the stream with its headers, so that the client receives them before the first message, which may arrive
-    /// late.
+    /// late. Does nothing if the stream has begun.
     pub(super) async fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             let headers = std::mem::take(&mut self.headers);
@@ -84,7 +85,8 @@ impl PendingReply {
         self.send_part(ReplyPart::Bytes(event.into_bytes())).await;
     }
 
-    /// Sends a part of the stream. A client that reads slowly makes its exchange wait here.
+    /// Sends a part of the stream, or notes that the client has disconnected. A client that reads slowly makes its
+    /// exchange wait here.
     async fn send_part(&mut self, part: ReplyPart) {
         if self.parts.send(part).await.is_err() {
             self.is_lost = true;

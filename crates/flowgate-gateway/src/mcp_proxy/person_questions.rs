@@ -24,7 +24,7 @@ const PERSON_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl ModelRoutes {
     /// Hands the client's answer `message` to a question of the gateway to the exchange that waits for the answer, if
-    /// one does.
+    /// one does. `text` is the unparsed `message`.
     pub(super) fn hand_to_waiter(&self, request: &McpRequest, message: &Value, text: &str) {
         let Some(id) = message.get("id") else { return };
         let key = (request.client.spec.name.clone(), request.conversation.clone(), id.to_string());
@@ -57,8 +57,8 @@ impl McpExchange<'_> {
         .await
     }
 
-    /// Sends the question `text` with the ID `question_id` to the client, and waits for the answer; `None` if there is
-    /// none in time.
+    /// Sends the question `text` with the id `question_id` to the client, and waits for the answer, which another
+    /// request of the client brings. Returns `None` if there is none in time, or the client disconnects.
     async fn await_person(&mut self, question_id: &Value, text: String) -> Option<String> {
         let (client, conversation) = (&self.request.client.spec.name, &self.request.conversation);
         let key = (client.clone(), conversation.clone(), question_id.to_string());
@@ -79,8 +79,8 @@ impl McpExchange<'_> {
     }
 
     /// Asks people the proxy's question with this name: whether a call may run. Returns their answer and, if it is a
-    /// yes, the reference to the stored question, whose approval is then used. The answer is [`PersonAnswer::Nothing`]
-    /// if the proxy has no such question.
+    /// yes, the reference to the stored question, whose approval is then noted as used in `session`. The answer is
+    /// [`PersonAnswer::Nothing`] if the proxy has no such question, or there is no decision in time.
     ///
     /// # Errors
     /// If the question cannot be stored or recorded; the call then fails, and none of its effects are stored.
@@ -94,6 +94,7 @@ impl McpExchange<'_> {
             return Ok((PersonAnswer::Nothing, None));
         };
         let ask = session.conversation.approval_request(proxy_question);
+        // A message to an MCP server belongs to no turn of the chat, and has no key for a model provider.
         let context = ApprovalContext {
             client: &client.spec,
             conversation,

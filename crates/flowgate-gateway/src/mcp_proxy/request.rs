@@ -59,7 +59,7 @@ impl McpRequest {
     }
 
     /// Exchanges the place of an ordinary request, its share of the client's limit on parallel requests, for that of a
-    /// listening stream. Rejects the request if the client has reached its limit on streams.
+    /// listening stream. Rejects the request, and logs the limit, if the client has reached its limit on streams.
     pub(crate) fn switch_place(&mut self, routes: &ModelRoutes) -> Result<(), HttpReply> {
         let Some(place) = StreamPlace::acquire(&self.client.listening) else {
             routes.client_limit(&self.client, Some(&self.conversation), ClientLimit::Listening);
@@ -101,7 +101,7 @@ impl ModelRoutes {
 
     /// Authenticates the client of a request, takes the request from its quota, and finds its server and conversation.
     /// `place` takes a place for the request against the client's limit `bound`; it returns `None` if that limit is
-    /// reached. Returns the reply to send if any of this fails.
+    /// reached. The limits are checked before the rest of the headers. Returns the reply to send if any of this fails.
     async fn receive_with(
         &self,
         server: &str,
@@ -114,6 +114,7 @@ impl ModelRoutes {
                 remove the header";
             return Err(error_reply(StatusCode::FORBIDDEN, why));
         }
+        // The second part is a key for a model provider, which is not needed here.
         let (client, _) = self
             .clients
             .find_by_credentials(headers, certificate)

@@ -33,7 +33,8 @@ impl ResumptionLimits {
         Self { until: Instant::now() + ANSWER_TIMEOUT, since: String::new(), empty: 0 }
     }
 
-    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits.
+    /// Counts a resumption after the event with the id `since`, and returns whether it is within the limits: the time
+    /// for the answer, and the number of consecutive resumptions after the same event, which brought nothing new.
     fn allows_another(&mut self, since: &str) -> bool {
         self.empty = if self.since == since { self.empty.saturating_add(1) } else { 0 };
         since.clone_into(&mut self.since);
@@ -54,6 +55,7 @@ impl McpExchange<'_> {
         stop: &mut StopSignal<'_>,
     ) -> bool {
         let McpRequest { server, headers: request_headers, .. } = self.request;
+        // A resumption sends no message, so the headers name only the version of the protocol.
         let mut headers = request_headers.for_message(&Value::Null);
         headers.extend(session.map(|session| (SESSION.to_owned(), session.to_owned())));
         loop {

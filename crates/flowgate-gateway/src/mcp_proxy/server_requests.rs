@@ -37,7 +37,7 @@ pub(super) type MessageOutcome = (Vec<ProxyAction>, Option<&'static str>);
 
 impl ModelRoutes {
     /// Cancels the request with this server-side id or, if it has not begun, remembers the cancellation. Logs if the
-    /// memory of cancellations was full and was cleared.
+    /// memory of cancellations, which all clients share, was full and was cleared.
     fn cancel(&self, id: &Value) {
         if self.pending.cancel(id) {
             self.log.limit(&log::Limit {
@@ -137,7 +137,7 @@ impl<'e> McpExchange<'e> {
         StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(watch)), ..stop }
     }
 
-    /// Labels the answer of the server to `message`, whose ID at the server is `id`: a single message or a stream.
+    /// Labels the answer of the server to `message`, whose id at the server is `id`: a single message or a stream.
     /// Returns the actions that the answer leads to and, if the request failed, the problem.
     async fn handle_answer(
         &mut self,
@@ -170,7 +170,7 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Reads a stream up to the answer to the request `id`, resuming it if the server ends it early, and performs the
-    /// actions that the messages before the answer lead to. `session` is the ID of the MCP session, which a resumption
+    /// actions that the messages before the answer lead to. `session` is the id of the MCP session, which a resumption
     /// needs. Returns the actions that the answer leads to, and the problem if the stream broke off. A stream that ends
     /// without an answer and cannot be resumed leads to no action and is no problem here: the caller finds that the
     /// answer is missing.

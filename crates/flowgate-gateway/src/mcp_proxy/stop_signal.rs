@@ -39,7 +39,8 @@ pub(super) struct StopSignal<'w> {
 
 impl StopSignal<'_> {
     /// Returns whether the wait is over: the client has disconnected, the request is cancelled, the gateway shuts down,
-    /// the time is over, or a check that is due ends the wait.
+    /// the time is over, or a check ends the wait. A check that is due runs here, which may also send the client a
+    /// comment.
     pub(super) async fn is_over(&mut self) -> bool {
         if self.client.is_disconnected()
             || self.cancelled.is_cancelled()

@@ -21,7 +21,8 @@ use flowgate_mcp::{Pins, ProxyAction};
 const MAX_PROPOSED: usize = 20;
 
 impl McpExchange<'_> {
-    /// Hands the proxy the approved tools before a request of the client to list tools; has no effect on other inputs.
+    /// Hands the proxy the approved tools, with the digests of their descriptions (the pins), before a request of the
+    /// client to list tools. Does nothing before other inputs.
     /// The first list of a server that a tenant receives counts as approved, unless the configuration requires an
     /// approval first.
     pub(super) async fn pin(
@@ -47,9 +48,9 @@ impl McpExchange<'_> {
         Ok(())
     }
 
-    /// Stores the tools that the proxy accepted as approved, and asks people about those that the proxy did not accept,
-    /// at most [`MAX_PROPOSED`] of one list. Removes the actions that report these tools, which are for the gateway
-    /// only.
+    /// Stores the tools that the proxy newly accepted as approved, those of a first list ([`ProxyAction::Pins`]), and
+    /// asks people about those that the proxy did not accept, at most [`MAX_PROPOSED`] of one list. Removes the actions
+    /// that report these tools, which are for the gateway only.
     ///
     /// # Errors
     /// If the tenant has approved other descriptions at the same time; the client has to list the tools again.
@@ -70,6 +71,7 @@ impl McpExchange<'_> {
                     let offers: Vec<ToolOffer> =
                         pins.tools().map(|(tool, digest)| offer(tool, digest)).collect();
                     let (store, tenant) = (&self.routes.approvals.store, &client.spec.tenant);
+                    // Has no effect on a tool that is approved already, perhaps with another description.
                     store.approve_first(tenant, &offers).await?;
                     let approved = Pins::from(store.approved(tenant, &server.name).await?);
                     if pins.tools().any(|(tool, digest)| !approved.is_approved(tool, digest)) {

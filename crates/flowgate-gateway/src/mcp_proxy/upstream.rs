@@ -122,6 +122,7 @@ impl McpServerClient {
         // A message that was judged as sent is sent even if the client disconnects before: a separate task sends it.
         let (answer_sender, answer) = oneshot::channel();
         tokio::spawn(deliver(request, place, answer_sender));
+        // A task that ends without an answer counts as a server that cannot be reached.
         let bytes = stop.wait_for(answer).await?.unwrap_or(Err(UNREACHABLE))?;
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         read_answer(bytes, ServerRequestKind::Answer, has_session, stop).await
@@ -149,7 +150,7 @@ impl McpServerClient {
         read_answer(bytes, ServerRequestKind::Stream, has_session, stop).await
     }
 
-    /// Ends an MCP session at the server.
+    /// Asks the server to end the MCP session with this id.
     pub(super) async fn end(&self, session: &str) {
         let Ok(client) = self.client() else { return };
         let mut request = client.delete(&self.url).header(SESSION, session);
@@ -210,7 +211,10 @@ fn acquire(open: &Arc<AtomicUsize>) -> Result<OpenRequestPlace, &'static str> {
         .ok_or("too many requests to this MCP server are in progress: try again after some are answered")
 }
 
-/// Sends a request; returns the answer when it begins.
+/// Sends a request, and returns the answer when it begins. The answer holds `place` until it is dropped.
+///
+/// # Errors
+/// Why there is no answer, without text of the server.
 async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<ServerAnswerBytes, &'static str> {
     match request.send().await {
         Ok(response) => Ok(ServerAnswerBytes::new(response, place)),
@@ -222,8 +226,8 @@ async fn send(request: RequestBuilder, place: OpenRequestPlace) -> Result<Server
     }
 }
 
-/// Sends a request, and sends the beginning of its answer to `answer`. If the receiver stops waiting, the request is
-/// still sent within [`ABANDONED_TIMEOUT`].
+/// Sends a request, and sends the beginning of its answer to `answer`. If the receiver stops waiting, the request still
+/// has [`ABANDONED_TIMEOUT`] to reach its server; after that, it is dropped.
 async fn deliver(
     request: RequestBuilder,
     place: OpenRequestPlace,

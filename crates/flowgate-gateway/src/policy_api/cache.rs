@@ -80,7 +80,8 @@ impl PolicyCache {
 }
 
 impl CachedPolicies {
-    /// Returns a cached policy, and marks it as used last; `None` if it is not cached. Counts hits and misses.
+    /// Returns a cached policy, and marks it as used last; `None` if it is not cached. Counts hits and misses. All uses
+    /// are numbered: the list `used` finds the key of a policy by the number of its last use.
     fn get(&mut self, key: &PolicyKey) -> Option<Arc<Policy>> {
         let Some((policy, used)) = self.compiled.get_mut(key) else {
             self.misses += 1;
@@ -107,6 +108,7 @@ impl CachedPolicies {
         self.used.insert(self.uses, key.clone());
         self.compiled.insert(key, (policy, self.uses));
         while self.compiled.len() > policies || self.bytes > bytes {
+            // The policy whose last use has the lowest number.
             let Some((_, oldest)) = self.used.pop_first() else { return };
             if let Some((policy, _)) = self.compiled.remove(&oldest) {
                 self.bytes -= policy.size();

@@ -13,7 +13,8 @@ const MAX_FINDINGS: usize = 50;
 /// The number of characters of a line that are shown on either side of the position.
 const AROUND: usize = 120;
 
-/// Returns the text about the diagnostics of `source`, in their order, at most [`MAX_FINDINGS`].
+/// Returns the text about the diagnostics of `source`, in their order, at most [`MAX_FINDINGS`]: for each, the line of
+/// the policy with a caret under the position, and then the message. Clients search for the first two lines together.
 pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
     let mut report = format!("the policy has {errors} error{}", if errors == 1 { "" } else { "s" });
@@ -50,7 +51,7 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
     let mut caret = " ".repeat(shown.chars().count());
     let mut characters = line.chars().skip(skipped);
     for (index, character) in characters.by_ref().take(2 * AROUND).enumerate() {
-        // Other control characters could change the terminal of the reader.
+        // Control characters other than a tab could change the terminal of the reader.
         let character = if character.is_control() && character != '\t' { '\u{fffd}' } else { character };
         // A tab before the caret is repeated on its line, so that both lines are indented alike.
         if skipped + index < column {

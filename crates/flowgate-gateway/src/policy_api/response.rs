@@ -77,7 +77,8 @@ impl RuleMatchResponse {
         }
     }
 
-    /// Returns a match that denies, for a rule that cannot be evaluated. `rule` is the index of the rule.
+    /// Returns a match that denies, for a rule that cannot be evaluated. `rule` is the index of the rule in the policy;
+    /// `failed.rule` is its line.
     ///
     /// The key contains the length of the trace, `messages`, so that a client that reports only new keys reports the
     /// failure again for a longer trace.

@@ -16,6 +16,7 @@ use super::{MAX_ANSWER, PredicateSource};
 /// Returns the HTTP client for all services.
 pub(super) fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
+        // The caller checks the status itself, to report it.
         .http_status_as_error(false)
         // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)

@@ -71,7 +71,8 @@ impl PredicateJournal {
         self.state().left = Some(TURN_TIME);
     }
 
-    /// Begins the replay of a turn with its recorded answers: no predicate service is called.
+    /// Begins the replay of a turn: until the next turn begins, questions receive its recorded answers (`answered`),
+    /// and no source is asked.
     pub(crate) fn begin_replay(&self, answered: Vec<RecordedPredicateAnswer>) {
         let mut state = self.state();
         (state.left, state.replayed) = (None, HashMap::new());
@@ -92,6 +93,10 @@ impl PredicateJournal {
 
     /// Returns the answer of the predicate `name` to `arguments`. In a turn, calls `answer` with the time that is left
     /// for it, and records the result. In a replay, returns the recorded answer.
+    ///
+    /// # Errors
+    /// If the source gives no valid answer in time, with a constant: the cause is only for the operator's log, which
+    /// reports the first failures of a turn. In a replay, the recorded error, or that no answer is recorded.
     fn ask(
         &self,
         name: &str,

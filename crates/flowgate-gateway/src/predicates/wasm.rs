@@ -115,6 +115,7 @@ impl WasmPredicateSource {
             .table_elements(100_000)
             .instances(1);
         let mut store: Store<StoreLimits> = Store::new(self.module.engine(), limits.build());
+        // The limits are the only data of the store.
         store.limiter(|limits| limits);
         store.set_fuel(FUEL)?;
         // The deadline counts the ticks of the clock thread.
@@ -131,6 +132,7 @@ impl WasmPredicateSource {
         let offset = usize::try_from(question_address).map_err(|_| WasmCallError::Outside)?;
         memory.write(&mut store, offset, question.as_bytes()).map_err(|_| WasmCallError::Outside)?;
         let returned = answer.call(&mut store, (question_address, length))?;
+        // The upper 32 bits are the address of the answer in the module's memory, the lower ones its length.
         let (address, length) = (returned >> 32, returned & u64::from(u32::MAX));
         if length > u64::from(MAX_ANSWER) {
             return Err(WasmCallError::Long);
@@ -143,6 +145,7 @@ impl WasmPredicateSource {
 }
 
 impl PredicateSource for WasmPredicateSource {
+    /// Asks the module, and returns its answer, or why there is no valid one within `time`.
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String> {
         let question = Value::Array(arguments.to_vec()).to_string();
         let answer = self.ask(&question, time).map_err(|failure| failure.to_string())?;

@@ -27,8 +27,8 @@ struct ProbeState {
 }
 
 impl LogProbe {
-    /// Returns whether the log can be written, as of at most a second ago: the outcome of `test`, or of an earlier test
-    /// that has not ended yet; false if it does not end within `limit`, or panics.
+    /// Returns whether the audit log can be written, as of at most a second ago: the outcome of `test`, or of an
+    /// earlier test if that is recent or still runs. Returns false if the test does not end within `limit`, or panics.
     pub(super) async fn is_writable(
         &self,
         limit: Duration,

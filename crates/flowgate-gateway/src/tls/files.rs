@@ -162,7 +162,7 @@ impl TlsFiles {
     }
 
     /// Builds the settings of the TLS library from the files: the certificate and its key, which have to match, and the
-    /// check of client certificates.
+    /// check of client certificates. Without a file of authorities (`client_ca`), clients are asked for no certificate.
     fn config(&self) -> Result<ServerConfig, TlsFileError> {
         let certificates = certificates(CERTIFICATE, &self.certificate)?;
         let failed = |problem| TlsFileError { setting: KEY, path: self.key.clone(), problem };
@@ -206,7 +206,10 @@ impl TlsFiles {
     }
 }
 
-/// Returns the verifier that accepts only clients with a certificate of the authorities in a file.
+/// Returns the verifier that accepts only clients with a certificate of the authorities in the file `path`.
+///
+/// # Errors
+/// If the file cannot be read, has no certificate, or has one that cannot be used.
 fn client_verifier(
     path: &Path,
     provider: &Arc<CryptoProvider>,

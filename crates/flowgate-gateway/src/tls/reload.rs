@@ -52,8 +52,8 @@ pub(crate) struct ServerTls {
 }
 
 impl ServerTls {
-    /// Creates the settings of a server from those that were loaded at its start. Reports their warning, if there is
-    /// one.
+    /// Creates the settings of a server from those that were loaded at its start. Writes their warning, if there is
+    /// one, to the operator's log.
     pub(crate) fn new(settings: TlsSettings, log: OperatorLog) -> Self {
         if let Some(warning) = settings.warning() {
             log.write(LogEvent::Remark, "", Vec::new(), &format!("tls.{warning}"));
@@ -69,14 +69,16 @@ impl ServerTls {
     pub(crate) async fn settings(self: &Arc<Self>) -> Arc<ServerConfig> {
         if let Ok(examined) = Arc::clone(&self.examined).try_lock_owned() {
             let tls = Arc::clone(self);
-            // On a thread that may wait for a slow disk. It also completes if the connection ends meanwhile.
+            // On a thread that may wait for a slow disk. It also completes if the connection ends meanwhile. If it
+            // panics, the present settings stay in use.
             let _ = tokio::task::spawn_blocking(move || tls.read_changed_files(examined)).await;
         }
         Arc::clone(&self.current())
     }
 
-    /// Reads the files again if their versions differ from those that were examined. Settings that cannot be used are
-    /// reported once, and the present ones stay in use.
+    /// Reads the files again if their versions differ from those that were examined, or the last failure was some time
+    /// ago. Reports in the operator's log that changed files are in use. Settings that cannot be used are reported
+    /// once, and the present ones stay in use.
     fn read_changed_files(&self, mut examined: OwnedMutexGuard<ExaminedFiles>) {
         let versions = self.files.versions();
         if examined.is_current(&versions) {

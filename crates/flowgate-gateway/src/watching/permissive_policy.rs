@@ -31,7 +31,8 @@ pub(crate) fn load(
     mut read: impl FnMut(&str) -> Result<String, String>,
 ) -> Result<Arc<Policy>, String> {
     let mut text = without_enforcement(source);
-    // A policy without a lattice has only one label, so it requires nothing of a call.
+    // Without any requirement, a call could carry only the bottom label, so one is added that permits every label. A
+    // policy without a lattice has only one label, and needs none.
     let has_labels = policy.space().top() != Label::BOTTOM;
     if has_labels {
         text.push_str(PERMITS_EVERYTHING);
@@ -138,6 +139,7 @@ impl Scanner {
                 rest = rest.get(skipped..).unwrap_or_default();
                 continue;
             }
+            // Triple quotation marks come first, since they begin with single ones.
             let opened = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| rest.starts_with(quote));
             if let Some(quote) = opened {
                 (self.quote, rest) = (Some(quote), rest.get(quote.len()..).unwrap_or_default());

@@ -97,8 +97,9 @@ impl Watcher {
         }
     }
 
-    /// Judges one event. Returns `None` for the description of a tool to which the policy does not object, and for the
-    /// call or the output of a handshake.
+    /// Judges one event, and adds it to the monitor of the watch. Returns `None` for the description of a tool to which
+    /// the policy does not object, and for the call or the output of a handshake (a request by which a client and a
+    /// server of MCP begin). A list or a description that enforcement would hide is reported, and not added.
     fn judge(&mut self, running: &Monitor, event: &Event) -> Option<WatchedVerdict> {
         let agent = running.trace().agent_name(event.agent);
         let entry = TraceEntry {
@@ -154,7 +155,8 @@ impl Watcher {
         self.monitor.labels_if_pushed([entry.clone()]).iter().all(|label| label.flows_to(&self.showable))
     }
 
-    /// Adds the text `event` to the monitor, as `entry`, with at least the label that it has in the conversation.
+    /// Adds the text `event` to the monitor of the watch, as `entry`, with at least the label that it has in the
+    /// conversation, whose monitor is `running`. The labels of the two monitors are compared by their names.
     /// Returns the reason why enforcement would withhold the text; `None` if it would not. A text that the monitor
     /// cannot accept counts as withheld.
     fn push(&mut self, running: &Monitor, event: &Event, entry: TraceEntry) -> Option<String> {
@@ -185,7 +187,8 @@ fn is_one_of(methods: &[&str], tool: &Tool) -> bool {
     tool.server.is_some() && methods.contains(&&*tool.name)
 }
 
-/// Returns the message of the first rule that stops a text, or cannot be evaluated over it.
+/// Returns the message of the first rule that stops a text, or cannot be evaluated over it; `None` if there is none. A
+/// rule with the action `log` stops nothing.
 fn first_objection(findings: &[EventFinding]) -> Option<String> {
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     let mut reasons = findings.iter().map(|finding| &finding.reason);

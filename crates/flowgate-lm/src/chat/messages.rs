@@ -45,9 +45,10 @@ impl Messages {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Stores the serialised form for the next request.
+    /// Stores `written`, the serialised form of the first messages as they were just sent. The next request takes it
+    /// and appends only the messages that are new.
     pub(crate) fn store_serialized_prefix(&self, mut written: SerializedPrefix) {
-        // The buffer also held the rest of the body, such as the tools. Releases its memory if it is more than half.
+        // The buffer also held the rest of the body, such as the tools. Its memory is released if it is more than half.
         if written.text.capacity() > 2 * written.text.len() {
             written.text.shrink_to_fit();
         }

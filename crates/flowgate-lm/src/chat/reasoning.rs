@@ -106,7 +106,7 @@ macro_rules! words {
             /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Returns the name in requests.
+            /// Returns the word that a request contains for this variant.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

@@ -68,7 +68,9 @@ impl Sources {
         self.0.get(&message)?.get(part).copied().flatten()
     }
 
-    /// Sets the sources of the parts of a message; has no effect if no part has one.
+    /// Stores what the client declares about the message with the index `message`: `parts` has one entry for each part,
+    /// `None` for a part without a declaration. Has no effect if all are `None`, since messages without any declaration
+    /// have no entry.
     pub fn set(&mut self, message: usize, parts: Vec<Option<Source>>) {
         if parts.iter().any(Option::is_some) {
             self.0.insert(message, parts);
@@ -81,8 +83,8 @@ impl Sources {
         Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
     }
 
-    /// Sets `source` for every part of a user's message whose source the client has not declared. `messages` is the
-    /// list that the indices refer to. Messages of other roles have no sources and are skipped.
+    /// Sets `source` for every part of a user's message whose source the client has not declared. `messages` are the
+    /// messages to whose indices the entries refer. Messages of other roles have no sources and are skipped.
     pub fn fill_missing(&mut self, messages: &[Message], source: Source) {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };

@@ -11,10 +11,12 @@ const MAX_ITEMS: usize = 1 << 14;
 
 /// Returns the byte ranges of the items of the list under `key`, where `text` is one JSON object. `None` if the object
 /// has no such list, the list has too many items, or the scan fails: the caller then parses the whole text.
+///
+/// The text is not checked to be valid JSON; if it is not, the ranges mean nothing.
 #[must_use]
 pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
     let mut scan = JsonScanner { text: text.as_bytes(), at: 0 };
-    // Each round reads one entry, up to the comma after it.
+    // Each iteration reads one entry of the object, up to the comma after it.
     scan.eat(b'{')?;
     loop {
         let name = scan.value()?;
@@ -37,7 +39,7 @@ struct JsonScanner<'t> {
 }
 
 impl JsonScanner<'_> {
-    /// Skips white space, and returns the next byte.
+    /// Skips white space, and returns the next byte without skipping it; `None` at the end of the text.
     fn peek(&mut self) -> Option<u8> {
         let rest = self.text.get(self.at..)?;
         let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
@@ -102,9 +104,10 @@ impl JsonScanner<'_> {
         }
     }
 
-    /// Skips a list or an object, from its opening bracket to the closing one; `None` if it does not end. Accepts a
-    /// bracket that is closed by one of the other kind: the strict parser rejects it.
+    /// Skips a list or an object, from its opening bracket, which is the next byte, to the closing one; `None` if it
+    /// does not end. Accepts a bracket that is closed by one of the other kind: the strict parser rejects it.
     fn skip_brackets(&mut self) -> Option<()> {
+        // The number of open brackets: at least 1 after the first iteration, so that it can be decremented.
         let mut depth = 0_usize;
         loop {
             let rest = self.text.get(self.at..)?;

@@ -1,5 +1,6 @@
-//! Decides from features of attention which regions an output depends on: [`DependencyClassifier`], the neural network of RTBAS, section 7.2: an LSTM of
-//! two layers that reads the regions in their order, and a probability for each.
+//! Decides from features of attention which regions an output depends on: [`DependencyClassifier`], the neural network
+//! of *RTBAS: Defending LLM Agents Against Prompt Injection and Privacy Leakage*, section 7.2. It is an LSTM of two
+//! layers, which reads the regions in their order and gives a probability for each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -41,11 +42,11 @@ impl std::fmt::Debug for DependencyClassifier {
 pub type ClassifiedRegions = Vec<(RegionFeatures, bool)>;
 
 impl DependencyClassifier {
-    /// Trains a network on examples. The same examples and seed give the same network. `step` is called after each pass; the training ends early if it
-    /// returns true.
+    /// Trains a network on examples. The same examples and seed give the same network. `step` is called after each pass
+    /// over the examples. If it returns true, the training ends early, and the network is returned as it is then.
     ///
     /// # Errors
-    /// If the loss is not a number, or the examples have no region on which the output depends, or no other region.
+    /// If the output depends on all regions of the examples, or on none, or if the loss is not a number.
     pub fn train(
         examples: &[ClassifiedRegions],
         seed: u64,
@@ -54,7 +55,8 @@ impl DependencyClassifier {
         let variables = initial_weights(seed).map_err(failed)?;
         let classifier = Self::assemble(variables).map_err(failed)?;
         let mut optimizer = Optimizer::default();
-        // Dependencies are rare, so they weigh as much together as all other regions do.
+        // Regions that an output depends on (`positive`) are rare. Each gets a `weight` such that all of them together
+        // weigh as much as all other regions, which have the weight 1.
         let all = || examples.iter().flatten();
         let positive = all().filter(|(_, depends)| *depends).count();
         if positive == 0 || positive == all().count() {
@@ -71,12 +73,13 @@ impl DependencyClassifier {
                 if !value.is_finite() {
                     return Err(Error::Failed(format!("the loss in pass {pass} is not a number")));
                 }
+                // Collects the gradient of each weight under its name.
                 let mut found = loss.backward().map_err(failed)?;
                 let named = classifier.variables.iter().filter_map(|(name, variable)| {
                     found.remove(variable).map(|gradient| (name.clone(), gradient.detach()))
                 });
                 let gradients: Gradients = named.collect();
-                // The share of the steps that are left: the learning rate falls with it, almost to 0.
+                // The share of the batches of all passes that are left: the learning rate falls with it, almost to 0.
                 #[expect(clippy::cast_precision_loss, reason = "passes are few")]
                 let left = 1.0 - (pass * batches + number) as f64 / (PASSES * batches) as f64;
                 optimizer.step(&classifier.variables, &gradients, RATE * left).map_err(failed)?;
@@ -136,6 +139,7 @@ impl DependencyClassifier {
     fn logits(&self, regions: &[RegionFeatures]) -> Result<Tensor> {
         let values: Vec<f32> = regions.iter().flat_map(scaled).collect();
         let inputs = Tensor::from_vec(values, (1, regions.len(), FEATURES), &Device::Cpu)?;
+        // Returns the output of a layer for each region. The layer reads the regions as the steps of a sequence.
         let read = |layer: &LSTM, inputs: &Tensor| {
             let states = layer.seq(inputs)?;
             let outputs: Vec<Tensor> = states.iter().map(|state| state.h().clone()).collect();
@@ -145,7 +149,8 @@ impl DependencyClassifier {
         self.output.forward(&hidden)?.flatten_all()
     }
 
-    /// Returns the mean cross-entropy over the regions of a batch, in which each dependency has this weight.
+    /// Returns the mean cross-entropy over the regions of a batch. A region that the output depends on has the weight
+    /// `weight`, any other the weight 1.
     fn loss(&self, batch: &[ClassifiedRegions], weight: f64) -> Result<Tensor> {
         let mut losses = Vec::with_capacity(batch.len());
         let mut total = 0.0;
@@ -169,6 +174,7 @@ impl DependencyClassifier {
 }
 
 impl RegionClassifier for DependencyClassifier {
+    /// Computes the probability of each region from its logit.
     fn probabilities(&self, regions: &[RegionFeatures]) -> std::result::Result<Vec<f64>, Error> {
         if regions.is_empty() {
             return Ok(Vec::new());

@@ -224,9 +224,9 @@ impl Decoder {
 }
 
 impl DecoderLayer {
-    /// Evaluates the layer. Attention and the feed-forward part are each added to their input. If `norm_first` is true,
-    /// their input is normalised, otherwise the sum. Returns the hidden states, and the cache of the layer with these
-    /// tokens.
+    /// Evaluates the layer for `x`, the hidden states of new tokens. The outputs of attention and of the feed-forward
+    /// part are each added to their input. If `norm_first` is true, this input is normalised before the part reads it;
+    /// otherwise the sum is normalised. Returns the hidden states, and the cache of the layer with the new tokens.
     fn forward(
         &self,
         x: &Tensor,

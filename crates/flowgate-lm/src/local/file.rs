@@ -37,6 +37,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
         ));
     }
     let mut bytes = Vec::new();
+    // The limit applies here as well, since the file may have grown.
     file.take(limit)
         .read_to_end(&mut bytes)
         .map_err(|error| LoadError::new(path, format!("the file cannot be read: {error}")))?;

@@ -14,7 +14,7 @@ impl ChatModel for LocalModel {
         &self.name
     }
 
-    /// Generates the message. Without a temperature, each token is the most probable one.
+    /// Generates the next message. If the request sets no temperature, each token is the most probable one.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
@@ -105,8 +105,8 @@ impl LocalModel {
         })
     }
 
-    /// Returns the tokens of the prompt for a chat. Fails if the prompt is empty, or leaves no room for a token of the
-    /// message.
+    /// Returns the tokens of the prompt for a chat. Fails if the template cannot render the chat, or if the prompt is
+    /// empty or leaves no room for a token of the message.
     fn prompt_tokens(
         &self,
         template: &ChatTemplate,
@@ -126,7 +126,8 @@ impl LocalModel {
     }
 }
 
-/// Returns the number of calls in a chat. New calls are numbered from it, so that their ids are not used yet.
+/// Returns the number of calls in a chat. New calls are numbered from it, so that their ids differ from those of
+/// earlier calls of the model.
 fn earlier_calls(messages: &[Message]) -> usize {
     let calls = |message: &Message| match message {
         Message::Assistant { calls, .. } => calls.len(),

@@ -27,7 +27,8 @@ impl HiddenStateModel for LocalModel {
         self.decoder.config().layers
     }
 
-    /// Evaluates the text in pieces, so that memory is bounded, and collects the vectors of the layer from each.
+    /// Evaluates the text in pieces, so that memory is bounded, and collects the vectors of the layer from each. Fails
+    /// if the model has no such layer, or the text is too long for it.
     fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
         if layer > self.layer_count() {
             return Err(Error::Unsupported(
@@ -50,8 +51,9 @@ impl HiddenStateModel for LocalModel {
 }
 
 impl AttentionModel for LocalModel {
-    /// Evaluates the tokens that generate the continuation with gradients, and all tokens before them without. Fails for
-    /// quantised weights, which have no gradients, and if the matrices would take too much memory.
+    /// Evaluates with gradients the tokens that generate the continuation, and without gradients all tokens before
+    /// them. Fails for quantised weights, which have no gradients, if the prompt or the continuation has no tokens, if
+    /// they are too long for the model, or if the matrices would take too much memory.
     fn attention(&self, request: &AttentionRequest<'_>) -> Result<Attention, Error> {
         if self.decoder.is_quantized() {
             return Err(Error::Unsupported(
@@ -106,9 +108,9 @@ impl AttentionModel for LocalModel {
     }
 }
 
-/// Evaluates `inputs` after `cache`, where each target is the token after the input with the same index. Returns the
-/// attention of the inputs, and the gradients of the loss with respect to it, both in the order layer, head, step,
-/// column.
+/// Evaluates `inputs` after the tokens of `cache`. `targets` are the tokens that the loss measures: each is the token
+/// after the input with the same index. Returns the attention of the inputs, and the gradients of the loss with respect
+/// to it, both in the order layer, head, input, token that the input attends to.
 pub(super) fn attention_and_gradients(
     decoder: &Decoder,
     inputs: &[u32],
@@ -148,8 +150,9 @@ pub(super) fn attention_and_gradients(
     Ok((weights, slopes))
 }
 
-/// Evaluates `inputs` after `cache`, and returns the loss of `targets`, the tokens after each input, as a tensor that
-/// has a gradient. `loss` selects it: the sum over the targets of their negative log-probabilities or of their margins.
+/// Evaluates `inputs` after the tokens of `cache`, and returns the loss of `targets`, the tokens after each input, as a
+/// tensor that has a gradient. `loss` selects which loss: the sum over the targets of their negative log-probabilities
+/// or of their margins.
 fn continuation_loss(
     decoder: &Decoder,
     inputs: &[u32],
@@ -176,12 +179,12 @@ fn continuation_loss(
     (logits.gather(&rival, D::Minus1)?.squeeze(1)? - chosen)?.sum_all()
 }
 
-/// Returns the negative log-probability of each target, as a tensor that has a gradient. `logits` has the shape
-/// (targets, vocabulary).
+/// Returns the negative log-probability of each target token, as a tensor that has a gradient. `logits` has the shape
+/// (targets, vocabulary): row `i` predicts `targets[i]`.
 pub(super) fn token_losses(logits: &Tensor, targets: &Tensor) -> candle_core::Result<Tensor> {
     let chosen = logits.gather(&targets.unsqueeze(1)?, D::Minus1)?.squeeze(1)?;
-    // The highest logit is subtracted, so that the exponentials stay small, and added again. As the result does not
-    // depend on it, it can be a constant without a gradient.
+    // The logarithm of the sum of exponentials. The highest logit is subtracted before, so that the exponentials stay
+    // small, and added again. As the result does not depend on it, it can be a constant without a gradient.
     let highest = logits.detach().max_keepdim(D::Minus1)?;
     let sum = logits.broadcast_sub(&highest)?.exp()?.sum(D::Minus1)?;
     (sum.log()? + highest.squeeze(1)?)? - chosen

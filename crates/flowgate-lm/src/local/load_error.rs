@@ -12,9 +12,9 @@ pub struct LoadError {
 }
 
 impl LoadError {
-    /// Creates the error that `file` has this problem. A problem of several lines becomes one line.
+    /// Creates the error that `file` has this problem. The lines of a problem are joined to one.
     pub(crate) fn new(file: &Path, problem: impl Into<String>) -> Self {
-        // A message is one line, whatever the parser of a format writes.
+        // Messages of this crate have one line, but a parser may describe an error in several.
         let problem: Vec<String> = problem.into().lines().map(|line| line.trim().to_owned()).collect();
         Self { file: file.to_owned(), problem: problem.join(" ") }
     }

@@ -18,8 +18,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler. Without a temperature, it selects the most probable token; without a seed, it uses a random
-    /// one.
+    /// Creates a sampler with the parameters of a request. Without a temperature, it always selects the most probable
+    /// token; without a seed, it draws with a random one.
     pub(super) fn new(sampling: &Sampling) -> Self {
         Self {
             temperature: sampling.temperature.unwrap_or(0.0).max(0.0),
@@ -28,8 +28,9 @@ impl Sampler {
         }
     }
 
-    /// Returns the next token: the most probable one at temperature 0, and otherwise one drawn from the smallest set of
-    /// the most probable tokens that has the share `top_p` of the probability.
+    /// Returns the next token, where `logits` has one entry for each token of the vocabulary. At temperature 0, it is
+    /// the most probable token. Otherwise it is drawn from the smallest set of the most probable tokens that has the
+    /// share `top_p` of the probability.
     ///
     /// # Errors
     /// If no logit is a number.
@@ -88,7 +89,7 @@ impl SplitMix {
         Self(seed)
     }
 
-    /// Returns the next number, of all 64-bit numbers.
+    /// Returns the next number, from the whole range of 64 bits. The constants are those of SplitMix64.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -29,6 +29,7 @@ struct PrefixState {
 }
 
 impl ScoringModel for LocalModel {
+    /// Scores the requests in the calling thread, when the future is polled.
     fn score_batch<'a>(
         &'a self,
         requests: &'a [ScoreRequest<'a>],
@@ -37,8 +38,8 @@ impl ScoringModel for LocalModel {
     }
 
     /// Evaluates the text of `parent` followed by `text`, and stores the cache in the new prefix. A text that begins
-    /// with the prefix reuses the evaluation up to the last token that both have in common. That is the end of the
-    /// prefix, unless a token of the longer text spans this end.
+    /// with the prefix reuses this cache for the tokens that both begin with. Usually these are all tokens of the
+    /// prefix; they are fewer if a token of the longer text spans the end of the prefix.
     fn prefix<'a>(
         &'a self,
         parent: Option<&'a Prefix>,
@@ -74,9 +75,10 @@ impl Question<'_> {
         !self.score.is_stopped && self.pair.boundary + self.score.tokens.len() < self.pair.text.ids.len()
     }
 
-    /// Adds the log-probability of the next token of the continuation. Marks the score as stopped if the sum is now below
-    /// the bound of the request.
+    /// Adds the log-probability of the next token of the continuation to the score. Marks the score as stopped if the
+    /// sum is now below the bound of the request: the caller needs no exact score then.
     fn add(&mut self, logprob: f64) {
+        // The index of the token in the whole text, whose first `boundary` tokens are the prompt.
         let index = self.pair.boundary + self.score.tokens.len();
         let span = self.pair.text.spans.get(index).cloned().unwrap_or_default();
         let text = self.request.continuation.get(span).unwrap_or_default().to_owned();
@@ -105,9 +107,9 @@ impl LocalModel {
         for request in requests {
             questions.push(self.question(request)?);
         }
-        // Requests after the same tokens of the same prefix are evaluated together, ordered by length, since the rows
-        // of a batch are padded to the longest. In the key of such a group, the address identifies the stored cache of
-        // the prefix; it is 0 without a prefix.
+        // Requests that reuse the same number of tokens of the same cached prefix are evaluated together. They are
+        // ordered by length, since the rows of a batch are padded to the longest. In the key of such a group, the
+        // address identifies the stored cache of the prefix; it is 0 without a prefix.
         let key = |question: &Question<'_>| {
             let prefix = question.request.prefix.and_then(Prefix::state::<PrefixState>);
             (prefix.map_or(0, |state| std::ptr::from_ref(state).addr()), question.cached)
@@ -123,6 +125,7 @@ impl LocalModel {
                 .first()
                 .and_then(|&first| questions.get(first))
                 .is_none_or(|first| key(first) == key(question));
+            // The number of rows with this question. It is the longest so far, so each row is padded to its length.
             let rows = batch.len() + 1;
             if !is_same || rows.saturating_mul(question.pair.text.ids.len()) > BATCH_TOKENS {
                 self.score_rows(&mut questions, &std::mem::take(&mut batch))?;
@@ -133,8 +136,8 @@ impl LocalModel {
         Ok(questions.into_iter().map(|question| question.score).collect())
     }
 
-    /// Returns a request as tokens. Fails if the text is too long, or if no token precedes the continuation: the model
-    /// computes probabilities only of tokens that follow another token.
+    /// Converts a request to tokens, with an empty score. Fails if the text is too long, or if no token precedes the
+    /// continuation: the model computes probabilities only of tokens that follow another token.
     fn question<'a>(&self, request: &'a ScoreRequest<'a>) -> Result<Question<'a>, Error> {
         let prompt = request.whole_prompt();
         let pair = self.tokenizer.encode_pair(&prompt, request.continuation)?;
@@ -150,21 +153,24 @@ impl LocalModel {
         Ok(Question { request, pair, cached, score: Score::default(), sum: 0.0 })
     }
 
-    /// Scores the questions with the indices `batch`, which share the cache of a prefix, one row each. Evaluates the
-    /// rows piece by piece, and removes a row as soon as it is scored or below its bound. A column is the position of a
-    /// token. Rows that are shorter than others are padded with token 0, which no earlier token depends on.
+    /// Scores the questions with the indices `batch`, which begin with the same `cached` tokens of a prefix, and writes
+    /// the scores into the questions. Each question is one row, and a column is the position of a token in its text.
+    /// Evaluates the rows piece by piece, and removes a row as soon as it is scored or below its bound. Rows that are
+    /// shorter than others are padded with token 0, which no earlier token depends on.
     fn score_rows(&self, questions: &mut [Question<'_>], batch: &[usize]) -> Result<(), Error> {
-        // Returns the index of a question if the question is open.
+        // Returns the index of a question if the question is open: tokens are left to score, and it is not below its
+        // bound.
         let if_open = |questions: &[Question<'_>], row: usize| {
             questions.get(row).is_some_and(Question::is_open).then_some(row)
         };
         let mut rows: Vec<usize> = batch.iter().filter_map(|&row| if_open(questions, row)).collect();
         let Some(first) = rows.first().and_then(|&row| questions.get(row)) else { return Ok(()) };
-        // The next column to evaluate.
+        // The next column to evaluate. The columns before it are in the cache of the prefix.
         let mut column = first.cached;
         let (prefix_cache, _) = self.cached_prefix(first.request.prefix, &first.pair.text.ids);
         let mut cache = prefix_cache.truncated(column).map_err(failed)?;
         while !rows.is_empty() {
+            // The questions of the remaining rows.
             let open = || rows.iter().filter_map(|&row| questions.get(row));
             // The last token of a text need not be evaluated: no token that is scored follows it.
             let end = open().map(|question| question.pair.text.ids.len() - 1).max().unwrap_or(column);
@@ -197,7 +203,8 @@ impl LocalModel {
         Ok(())
     }
 
-    /// Evaluates `tokens`, of shape (rows, time), after `cache`. Returns the hidden states and the extended cache.
+    /// Evaluates `tokens`, all rows one after the other, after `cache`. `shape` is the number of rows, and of tokens in
+    /// each. Returns the hidden states and the extended cache.
     fn evaluate_rows(
         &self,
         tokens: &[u32],
@@ -224,6 +231,7 @@ impl LocalModel {
         let (mut states, mut targets, mut owners) = (Vec::new(), Vec::new(), Vec::new());
         for (index, &row) in rows.iter().enumerate() {
             let Some(question) = questions.get(row) else { continue };
+            // The last token of the prompt predicts the first one to score. The prompt of an open question has a token.
             for at in column.max(question.pair.boundary - 1)..column + time {
                 if let Some(&target) = question.pair.text.ids.get(at + 1) {
                     states.push(u32::try_from(index * time + at - column).unwrap_or(u32::MAX));

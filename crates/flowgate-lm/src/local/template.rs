@@ -31,7 +31,8 @@ pub(super) struct ChatTemplate {
 
 impl ChatTemplate {
     /// Reads the template of a folder: the file `chat_template.jinja` if there is one, as newer models have it, and
-    /// otherwise the field of `tokenizer_config.json`. `None` if there is neither.
+    /// otherwise the field `chat_template` of `tokenizer_config.json`. `None` if there is neither. Fails if a file
+    /// cannot be read, or the template is malformed.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, LoadError> {
         let settings_file = folder.join("tokenizer_config.json");
         let settings: Map<String, Value> = file::read_optional_json(&settings_file)?.unwrap_or_default();
@@ -50,11 +51,13 @@ impl ChatTemplate {
         Self::new(file, &source, token("bos_token"), token("eos_token")).map(Some)
     }
 
-    /// Reads the template of a GGUF file; `None` if it has none.
+    /// Reads the template from `metadata`, the metadata of the GGUF file `path`; `None` if it has none. Fails if the
+    /// template is malformed.
     pub(super) fn of_gguf(path: &Path, metadata: &Map<String, Value>) -> Result<Option<Self>, LoadError> {
         let Some(source) = metadata.get("tokenizer.chat_template").and_then(Value::as_str) else {
             return Ok(None);
         };
+        // Returns the text of the token whose id is in the field `key`.
         let token = |key: &str| {
             let id = usize::try_from(metadata.get(key)?.as_u64()?).ok()?;
             metadata.get("tokenizer.ggml.tokens")?.get(id)?.as_str().map(str::to_owned)
@@ -63,8 +66,8 @@ impl ChatTemplate {
         Self::new(path, source, first, end).map(Some)
     }
 
-    /// Creates a template from its source, where `first` and `end` are the tokens that begin and end a text, if the model
-    /// has them. Fails if the source is malformed; `file` is the file that the error names.
+    /// Creates a template from its source. `first` and `end` are the tokens that begin a text and end a message, if the
+    /// model has them. Fails if the source is malformed; `file` is the file that the error names.
     pub(super) fn new(
         file: &Path,
         source: &str,
@@ -108,8 +111,8 @@ impl ChatTemplate {
     }
 }
 
-/// Returns an environment for one template, with Python's functions, the treatment of white space of transformers, and
-/// a limit on the work.
+/// Returns an environment that renders one template. It has the functions of Python that templates use, treats white
+/// space as transformers does, and limits the number of instructions to [`FUEL`].
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -121,16 +124,17 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Converts an error of a template. The result contains the line of the template, and content of the chat only if the
-/// template itself puts it into the error.
+/// Converts an error of a template. The message has the line of the template, which is 0 if it is unknown. It has
+/// content of the chat only if the template itself puts it into the error.
 fn failed(error: &minijinja::Error) -> Error {
     let line = error.line().unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
     Error::Failed(format!("the chat template failed in line {line}: {}{detail}", error.kind()))
 }
 
-/// Returns the source of a template: `value` is the source itself, or a list of named templates, of which the one named
-/// `default` is used.
+/// Returns the source of the template in the field `chat_template`, whose value is the source itself or a list of named
+/// templates. Of such a list, the template with the name `default` is used. `None` if there is none, or the value has
+/// another form.
 fn default_template(value: &Value) -> Option<&str> {
     let is_default = |template: &&Value| template.get("name").and_then(Value::as_str) == Some("default");
     match value {
@@ -145,7 +149,7 @@ fn token_text(value: &Value) -> Option<&str> {
 }
 
 /// Returns a message in the form that templates expect. As in transformers, the arguments of a call are a JSON value if
-/// they can be parsed, and a text otherwise. Fails if the message has an image.
+/// they can be parsed, and a text otherwise. The reasoning of a message is left out. Fails if the message has an image.
 fn message(message: &Message) -> Result<Value, Error> {
     Ok(match message {
         Message::System(parts) => json!({"role": "system", "content": text(parts)?}),
@@ -168,7 +172,7 @@ fn message(message: &Message) -> Result<Value, Error> {
     })
 }
 
-/// Returns the texts of a message, one after the other. Fails if a part is an image.
+/// Returns the texts of a message's parts, joined without a separator. Fails if a part is an image.
 fn text(parts: &[Part]) -> Result<String, Error> {
     let text = |part: &Part| match part {
         Part::Text(text) => Ok(text.clone()),
@@ -177,7 +181,7 @@ fn text(parts: &[Part]) -> Result<String, Error> {
     parts.iter().map(text).collect()
 }
 
-/// Returns a tool in the form that templates expect.
+/// Returns the description of a tool in the form that templates expect.
 fn tool(tool: &ToolSpec) -> Value {
     json!({"type": "function", "function": {
         "name": tool.name, "description": tool.description, "parameters": *tool.parameters,

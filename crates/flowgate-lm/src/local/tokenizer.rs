@@ -48,7 +48,7 @@ pub(super) struct TokenizedPair {
 }
 
 impl TextTokenizer {
-    /// Reads a `tokenizer.json`.
+    /// Reads a tokenizer from the file `tokenizer.json`. Fails if the file is longer than [`FILE_LIMIT`] or malformed.
     pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         let bytes = file::read(path, FILE_LIMIT)?;
         let value = serde_json::from_slice(&bytes)
@@ -61,21 +61,21 @@ impl TextTokenizer {
         Self::from_json(path, gguf::tokenizer_json(path, metadata)?)
     }
 
-    /// Loads a tokenizer from the content of a `tokenizer.json`. Changes options of it, so that texts are neither cut
-    /// off nor padded, and every byte of a text belongs to a token. `path` names the file in errors.
+    /// Loads a tokenizer from `value`, the content of a `tokenizer.json`. Changes options of it, so that texts are
+    /// neither cut off nor padded, and the span of a token includes its spaces. `path` names the file in errors.
     pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
         if let Some(map) = value.as_object_mut() {
             // Texts are evaluated whole, without padding.
             map.insert("truncation".to_owned(), Value::Null);
             map.insert("padding".to_owned(), Value::Null);
             if let Some(processor) = map.get_mut("post_processor") {
-                // A list of processors has three levels; the limit bounds the recursion.
+                // A list of processors has three levels of nesting. The limit of 8 bounds the recursion.
                 keep_spaces(processor, 8);
             }
         }
         let tokenizer: Tokenizer = serde_json::from_value(value)
             .map_err(|error| LoadError::new(path, format!("the tokenizer cannot be loaded: {error}")))?;
-        // The ids may have gaps, so the tokens are not just counted.
+        // The ids may have gaps, so the tokens are not just counted: the result is one more than the largest id.
         let ids = tokenizer.get_vocab(true);
         let token_count =
             ids.values().max().map_or(0, |&id| usize::try_from(id).unwrap_or(usize::MAX).saturating_add(1));
@@ -102,21 +102,21 @@ impl TextTokenizer {
         self.convert(text, false)
     }
 
-    /// Converts a text, with or without the tokens that the tokenizer adds at its beginning. Tokens that it adds at the
-    /// end are removed, since texts are continued.
+    /// Converts a text, with or without the tokens that the tokenizer adds at its beginning (`with_added`). Special
+    /// tokens that it adds at the end are removed, since texts are continued.
     fn convert(&self, text: &str, with_added: bool) -> Result<TokenizedText, Error> {
         let encoding = self.tokenizer.encode(text, with_added).map_err(failed)?;
         let mut ids = encoding.get_ids().to_vec();
         let mut spans: Vec<Range<usize>> =
             encoding.get_offsets().iter().map(|&(from, to)| from..to).collect();
-        // A special token at the end would tell the model that the text is over.
+        // A special token at the end would tell the model that the text is over. An added token has an empty span.
         while spans.last().is_some_and(Range::is_empty)
             && encoding.get_special_tokens_mask().get(ids.len() - 1) == Some(&1)
         {
             ids.pop();
             spans.pop();
         }
-        // If a normaliser removed text, some ranges may not end at characters. They are made empty.
+        // If a normaliser removed text, some ranges may begin or end within a character. They are made empty.
         spans.iter_mut().for_each(|span| {
             if text.get(span.clone()).is_none() {
                 *span = 0..0
@@ -128,8 +128,9 @@ impl TextTokenizer {
     /// Converts a prompt with its continuation, so that no token has parts of both: a score of the continuation must
     /// not contain a part of the prompt.
     ///
-    /// If no token of the whole text spans the end of the prompt, the result has these tokens. Otherwise prompt and
-    /// continuation are converted separately. The spans of the tokens of the continuation count from its beginning.
+    /// If no token of the whole text spans the end of the prompt, the result has the tokens of the whole text.
+    /// Otherwise prompt and continuation are converted separately. The spans of the tokens of the continuation count
+    /// from the beginning of the continuation.
     ///
     /// # Errors
     /// If the tokens of the parts do not spell the same text as the tokens of the whole text.
@@ -180,8 +181,8 @@ fn failed(error: tokenizers::Error) -> Error {
 }
 
 /// Changes the configuration of a tokenizer's post-processor so that the spans of tokens include their spaces, and
-/// every byte belongs to a token. Searches the nested configuration for the option `trim_offsets`, up to `depth`
-/// levels.
+/// every byte belongs to a token: sets the option `trim_offsets` to false. Searches for the option in the nested
+/// configuration, up to `depth` levels deep.
 fn keep_spaces(processor: &mut Value, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };
     match processor {

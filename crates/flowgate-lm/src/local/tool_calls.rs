@@ -32,12 +32,12 @@ impl CallFilter {
         Self { is_active: !tools.is_empty(), ..Self::default() }
     }
 
-    /// Searches the generated text that was not passed on for the stop sequences `stops`, and drops the text from the
-    /// first one on. Returns whether one was found.
+    /// Searches the generated text that was not passed on for the stop sequences `stops`. If there is one, drops the
+    /// text from the first one on, and returns true. A message ends before its first stop sequence.
     pub(super) fn stop_at(&mut self, stops: &[String]) -> bool {
-        let open = self.all.get(self.passed..).unwrap_or_default();
+        let rest = self.all.get(self.passed..).unwrap_or_default();
         let stop_start =
-            stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| open.find(stop.as_str())).min();
+            stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| rest.find(stop.as_str())).min();
         if let Some(at) = stop_start {
             self.all.truncate(self.passed + at);
         }
@@ -49,8 +49,9 @@ impl CallFilter {
         self.all.push_str(piece);
     }
 
-    /// Takes the text that can be passed on: up to the beginning of a call, or else without the last `held_back` bytes,
-    /// which may be the beginning of a stop sequence.
+    /// Takes the text that can be passed on to the listener, and marks it as passed on. It ends where a call begins or
+    /// may begin. If nothing at the end can belong to a call, the last `held_back` bytes are left, because they may be
+    /// the beginning of a stop sequence.
     pub(super) fn take_text(&mut self, held_back: usize) -> String {
         let mut end = self.text_end();
         if end == self.all.len() {
@@ -62,8 +63,9 @@ impl CallFilter {
         self.pass(end)
     }
 
-    /// Returns the rest of the text, and the calls, whose ids are numbered from `first_id`. If a call is malformed, or
-    /// of a tool that is not in `tools`, there are no calls, and the rest is text as a whole.
+    /// Ends the message: returns the text that was not passed on yet, and the calls, whose ids are numbered from
+    /// `first_id`. If a call is malformed, or names a tool that is not in `tools`, no calls are returned, and the whole
+    /// rest is text.
     pub(super) fn finish(&mut self, tools: &[ToolSpec], first_id: usize) -> (String, Vec<ToolCall>) {
         let start = self.call_start().unwrap_or(self.all.len());
         let Some(calls) = self.all.get(start..).and_then(|text| parse(text, tools, first_id)) else {
@@ -75,15 +77,16 @@ impl CallFilter {
         (self.pass(end), calls)
     }
 
-    /// Takes the text up to `end` that was not passed on yet, and marks it as passed on.
+    /// Returns the text up to the offset `end` that was not passed on yet, and marks it as passed on.
     fn pass(&mut self, end: usize) -> String {
         let text = self.all.get(self.passed..end).unwrap_or_default().to_owned();
         self.passed = self.passed.max(end);
         text
     }
 
-    /// Returns the end of the text that is certainly no part of a call: before the first call, or before characters at
-    /// the end that may become the mark of a call. White space before this end is left out, since a call may follow it.
+    /// Returns the offset up to which the text is certainly no part of a call: the beginning of the first call, or of
+    /// characters at the end that may become the opening mark of a call. White space before this offset is left out,
+    /// since a call may follow it. Without tools, all of the text is certain.
     fn text_end(&self) -> usize {
         if !self.is_active {
             return self.all.len();
@@ -96,6 +99,7 @@ impl CallFilter {
             let tail = self.all.len().checked_sub(*length).and_then(|at| self.all.get(at..));
             tail.is_some_and(|tail| FORMS.iter().any(|(open, _)| open.starts_with(tail)))
         };
+        // `cut` is the length of the longest such beginning. A whole mark is not searched for: it is a call already.
         let longest = FORMS.iter().map(|(open, _)| open.len()).max().unwrap_or(0);
         let cut = (1..longest).rev().find(may_open).unwrap_or(0);
         self.all.get(..self.all.len() - cut).unwrap_or_default().trim_end().len()
@@ -107,6 +111,7 @@ impl CallFilter {
         if !self.is_active {
             return None;
         }
+        // The number of bytes of white space at the beginning.
         let blank = self.all.len() - self.all.trim_start().len();
         if self.all.trim_start().starts_with('{') {
             return Some(blank);
@@ -116,8 +121,8 @@ impl CallFilter {
 }
 
 /// Parses a text that consists only of calls of the tools `tools`: one JSON object, or calls between the marks in
-/// [`FORMS`]. The ids of the calls are numbered from `first_id`. `None` if there is no call, or one is malformed or of
-/// another tool.
+/// [`FORMS`]. The ids of the calls are numbered from `first_id`. `None` if there is no call, if one is malformed or of
+/// another tool, or if there is other text: the text is then no call.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
     let mut objects = Vec::new();
     let mut rest = text.trim();

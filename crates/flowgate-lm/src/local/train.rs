@@ -80,7 +80,7 @@ impl Trainer {
     /// # Errors
     /// If the sizes of the shape do not fit each other (the error names the size), or the tokenizer cannot be made.
     pub fn new(settings: TrainingSettings, corpus: &Corpus) -> Result<Self, LoadError> {
-        // Errors name the settings instead of a file.
+        // There is no file yet, so errors name the settings instead.
         let source = Path::new("settings");
         let wrong = |error: Error| LoadError::new(source, error.to_string());
         let tokenizer_json = vocabulary::train(corpus, settings.shape.vocabulary).map_err(wrong)?;
@@ -100,7 +100,7 @@ impl Trainer {
         )
     }
 
-    /// Continues the training of a folder.
+    /// Continues the training that [`save`](Self::save) wrote to a folder.
     ///
     /// # Errors
     /// If the folder has no training, or its files do not belong to the same state of one.
@@ -117,8 +117,9 @@ impl Trainer {
         )
     }
 
-    /// Loads the decoder with the weights of `variables`, and combines the parts to a training. `source` names the
-    /// folder or the settings in errors.
+    /// Combines the parts of a training, which are new or were read from a folder, and loads a decoder with the weights
+    /// of `variables`. `config` is the content of its `config.json`, and `tokenizer_json` that of its
+    /// `tokenizer.json`. `source` is the folder or the word `settings`, for errors.
     fn assemble(
         source: &Path,
         settings: TrainingSettings,
@@ -168,10 +169,11 @@ impl Trainer {
     }
 
     /// Does one step of the training: changes the weights by the gradients of the loss of the corpus's next examples,
-    /// as many as a batch has. Returns this loss, as it was before the change.
+    /// as many as a batch has. Returns this loss, as it was before the change, and adds it to [`losses`](Self::losses).
     ///
     /// # Errors
-    /// If an example is longer than the model reads, or the loss is not a number because the learning rate is too high.
+    /// If an example is longer than the model reads, no part of the examples has a weight, or the loss is not a number
+    /// because the learning rate is too high.
     pub fn step(&mut self, corpus: &Corpus) -> Result<f32, Error> {
         let step = self.steps_done();
         let first = step * self.settings.batch;
@@ -189,11 +191,13 @@ impl Trainer {
         Ok(value)
     }
 
-    /// Returns the loss of examples without learning from them.
+    /// Returns the loss of examples without learning from them: the mean negative log-probability of a token, weighted
+    /// as the examples state.
     ///
     /// # Errors
-    /// If an example is longer than the model reads.
+    /// If an example is longer than the model reads, or no part of the examples has a weight.
     pub fn evaluate(&self, examples: &[Example]) -> Result<f32, Error> {
+        // The loss of a group is its share in the loss of all, so the shares are added.
         let groups = self.groups(examples)?;
         let losses = groups.iter().map(|group| self.loss(group)?.to_scalar::<f32>().map_err(failed));
         losses.sum()
@@ -221,16 +225,18 @@ impl Trainer {
         &self.settings
     }
 
-    /// Converts examples to tokens, and groups those of similar length, since the rows of a group are padded to the longest.
+    /// Converts examples to tokens, each with its weight in the loss. Groups examples of similar length, since the rows
+    /// of a group are padded to the longest.
     ///
     /// # Errors
-    /// If an example is longer than the model reads, or no part of the examples has a weight.
+    /// If an example is longer than the model reads, or no part of the examples has a weight above 0.
     fn groups(&self, examples: &[Example]) -> Result<Vec<ExampleGroup>, Error> {
         let mut rows: Vec<ExampleRow> = Vec::with_capacity(examples.len());
         for example in examples {
             // Each text begins with the tokens that the tokenizer adds, which have no weight.
             let (mut ids, mut weights) = (self.tokenizer.encode("")?.ids, Vec::new());
             weights.resize(ids.len(), 0.0);
+            // All tokens of a part have the weight of the part.
             for (text, weight) in example.parts() {
                 ids.extend(self.tokenizer.encode_written_out(text)?.ids);
                 weights.resize(ids.len(), *weight);
@@ -252,8 +258,9 @@ impl Trainer {
         Ok(rows.chunks(GROUP).map(|rows| ExampleGroup { rows: rows.to_vec(), total_weight }).collect())
     }
 
-    /// Returns the loss of groups of examples, and its gradients. Groups are computed at the same time, as far as there are
-    /// cores, and added in their order, so that the number of cores does not change the result.
+    /// Returns the loss of all groups together, and its gradients. Several threads compute groups at the same time, one
+    /// for each core. The results are added in the order of the groups, so that the number of cores does not change the
+    /// sum.
     fn loss_and_gradients(&self, groups: &[ExampleGroup]) -> Result<(f32, Gradients), Error> {
         let compute = |group: &ExampleGroup| -> Result<(f32, Gradients), Error> {
             let loss = self.loss(group)?;
@@ -265,7 +272,8 @@ impl Trainer {
             Ok((loss.to_scalar().map_err(failed)?, gradients))
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(groups.len().max(1));
-        // Each core takes every n-th group: the lengths of groups rise, so that all have a similar amount of work.
+        // With n cores, each takes every n-th group. The lengths of groups rise, so all cores have a similar amount of
+        // work.
         let results: Vec<Result<(f32, Gradients), Error>> = std::thread::scope(|scope| {
             let compute = &compute;
             let workers: Vec<_> = (0..cores)
@@ -279,6 +287,7 @@ impl Trainer {
                 .into_iter()
                 .map(|worker| worker.join().map(Vec::into_iter).unwrap_or_default())
                 .collect();
+            // A thread that panicked has no results. The groups that it should have computed are errors.
             let stopped = || Err(Error::Failed("a thread of the training has stopped".to_owned()));
             (0..groups.len())
                 .map(|group| of_cores.get_mut(group % cores).and_then(Iterator::next).unwrap_or_else(stopped))
@@ -299,13 +308,16 @@ impl Trainer {
         Ok((sum, gradients))
     }
 
-    /// Returns the share of a group in the loss, as a tensor that has a gradient: the sum of the negative log-probabilities
-    /// of its tokens, weighted as their parts state, divided by the weight of all groups.
+    /// Returns the share of a group in the loss of all groups, as a tensor that has a gradient. The share is the sum of
+    /// the negative log-probabilities of the group's tokens, each times its weight, divided by the sum of the weights
+    /// in all groups.
     fn loss(&self, group: &ExampleGroup) -> Result<Tensor, Error> {
         let rows = &group.rows;
+        // The number of inputs of a row: each token but the last one predicts the token after it.
         let time = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0).saturating_sub(1);
         let (mut inputs, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
+            // Padding has the token 0 and the weight 0.
             let padded = |skip: usize| (skip..skip + time).map(|at| row.ids.get(at).copied().unwrap_or(0));
             inputs.extend(padded(0));
             targets.extend(padded(1));

@@ -52,7 +52,8 @@ pub(crate) enum Matrix {
 }
 
 impl Weights {
-    /// Returns a tensor in single precision; a quantised one is converted. Fails if it is missing or has another shape.
+    /// Returns the tensor of this role in single precision; a quantised one is converted. Fails if it is missing, or
+    /// has another shape than `shape`.
     pub(crate) fn tensor(&self, role: TensorRole, shape: &[usize]) -> Result<Tensor, LoadError> {
         let name = self.name(role)?;
         match &self.source {
@@ -64,7 +65,7 @@ impl Weights {
                 })
             }
             WeightSource::Memory(tensors) => {
-                // Errors name the memory instead of a file.
+                // There is no file, so errors name the memory instead.
                 let file = PathBuf::from("memory");
                 let tensor =
                     tensors.get(&name).ok_or_else(|| LoadError::of_tensor(&file, &name, "is missing"))?;
@@ -74,8 +75,8 @@ impl Weights {
         }
     }
 
-    /// Returns a matrix. That of a GGUF file stays quantised, so that it takes no more memory than in the file. Fails
-    /// if it is missing or has another shape.
+    /// Returns the matrix of this role. The matrix of a GGUF file stays quantised, so that it takes no more memory than
+    /// in the file. Fails if it is missing or has another shape.
     pub(crate) fn matrix(&self, role: TensorRole, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
         let WeightSource::Gguf(file) = &self.source else {
             return self.tensor(role, &[rows, columns]).map(Matrix::Dense);
@@ -112,7 +113,8 @@ impl Weights {
     }
 }
 
-/// Compares the shape of a tensor with that of the configuration, and fails if they differ.
+/// Fails if `shape`, the shape of a tensor in its file, differs from `expected`, the shape that the configuration
+/// needs. `file` and `name` are for the error.
 fn check_shape(file: &Path, name: &str, shape: &[usize], expected: &[usize]) -> Result<(), LoadError> {
     if shape == expected {
         return Ok(());

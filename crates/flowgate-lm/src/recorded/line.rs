@@ -13,8 +13,9 @@ pub(super) fn key(model: &str, request: &Request) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the parts of a request on which its key depends. The key does not depend on the reasoning of earlier messages
-/// (which is not recorded), nor on the parameters `reasoning`, `verbosity` and `single_call`.
+/// Returns the parts of a request on which the key of its recorded answer depends. The key does not depend on the
+/// reasoning of earlier messages (which is not recorded), nor on the parameters `reasoning`, `verbosity` and
+/// `single_call`.
 fn canonical(request: &Request) -> Value {
     let messages: Vec<Value> = request.messages.iter().map(message).collect();
     let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
@@ -22,6 +23,7 @@ fn canonical(request: &Request) -> Value {
         ToolChoice::Auto => json!("auto"),
         ToolChoice::Any => json!("any"),
         ToolChoice::None => json!("none"),
+        // A list, so that it differs from the other choices, whatever the name of the tool is.
         ToolChoice::Tool(name) => json!([name]),
     };
     let sampling = &request.sampling;
@@ -37,8 +39,8 @@ fn canonical(request: &Request) -> Value {
     })
 }
 
-/// Returns a message in the form that is hashed, without its reasoning. A tool output that does not say whether the tool
-/// failed counts as a success.
+/// Returns a message in the form that is hashed for the key, without its reasoning. A tool output that does not say
+/// whether the tool failed counts as a success.
 fn message(message: &Message) -> Value {
     match message {
         Message::System(content) => json!({"system": parts(content)}),
@@ -50,7 +52,7 @@ fn message(message: &Message) -> Value {
     }
 }
 
-/// Returns the parts of a message in the form that is hashed.
+/// Returns the parts of a message in the form that is hashed for the key.
 fn parts(parts: &[Part]) -> Value {
     let part = |part: &Part| match part {
         Part::Text(text) => json!({"text": text}),
@@ -87,8 +89,8 @@ fn sort_keys(value: &Value) -> Value {
 const STOPS: [(Stop, &str); 4] =
     [(Stop::End, "end"), (Stop::Calls, "calls"), (Stop::Length, "length"), (Stop::Refused, "refused")];
 
-/// Encodes an answer, without its reasoning, as a line including the line break. The name of the model is only for
-/// readers of the file: the key depends on it already.
+/// Encodes an answer, without its reasoning, as a line of the file, with the line break. `key` is the key of its
+/// request. `model`, the name of the model, is only for readers of the file: the key depends on it already.
 pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
     let answer = json!({
@@ -101,7 +103,7 @@ pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     format!("{}\n", json!({"key": key, "model": model, "answer": answer}))
 }
 
-/// Decodes the key and the answer of a line. Fails with a description of the problem.
+/// Decodes the key and the answer of a line. The error is a description of the problem, for `AnswerFileError`.
 pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
     let value: Value = serde_json::from_str(line).map_err(|_| "the line is not valid JSON")?;
     let key = value.get("key").and_then(Value::as_str).ok_or("the line has no string `key`")?;

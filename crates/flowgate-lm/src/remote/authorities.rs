@@ -44,12 +44,14 @@ impl Authorities {
     /// Parses the certificates of authorities in PEM. Other items of the file, such as keys, are skipped.
     ///
     /// # Errors
-    /// If there is no certificate, or one that cannot be parsed: a certificate is never skipped silently.
+    /// If there is no certificate, or if one cannot be parsed or used as an authority: a certificate is never skipped
+    /// silently.
     pub fn read(pem: &[u8]) -> Result<Self, AuthoritiesError> {
         let mut certificates = Vec::new();
         // Only checks that each certificate can be used as an authority.
         let mut roots = RootCertStore::empty();
         for item in CertificateDer::pem_slice_iter(pem) {
+            // The error names a certificate by its number in the file, from 1.
             let unreadable = AuthoritiesError::Unreadable(certificates.len() + 1);
             let certificate = item.map_err(|_| unreadable)?;
             roots.add(certificate.clone()).map_err(|_| unreadable)?;
@@ -68,11 +70,11 @@ impl Authorities {
         self.0.as_deref()
     }
 
-    /// Returns a TLS configuration with these authorities and the cryptography of *ring*. It offers no protocol by
-    /// ALPN: a caller that speaks HTTP/2 adds its protocols.
+    /// Returns a TLS configuration that trusts these authorities (Mozilla's list, if there are none) and uses the
+    /// cryptography of *ring*. It offers no protocol by ALPN: a caller that speaks HTTP/2 adds its protocols.
     ///
     /// # Errors
-    /// If rustls rejects the configuration; the authorities were checked when they were read.
+    /// If rustls rejects the configuration, which is not expected: the authorities were checked when they were read.
     pub fn tls(&self) -> Result<ClientConfig, rustls::Error> {
         let mut roots = RootCertStore::empty();
         match self.certificates() {

@@ -40,22 +40,24 @@ impl Budget {
         self.token_count.load(Ordering::Relaxed)
     }
 
-    /// Counts a request, or fails if the budget is spent. The tokens of a request are known only after its answer, so
-    /// the requests that are open when the limit for tokens is reached exceed it.
+    /// Counts a request that is about to be sent, or fails if the budget is spent. The tokens of a request are known
+    /// only after its answer, so requests that are open when the limit for tokens is reached can exceed it.
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|limit| self.token_count() >= limit) {
             return Err(Error::OverBudget("the limit for tokens is reached"));
         }
+        // The number of requests is compared and counted in one atomic step, so that threads cannot exceed the limit.
         let limit = self.requests.unwrap_or(u64::MAX);
         let next = |admitted: u64| (admitted < limit).then(|| admitted.saturating_add(1));
         let counted = self.request_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         counted.map(|_| ()).map_err(|_| Error::OverBudget("the limit for requests is reached"))
     }
 
-    /// Adds the tokens of one answer and its request.
+    /// Adds the tokens of one answer and its request to the tokens that were spent.
     fn spend(&self, usage: Usage) {
         let cost = usage.input.saturating_add(usage.output);
         let add = |spent: u64| Some(spent.saturating_add(cost));
+        // `add` always returns a number, so the update cannot fail.
         let _ = self.token_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }

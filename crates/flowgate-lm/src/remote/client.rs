@@ -85,8 +85,8 @@ impl Connections {
         self
     }
 
-    /// Returns an HTTP client for one request, and the value that counts the request as open in the pool until it is
-    /// dropped. Fails if no HTTP client can be built.
+    /// Returns an HTTP client for one request, and a value that counts the request as open in the pool until the value
+    /// is dropped. Fails if no HTTP client can be built.
     fn acquire_client(&self) -> Result<(reqwest::Client, OpenRequest), Error> {
         let acquired = self.clients.acquire(|| self.make_client());
         acquired.ok_or_else(|| {
@@ -100,6 +100,7 @@ impl Connections {
     fn make_client(&self) -> Option<reqwest::Client> {
         let mut tls = self.authorities.tls().ok()?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // A time of zero closes connections after each answer.
         let max_idle = if self.idle.is_zero() { 0 } else { MAX_IDLE_CONNECTIONS };
         let builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
@@ -142,11 +143,13 @@ pub(super) trait ResponseHandler: Send {
 }
 
 impl HttpClient {
-    /// Creates a client of the server at this address.
+    /// Creates a client of the server at the address `base`, with the default time limits and retries, and without a
+    /// budget.
     ///
     /// # Errors
     /// If the address is not an HTTP or HTTPS URL with a host, or has a user name or a query.
     pub(super) fn new(base: &str) -> Result<Self, Error> {
+        // The paths of requests begin with a slash.
         let base = base.trim_end_matches('/');
         let wrong = || {
             Error::Unreachable(
@@ -186,8 +189,9 @@ impl HttpClient {
         self
     }
 
-    /// Adds a header to all requests. The value is not shown in debug output, since it may be the key. Fails if the
-    /// value contains characters that a header cannot contain.
+    /// Adds a header to all requests. The value is not shown in debug output, since it may be the key of the provider's
+    /// account. Fails if the value contains characters that a header cannot contain; the error assumes that it is the
+    /// key.
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| {
@@ -223,9 +227,11 @@ impl HttpClient {
         self.connections.change().authorities = authorities.clone();
     }
 
-    /// Sends a JSON body to `path`, below the base address, and returns what `handler` reads from the answer. Retries
-    /// an attempt that failed in sending or reading if the retry policy and the time limit of the whole request allow
-    /// it; otherwise returns the error of this attempt. Fails when the budget is spent, also before a retry.
+    /// Sends a JSON body to `path`, below the base address, and returns what `handler` reads from the answer.
+    ///
+    /// An attempt may fail in sending or in reading. It is then repeated, if the retry policy and the time limit of the
+    /// whole request allow it; otherwise its error is returned. Each attempt counts in the budget, and fails if the
+    /// budget is spent. Also fails if `handler` ends the request before a retry, and outside of a Tokio runtime.
     pub(super) async fn ask<E: ResponseHandler>(
         &self,
         path: &str,
@@ -267,13 +273,15 @@ impl HttpClient {
         Err(Error::Timeout)
     }
 
-    /// Sends the request once, and reads the head of the answer. Fails if the status is not 200.
+    /// Sends the request once, and reads the head of the answer. Fails if the status is not 200, or if the answer does
+    /// not begin in time.
     async fn send_once(
         &self,
         path: &str,
         body: &Bytes,
         deadline: Instant,
     ) -> Result<HttpResponse, AttemptFailure> {
+        // `sending` reports when the HTTP client begins to send the body.
         let (body, sending) = RequestBody::new(body.clone());
         let (client, open) = self.connections.acquire_client()?;
         let mut request = client
@@ -289,10 +297,13 @@ impl HttpClient {
         HttpResponse::read_head((response, open), deadline, !self.connections.idle.is_zero()).await
     }
 
-    /// Waits for the head of the answer: first until `sending` reports that the request is being sent, then for the
-    /// answer, within the limit for the first byte. The HTTP client itself limits the time for establishing a
-    /// connection. If the server permits no further open request on its connection, only `deadline` limits the wait:
-    /// the request waits for earlier ones, each of which has its own limits.
+    /// Waits for the head of the answer, which the future `sent` returns: first until `sending` reports that the
+    /// request is being sent, then for the answer, within the time limit for its first byte. Fails with
+    /// [`Error::Timeout`] after that limit, or after `deadline`, the end of the time limit of the whole request.
+    ///
+    /// The HTTP client itself limits the time for establishing a connection. If the server permits no further open
+    /// request on its connection, the request waits for earlier ones, and only `deadline` limits this wait: each of the
+    /// earlier ones has its own limits.
     async fn await_head(
         &self,
         sent: impl Future<Output = reqwest::Result<reqwest::Response>>,

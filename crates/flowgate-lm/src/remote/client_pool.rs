@@ -35,14 +35,16 @@ impl fmt::Debug for ClientPool {
 }
 
 impl ClientPool {
-    /// Returns the first client that has fewer than [`MAX_OPEN_REQUESTS`] open requests, and the value that counts a
-    /// new request on it as open. If there is no such client, `make` creates another one. `None` if `make` fails.
+    /// Returns the first client that has fewer than [`MAX_OPEN_REQUESTS`] open requests, and a value that counts a new
+    /// request on it as open until the value is dropped. If there is no such client, `make` creates another one, which
+    /// stays in the pool. `None` if `make` fails.
     pub(super) fn acquire(
         &self,
         make: impl FnOnce() -> Option<reqwest::Client>,
     ) -> Option<(reqwest::Client, OpenRequest)> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each open request has a clone of `open`, and the pool itself has one more.
+        // Each open request has a clone of `open`, and the pool itself has one more: at most `MAX_OPEN_REQUESTS` clones
+        // mean fewer open requests.
         let has_capacity = |pooled: &&PooledClient| Arc::strong_count(&pooled.open) <= MAX_OPEN_REQUESTS;
         if let Some(pooled) = clients.iter().find(has_capacity) {
             return Some((pooled.client.clone(), OpenRequest { _counted: Arc::clone(&pooled.open) }));

@@ -1,5 +1,5 @@
-//! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which of them a
-//! retry may succeed. `client.rs` and `response.rs` use it.
+//! Maps errors of the HTTP client to errors of models, without content of the request, and decides after which of them
+//! a retry may succeed. `client.rs` and `response.rs` use it.
 //!
 //! The HTTP client reports an error as a chain of causes, from its own error to that of the system. The most specific
 //! cause in the chain determines the result.
@@ -42,7 +42,7 @@ pub(super) fn to_failure(error: &reqwest::Error) -> AttemptFailure {
     // The last I/O error of the chain is that of the system.
     let system = list_causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last();
     match system.map(io::Error::kind) {
-        // The HTTP parser reports a malformed body with these kinds.
+        // If a body is malformed, the HTTP parser reports an I/O error of these kinds.
         Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) if http.is_some() => {
             Error::Malformed(NOT_HTTP).into()
         }
@@ -62,7 +62,7 @@ pub fn is_tls_failure(error: &(dyn StdError + 'static)) -> bool {
     list_causes(error).any(|cause| cause.is::<rustls::Error>())
 }
 
-/// Returns an error and its causes, from the outermost one on.
+/// Returns an error and its causes, from the outermost one to the innermost one.
 fn list_causes<'e>(
     first: &'e (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {

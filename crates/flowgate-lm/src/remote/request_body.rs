@@ -32,14 +32,14 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    /// Returns the whole body as one frame, and its end at the next call. The first call notifies `client.rs` that the
-    /// HTTP client is sending the request.
+    /// Returns the whole body as one frame; `None`, the end of the body, at the next call. The first call notifies
+    /// `client.rs` that the HTTP client is sending the request: `client.rs` limits the time from then on.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(sending) = self.sending.take() {
-            // The receiver of an abandoned request no longer exists, so this may fail.
+            // Fails if the request was abandoned and its receiver no longer exists: nobody waits then.
             let _ = sending.send(());
         }
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))

@@ -44,8 +44,11 @@ pub(super) struct HttpResponse {
 
 impl HttpResponse {
     /// Returns the answer if its status is 200. Otherwise reads the server's name of the error from the body, and
-    /// returns the error. `open` counts the request as open in the pool of clients until the answer is dropped.
-    /// `is_connection_kept` is whether the connection can serve another request afterwards.
+    /// returns the error for the status and this name, with the delay after which the server permits a retry (`wait`).
+    ///
+    /// `open` counts the request as open in the pool of clients until the answer is dropped. `deadline` is the end of
+    /// the time limit of the request. `is_connection_kept` is whether the connection can serve another request
+    /// afterwards.
     pub(super) async fn read_head(
         (response, open): (Response, OpenRequest),
         deadline: Instant,
@@ -60,6 +63,7 @@ impl HttpResponse {
         if status == 200 {
             return Ok(answer);
         }
+        // A body that is not JSON has no name of the error; the status alone determines the error.
         let text = answer.read_error_body().await;
         let body: Value = serde_json::from_slice(&text).unwrap_or_default();
         // The server's name of the error: its code, or else its type.
@@ -71,8 +75,8 @@ impl HttpResponse {
         })
     }
 
-    /// Reads the body of an error up to the limit. If reading fails, returns what was read: the status already says that
-    /// the request failed.
+    /// Reads the body of an error, at most [`MAX_ERROR`] bytes. If reading fails, returns what was read: the status
+    /// already says that the request failed.
     async fn read_error_body(&mut self) -> Vec<u8> {
         let mut text = Vec::new();
         while let Ok(bytes) = self.read().await
@@ -101,7 +105,7 @@ impl HttpResponse {
     /// Reads the next bytes of the body; returns no bytes at its end. Fails after the deadline, and if the body is
     /// longer than [`MAX_BODY`].
     pub(super) async fn read(&mut self) -> Result<Bytes, AttemptFailure> {
-        // An empty piece is skipped, because the caller takes empty bytes for the end.
+        // An empty piece before the end is skipped, because the caller takes empty bytes for the end.
         loop {
             let read = timeout_at(self.deadline, self.response.chunk()).await.map_err(|_| Error::Timeout)?;
             let Some(bytes) = read.map_err(|error| to_failure(&error))? else { return Ok(Bytes::new()) };
@@ -115,7 +119,7 @@ impl HttpResponse {
         }
     }
 
-    /// Reads the whole body as JSON.
+    /// Reads the whole body as JSON. Fails if it cannot be read within the limits, or is not valid JSON.
     pub(super) async fn json(&mut self) -> Result<Value, AttemptFailure> {
         let mut text = Vec::new();
         loop {
@@ -129,8 +133,9 @@ impl HttpResponse {
     }
 
     /// Reads the few bytes between a complete answer and the end of the body, so that the connection can be used again.
-    /// If they have not arrived yet, a background task waits for them instead of the caller. If the body does not end,
-    /// the connection is closed. Does nothing if connections are not used again.
+    /// If they do not arrive within [`DRAIN_WAIT`], a background task waits for them instead of the caller, for at most
+    /// [`MAX_DRAIN_TIME`]. If the body does not end by then, the connection is closed. Does nothing if connections are
+    /// not used again.
     pub(super) async fn release_connection(self) {
         if !self.is_connection_kept {
             return;
@@ -142,8 +147,8 @@ impl HttpResponse {
     }
 }
 
-/// Reads a body to its end, or until more than [`MAX_DRAINED_BYTES`] were read. `_open` counts the request as open
-/// until then.
+/// Reads a body to its end, or until an error, or until more than [`MAX_DRAINED_BYTES`] were read, and discards what it
+/// reads. `_open` is only dropped at the end: it counts the request as open until then.
 async fn drain(mut response: Response, _open: OpenRequest) {
     let mut count = 0_usize;
     while let Ok(Some(bytes)) = response.chunk().await

@@ -27,9 +27,9 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the delay after the failure of the attempt with the index `attempt`, from 0: it doubles with each
-    /// attempt, and is at least what the server requests. `None` if there is no retry: the failure would recur, the
-    /// attempts are used up, or the server requests more than the longest delay.
+    /// Returns the delay before the retry of a failed attempt, where `attempt` is the index of that attempt, from 0.
+    /// The delay doubles with each attempt, and is at least what the server requests. `None` if there is no retry: the
+    /// failure would recur, all retries (`self.times`) are used up, or the server requests more than the longest delay.
     pub(super) fn delay(&self, attempt: u32, failure: &AttemptFailure) -> Option<Duration> {
         if !failure.is_retryable || attempt >= self.times {
             return None;
@@ -59,8 +59,8 @@ impl AttemptFailure {
 }
 
 impl From<Error> for AttemptFailure {
-    /// Decides from the error alone whether a retry may help: if the server is busy, or its status is that of a temporary
-    /// condition.
+    /// Decides from the error alone whether a retry may help: it may if the server is busy, or if the status of its
+    /// answer describes a temporary condition.
     fn from(error: Error) -> Self {
         let is_retryable = match &error {
             Error::Busy { .. } => true,
@@ -75,9 +75,9 @@ impl From<Error> for AttemptFailure {
     }
 }
 
-/// Returns the delay that a server requests with the headers `retry-after` (`seconds`) and `retry-after-ms`
-/// (`milliseconds`); the second one takes precedence. `None` if there is none. A date as the value is ignored, because
-/// clocks differ.
+/// Returns the delay that a server requests before a retry. `seconds` is the header `retry-after` of its answer, and
+/// `milliseconds` is `retry-after-ms`, which takes precedence. `None` if neither is a number, or if the delay is
+/// negative or too large. A date in `retry-after` is ignored, because clocks differ.
 pub(super) fn retry_after(seconds: Option<&str>, milliseconds: Option<&str>) -> Option<Duration> {
     let read = |text: Option<&str>| text?.trim().parse::<f64>().ok();
     let seconds = read(milliseconds).map(|number| number / 1000.0).or_else(|| read(seconds))?;

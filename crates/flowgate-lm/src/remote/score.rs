@@ -53,15 +53,16 @@ impl Scorer {
         Self { client, model, by }
     }
 
-    /// Sends a request and returns the answer, which is plain JSON. Fails if the answer describes an error.
+    /// Sends `body` to `path` and returns the answer, which is plain JSON. Charges the budget, if there is one. Fails
+    /// if the answer describes an error.
     async fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let body = Bytes::from(body.to_string());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
         self.client.ask(path, &body, &mut handler).await
     }
 
-    /// Returns the tokens of the continuation, with their log-probabilities, by the interface that the server offers.
-    /// An empty continuation has no tokens, and nothing is sent to the server for it.
+    /// Requests the tokens of the continuation, with their log-probabilities, by the interface that the server offers
+    /// (`self.by`). An empty continuation has no tokens, and nothing is sent to the server for it.
     async fn tokens(&self, request: &ScoreRequest<'_>) -> Result<Vec<ScoredToken>, Error> {
         let continuation = request.continuation;
         if continuation.is_empty() {
@@ -76,8 +77,8 @@ impl Scorer {
     }
 
     /// Scores with the field `prompt_logprobs` of vLLM: the answer then has the log-probability of each token of the
-    /// sent prompt, here the whole `text`, which ends with `continuation`. The value 0 requests no alternatives to
-    /// these tokens. One token is generated and ignored.
+    /// sent prompt. This prompt is the whole `text`, which ends with `continuation`. The value 0 requests no
+    /// alternatives to these tokens. One token is generated and ignored.
     async fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = json!({
             "model": self.model,
@@ -95,9 +96,9 @@ impl Scorer {
         continuation_tokens(&tokens, continuation)
     }
 
-    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the sent prompt, here the whole
-    /// `text`, with log-probabilities. Some servers require that at least one token is generated; it is left out of the
-    /// result.
+    /// Scores with the field `echo` of OpenAI's older completions: the answer repeats the sent prompt with
+    /// log-probabilities. This prompt is the whole `text`, which ends with `continuation`. Some servers require that at
+    /// least one token is generated; it is left out of the result.
     async fn echo(&self, text: &str, continuation: &str) -> Result<Vec<ScoredToken>, Error> {
         let body = |generated: u8| {
             json!({
@@ -176,9 +177,9 @@ fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
 }
 
-/// Returns the tokens of the continuation, which are the last of `tokens`: pairs of a text and a log-probability. Both
-/// may be missing in the tokens of the prompt. Fails if one is missing in the continuation, or if the last tokens do
-/// not spell the continuation exactly.
+/// Returns the tokens of the continuation, which are the last of `tokens`. Each of these is a text and a
+/// log-probability. Both may be missing in tokens of the prompt. Fails if one is missing in the continuation, or if the
+/// last tokens do not spell the continuation exactly.
 fn continuation_tokens(
     tokens: &[(Option<&str>, Option<f64>)],
     continuation: &str,
@@ -194,9 +195,10 @@ fn continuation_tokens(
     tokens.iter().skip(first).map(scored_token).collect()
 }
 
-/// Returns the index of the first token of the continuation. Fails if no tokens at the end of `tokens` spell the
-/// continuation exactly. Reads the tokens backwards, because the number of tokens of the prompt is not known. A token
-/// whose text the server does not report is `None`, such as the first one of vLLM.
+/// Returns the index of the first token of the continuation, where `tokens` are the texts of the tokens of the prompt
+/// and of the continuation. Fails if no tokens at the end spell the continuation exactly. Reads the tokens backwards,
+/// because the number of tokens of the prompt is not known. A token whose text the server does not report is `None`,
+/// such as the first one of vLLM.
 fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     // The beginning of the continuation that the tokens so far do not spell.
     let mut unspelled = continuation;
@@ -206,6 +208,7 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
         ))?;
         match unspelled.strip_suffix(token) {
             Some(rest) => unspelled = rest,
+            // The token has the rest of the continuation, and more before it.
             None if token.ends_with(unspelled) => {
                 return Err(Error::Malformed(
                     "a token contains the end of the prompt and the beginning of the continuation",
@@ -230,9 +233,9 @@ struct JsonHandler<'a> {
 impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
-    /// Reads the answer, and replaces the estimated cost by the usage that the server reports. The budget, if there is
-    /// one, is charged when `cost` is dropped: also for an answer that cannot be read. Fails if the answer describes an
-    /// error.
+    /// Reads the answer as JSON. Its cost is estimated from the size of the request, until the usage that the server
+    /// reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped: also for an
+    /// answer that cannot be read. Fails if the answer describes an error.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
             let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };

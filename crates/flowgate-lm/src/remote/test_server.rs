@@ -18,6 +18,8 @@ pub(super) enum ScriptedReply {
 }
 
 impl ScriptedReply {
+    /// Returns a reply with the JSON `body` that closes the connection. `status` is the status with its reason, such as
+    /// `200 OK`, and `more` are further header lines, each with its line break.
     pub(super) fn json(status: &str, more: &str, body: &str) -> Self {
         let length = body.len();
         let head =
@@ -34,8 +36,8 @@ impl ScriptedReply {
     }
 }
 
-/// Starts the server in a thread, with one reply per connection; it ends after the last reply, unless one stalls. Returns
-/// its address, and a channel with the head and body of each request that it receives.
+/// Starts the server in a thread, with one reply per connection. It ends after the last reply, unless one stalls.
+/// Returns its address, and a channel with the head and body of each request that it receives.
 pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,6 +53,7 @@ pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, S
             stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
             let mut bytes = Vec::new();
             let mut buffer = [0_u8; 4096];
+            // The head and the body of the request.
             let said = loop {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 // A client that speaks TLS waits for an answer in TLS.
@@ -70,6 +73,7 @@ pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, S
                     _ => break (text, String::new()),
                 }
             };
+            // Errors are ignored: the test may not read the requests, and the client may have closed the connection.
             let _ = heard.send(said);
             match &reply {
                 ScriptedReply::Say(text) => drop(stream.write_all(text.as_bytes())),

@@ -44,6 +44,7 @@ pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option
 /// texts have no effect here, because the filler has no tools.
 fn fill(request: &Request) -> Completion {
     let text = request.messages.last().map(message_text).unwrap_or_default();
+    // The JSON object follows a sentence, so it begins at the first brace.
     let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
     let texts = asked.as_ref().and_then(|asked| asked.get("texts")).and_then(Value::as_array);
     let texts: Vec<&str> = texts.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -71,11 +72,13 @@ struct Reader<'r> {
 }
 
 impl<'r> Reader<'r> {
-    /// Reads a chat; `None` if the last message of the user names no tool on offer in backticks.
+    /// Reads a chat: its calls with their answers, and the user's plan, which is the tools that the last message of the user names in backticks.
+    /// `None` if it names no tool on offer.
     fn new(request: &'r Request) -> Option<Self> {
         let messages: Vec<&Message> = request.messages.iter().collect();
         let last = messages.iter().rposition(|message| matches!(message, Message::User(_)))?;
         let asked = messages.get(last).map(|message| message_text(message)).unwrap_or_default();
+        // Every second piece between backticks is quoted.
         let named = asked.split('`').skip(1).step_by(2);
         let on_offer = |name: &str| request.tools.iter().find(|tool| own_name(&tool.name) == name);
         let plan: Vec<&str> = named.filter_map(on_offer).map(|tool| tool.name.as_str()).collect();
@@ -102,7 +105,8 @@ impl<'r> Reader<'r> {
         Some(Self { request, calls, plan })
     }
 
-    /// Returns the visible lines of the answers of tools, decoded. The flag of a line is true if the user has written a message since the answer.
+    /// Returns the visible lines of the answers of tools, decoded, each with a flag. The flag is true if the user has written a message since the
+    /// call that the line answers.
     fn lines(&self) -> Vec<(String, bool)> {
         let lines =
             self.calls.iter().filter(|(call, ..)| call.name != LOOK).flat_map(|(_, answer, is_new)| {
@@ -122,7 +126,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Returns the next message of the double. The gullible one first makes the calls that a visible text asks for. Then follow the calls that the
-    /// user asked for, in order, and at last a report of the last answer.
+    /// user asked for (the plan), in order, and at last a report of the last answer.
     fn next(&self, double: ModelDouble) -> Completion {
         if double == ModelDouble::Gullible
             && let Some(name) = self.requested()
@@ -149,7 +153,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Returns the first tool on offer that a visible text asks for and the user does not; `None` if there is none, or none is to be called again. A
-    /// call is made once. If the text asks for repetition, it is made until it runs, at most [`REPETITIONS`] times.
+    /// call is made once. If the text asks for repetition, it is made until it runs, which its answer `done` says, at most [`REPETITIONS`] times.
     fn requested(&self) -> Option<&'r str> {
         let requests = self.requests();
         let tools = self

@@ -59,8 +59,8 @@ impl GuardedJourneys {
         Ok(Self { policy: Arc::new(policy) })
     }
 
-    /// Runs all sessions of a journey, each in a conversation of its own. `order` is the answer about the order. A session passes on to the next one
-    /// the state of the tools, the labels of the stores, and its replies with their label.
+    /// Runs all sessions of a journey, each in a conversation of its own. `order` is the answer of the tool that looks up an order. A session passes
+    /// on to the next one the state of the tools, the labels of the stores, and its replies with their label.
     pub(super) fn run(
         &self,
         (game, task, order): (JourneyGame, &Task, &str),
@@ -68,6 +68,7 @@ impl GuardedJourneys {
         model: &dyn ChatModel,
     ) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(task, order);
+        // A marker in a call of a tool that stores text is no violation.
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         // The labels of the stores, and the label of the replies, at the end of the previous session.
         let (mut record, mut history_label): (Option<Value>, Option<Value>) = (None, None);
@@ -121,6 +122,7 @@ impl GuardedJourneys {
             description: tool.name.replace('_', " "),
             tool,
             parameters: parameters.into(),
+            // The answers have no declared schema.
             output: None,
             words: DescriptionAuthor::Operator,
         });

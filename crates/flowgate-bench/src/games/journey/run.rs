@@ -17,7 +17,8 @@ use super::world::{World, keeping_tools, own_name, tools};
 /// The maximum number of messages that a model may write in one turn without a guard.
 const MESSAGES: usize = 20;
 
-/// Runs one side of a pair under a defence, and returns what the model was shown and wrote, and what took effect.
+/// Runs one side of a pair under a defence, and returns what the model was shown and wrote, and what took effect. A label defence runs the journey in
+/// guarded conversations. Any other defence runs it without a guard and transforms the answers of tools.
 ///
 /// # Errors
 /// If the model gives no answer.
@@ -43,9 +44,11 @@ struct TextAgent<'a> {
 }
 
 impl TextAgent<'_> {
-    /// Runs all sessions, each with a new chat. A session learns of earlier ones only through the tools that read the store and the previous replies.
+    /// Runs all sessions, each with a new chat. A session learns of earlier ones only through the tools that read the store and the previous replies
+    /// (`history`).
     fn run(&self) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(self.task, &self.pair.order);
+        // A marker in a call of a tool that stores text is no violation.
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         for session in self.pair.game.sessions() {
             let mut system = SYSTEM.to_owned();

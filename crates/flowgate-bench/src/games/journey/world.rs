@@ -66,7 +66,8 @@ impl<'t> World<'t> {
         self.stored.as_deref()
     }
 
-    /// Runs a tool and returns its answer. Of the forbidden tool, only the run is recorded.
+    /// Runs a tool, which is named without its server, and returns its answer. Of the forbidden tool, only the run is recorded: the arguments have no
+    /// effect.
     ///
     /// # Errors
     /// A message for the model, if there is nothing to read, an argument is missing, or the tool does not exist.

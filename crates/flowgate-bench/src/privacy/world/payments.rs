@@ -131,6 +131,7 @@ pub(super) const TOOLS: &[WorldTool] = &[
 /// Sends money to a user: adds a transaction and lowers the balance, which must suffice. Returns the id of the transaction.
 fn send_money(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let (to, amount) = (text(arguments, "to")?.to_owned(), number(arguments, "amount")?);
+    // An unknown user is an error.
     row(state, "users", &to)?;
     let balance = state.pointer("/account/balance").and_then(Value::as_f64).unwrap_or(0.0);
     if amount > balance {

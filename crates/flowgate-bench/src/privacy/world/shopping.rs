@@ -158,7 +158,8 @@ pub(super) const TOOLS: &[WorldTool] = &[
     },
 ];
 
-/// Buys a product: checks the card, requires an address, and adds an order with the product's price. Returns the id of the order.
+/// Buys a product: checks the card, and adds an order with the product's price. Returns the id of the order. The quantity and the address are
+/// required, but not recorded in the order.
 fn buy(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let product = row(state, "products", text(arguments, "product")?)?.clone();
     number(arguments, "quantity")?;

@@ -26,20 +26,22 @@ impl Conversations {
     /// read, and acquires its lease, by which other gateways recognise that it is in use.
     ///
     /// # Errors
-    /// If the database fails, or another gateway has the lease.
+    /// If the database fails, another gateway has the lease, or the system has no random bytes.
     pub(super) async fn open(
         &self,
         client: &ClientState,
         handle: &ConversationHandle,
         turns: i64,
     ) -> Result<OpenedConversation, DatabaseError> {
-        // Stored only if the conversation is created now; an existing one has its key.
+        // The key of the conversation's digests. It is stored only if the conversation is created now; an existing one
+        // has its key.
         let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
         let name = (client.spec.name.as_str(), handle.name());
         self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
     }
 
     /// Replays a conversation from its stored inputs; if the replay diverges, deletes and recreates it without turns.
+    /// When a client has begun several new conversations, also deletes its surplus ones.
     ///
     /// # Errors
     /// If the database fails, or the conversation is damaged such that it cannot be recreated.
@@ -117,7 +119,8 @@ pub(in crate::chat) fn replay(
     replay_with(client, digest_key, turns, &mut |_| {})
 }
 
-/// Replays a conversation as [`replay`] does, and calls `at_end` once with its monitor after the last turn.
+/// Replays a conversation as [`replay`] does, and calls `at_end` once with its monitor after the last turn, so that the
+/// caller can read the trace and its labels.
 ///
 /// # Errors
 /// As [`replay`].
@@ -127,6 +130,7 @@ pub(in crate::chat) fn replay_with(
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<Vec<CallVerdict>, RequestError> {
+    // The replayed conversation is not stored, so it needs no number in the database.
     let mut session = empty_state(client, 0, digest_key)?;
     let mut judged = Vec::new();
     for (number, row) in turns.iter().enumerate() {

@@ -25,7 +25,7 @@ impl Conversations {
     /// Stores the inputs of a turn, and the state that changes with them, and releases the lease of the conversation.
     /// Until this succeeds, the caller may send only the text that the guard released early. A turn that was
     /// abandoned, or that cannot be stored, is dropped with its conversation, which the next request loads from the
-    /// database.
+    /// database. Logs the failures of extern predicates, and the sources whose oldest texts were forgotten.
     ///
     /// # Errors
     /// If the turn could not be stored. The caller must then send no more of it.
@@ -124,6 +124,7 @@ impl Conversations {
             DatabaseError::Bug("the turn cannot be stored, since an input of it cannot be serialized to JSON")
         })?;
         let prefixes = session.history.prefixes();
+        // Whether the stored time of last use is so old that this turn has to write it.
         let is_stale = session.touched.elapsed() > LAST_USE_INTERVAL;
         let bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
         let values = session.values.saturating_add(count_values(inputs.as_bytes()));
@@ -160,8 +161,9 @@ impl Conversations {
         Ok(shown.unwrap_or_else(|| (Vec::new(), next_text)))
     }
 
-    /// Returns whether a turn leaves the labels of its tenant's external state unchanged. Reads only the cache, not the
-    /// database, so `false` can also mean that the cache has no record of the tenant.
+    /// Returns whether a turn leaves the labels of its tenant's external state unchanged. Joins the labels of the
+    /// cached record into the session first. Reads only the cache, not the database, so `false` can also mean that the
+    /// cache has no record of the tenant.
     ///
     /// # Errors
     /// If the record of the labels cannot be read.
@@ -217,6 +219,8 @@ impl Conversations {
         let stamp = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();
+        // `is_persisted` is false while it is unknown whether the last write of the record succeeded; the record is
+        // then written again.
         let is_current = begun.is_persisted && begun.record.as_ref() == Some(&written);
         let changed = (!is_current).then_some(written);
         Ok((begun, changed))

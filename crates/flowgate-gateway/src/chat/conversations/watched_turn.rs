@@ -9,8 +9,9 @@ use crate::config::ClientSettings;
 use crate::watching::watcher::Watcher;
 
 impl ConversationState {
-    /// Prepares to judge what is about to happen. What has happened before, such as the turns that were loaded from the
-    /// database, is judged without a record: its verdicts were recorded when it happened.
+    /// Prepares to judge what is about to happen; does nothing outside watch mode, or if it is prepared already. What
+    /// has happened before, such as the turns that were loaded from the database, is judged without a record: its
+    /// verdicts were recorded when it happened.
     pub(crate) fn begin_watching(&mut self, client: &ClientSettings) {
         if let Some(watch) = client.watch.as_ref().filter(|_| self.watcher.is_none()) {
             let mut watcher = Watcher::new(watch, &client.predicates);

@@ -50,6 +50,7 @@ impl QuestionToAsk {
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
         let Self { client, name, digest, content, turn, since, .. } = self;
+        // The limit bounds the work; a question that is not found for this reason is asked again.
         let sql = "SELECT id FROM questions WHERE client = ?1 AND name = ?2 AND digest = ?3 AND content = ?4 \
                    AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
         let values =

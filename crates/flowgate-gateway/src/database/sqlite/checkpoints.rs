@@ -36,9 +36,9 @@ pub(super) struct CheckpointThread {
 
 impl CheckpointThread {
     /// Starts the thread, which runs a checkpoint when one is requested, and ends when this value is dropped. Between
-    /// checkpoints, the thread has a read transaction open, which prevents the restart of the log: a restart makes
-    /// writes wait for the disk. The log may restart when it is long ([`LONG_LOG`]), or when no checkpoint was
-    /// requested for [`CHECKPOINT_IDLE_TIME`].
+    /// checkpoints, the thread has a read transaction open, which prevents the restart of the write-ahead log: a
+    /// restart makes writes wait for the disk. The write-ahead log may restart when it is long ([`LONG_LOG`]), or when
+    /// no checkpoint was requested for [`CHECKPOINT_IDLE_TIME`].
     pub(super) fn begin(path: &Path) -> Result<Self, DatabaseError> {
         let (connection, mut reader) = (connect(path)?, WalReader::new(path)?);
         let (request_sender, requests) = sync_channel::<()>(1);
@@ -119,6 +119,7 @@ impl Drop for CheckpointThread {
         // Closes the channel, at which the thread ends.
         self.asked = None;
         if let Some(thread) = self.thread.take() {
+            // An error means that the thread has panicked, which changes nothing here: no checkpoint is necessary.
             let _ = thread.join();
         }
     }

@@ -91,6 +91,7 @@ impl SqliteConnection {
         operation: Operation,
         is_abandoned: &dyn Fn() -> bool,
     ) -> Result<(), DatabaseError> {
+        // Rolls back what an earlier operation left open, if its own rollback failed.
         self.end_transaction()?;
         let result = self.run_once(access, operation, is_abandoned);
         // If the rollback fails, the next operation tries again.

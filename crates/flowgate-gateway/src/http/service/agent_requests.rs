@@ -38,6 +38,7 @@ impl GatewayService {
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
         };
         let service = Arc::clone(self);
+        // `parts` receives the parts of the answer if it is a stream.
         let answer = move |presence: ClientPresence, parts| async move {
             let client = received.client.spec.name.clone();
             let turn =
@@ -74,6 +75,7 @@ impl GatewayService {
             received.switch_place(&routes)?;
         }
         let service = Arc::clone(self);
+        // `parts` receives the parts of the answer if it is a stream.
         let answer = move |presence: ClientPresence, parts| async move {
             let tasks = if listens { &service.streams } else { &service.exchanges };
             let client = received.client_name().to_owned();
@@ -104,7 +106,8 @@ impl GatewayService {
         self.respond(&STREAMS, for_mcp_proxy(), listen).await
     }
 
-    /// Ends the connection of an agent to an MCP server. Returns the error to send if the request is refused.
+    /// Ends the connection of an agent to an MCP server. Returns the error to send if the request is refused, or the
+    /// task that ends the connection cannot be started or fails.
     pub(super) async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes

@@ -28,7 +28,7 @@ pub(super) struct FailureFormats<R, E> {
 /// A function that formats a failure, given its status and message.
 type FailureFormat<T> = fn(StatusCode, &str) -> T;
 
-/// Returns the formats of the route for MCP servers.
+/// Returns the formats in which the route for MCP servers reports a failure. An event on a stream has no status.
 pub(super) fn for_mcp_proxy() -> FailureFormats<FailureFormat<HttpReply>, FailureFormat<SseEvent>> {
     FailureFormats {
         reply: HttpReply::detail,

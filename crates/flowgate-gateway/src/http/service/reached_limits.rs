@@ -18,7 +18,8 @@ pub(super) struct GatewayBound {
 }
 
 impl GatewayService {
-    /// Reports that a bound was reached. Returns `reply`, the rejection, marked as logged already.
+    /// Reports in the operator's log that a bound on all clients together was reached, so the line names no client.
+    /// Returns `reply`, the rejection, marked as logged already.
     pub(super) fn refuse(&self, bound: &GatewayBound, reply: HttpReply) -> HttpReply {
         let GatewayBound { what, effect, setting, advice, most } = *bound;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
@@ -26,7 +27,8 @@ impl GatewayService {
         reply.mark_logged()
     }
 
-    /// Reports that a connection was closed to make room for another one, because `most` connections are open.
+    /// Reports in the operator's log that a connection was closed to make room for another one, because `most`
+    /// connections are open. The client of the closed connection is not known.
     pub(crate) fn note_closed(&self, most: usize) {
         self.log.limit(&Limit {
             what: "open connections",
@@ -39,8 +41,8 @@ impl GatewayService {
         });
     }
 
-    /// Reports that an address has `most` connections without a valid key, as many as it may, and the effect that
-    /// this had.
+    /// Reports in the operator's log that an address has `most` connections without a valid key, as many as it may.
+    /// `effect` says what was done because of that. Which client connects from the address is not known.
     pub(crate) fn note_crowded(&self, effect: &'static str, most: usize) {
         self.log.limit(&Limit {
             what: "connections of one address without a valid key",
@@ -53,8 +55,8 @@ impl GatewayService {
         });
     }
 
-    /// Reports that a connection was closed because its TLS handshake failed, unless the client has disconnected, which
-    /// is normal.
+    /// Reports in the operator's log that a connection was closed because its TLS handshake failed, unless the client
+    /// has disconnected, which is normal. The line names no client: it is not authenticated yet.
     pub(crate) fn note_handshake(&self, error: HandshakeError) {
         match error {
             HandshakeError::Disconnected => {}
@@ -71,7 +73,8 @@ impl GatewayService {
         }
     }
 
-    /// Reports that a connection was closed because its client cancelled too many requests.
+    /// Reports in the operator's log that a connection of HTTP/2 was closed because its client cancelled too many
+    /// requests. The line names no client: the requests of one connection can have different keys.
     pub(crate) fn note_flood(&self) {
         self.log.limit(&Limit {
             what: "cancelled requests of one connection, less its answered ones",

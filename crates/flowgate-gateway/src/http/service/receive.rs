@@ -18,10 +18,10 @@ const TOO_LARGE: usize = 8;
 
 impl GatewayService {
     /// Reads a JSON body within the limits of size and time, and reserves memory for its values. Returns the rejection
-    /// if a limit is exceeded.
+    /// if a limit is exceeded, or the request does not declare its body as JSON.
     pub(super) async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<ReceivedBody, HttpReply> {
         check_content_type(headers)?;
-        // Starts with no permits; reading adds one for each byte that arrives.
+        // The permits for the bytes of this body. There are none at first; `read` adds one for each byte that arrives.
         let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy_reply())?;
         let mut read = ReceivedBody { bytes: Vec::new(), held, _values: None };
         let limit = self.limits.body_time;
@@ -44,10 +44,10 @@ impl GatewayService {
     /// Reserves memory for the JSON values of a body, which may take much more than its bytes. Rejects a body that
     /// would take more than its share (413), or for which there is no room now (503).
     fn reserve_value_memory(&self, body: &[u8]) -> Result<ValueBudgetShare, HttpReply> {
-        let (weight, most) = (estimated_memory(body), self.values.total_bytes());
+        let (needed_bytes, most) = (estimated_memory(body), self.values.total_bytes());
         let bound =
             |effect| GatewayBound { what: WHAT, effect, setting: Some("--max-values"), advice: None, most };
-        self.values.take(weight).map_err(|why| {
+        self.values.take(needed_bytes).map_err(|why| {
             if why == ValueBudgetError::Taken {
                 return self.refuse(&bound("a request was refused with 503"), busy_reply());
             }
@@ -55,7 +55,7 @@ impl GatewayService {
                 "the body has too many JSON values: it would need about {} MiB of memory, but the limit is \
                 {} MiB: send fewer and longer messages and parts, or start the server with a larger \
                 `--max-values`",
-                weight >> 20,
+                needed_bytes >> 20,
                 self.values.max_share_bytes() >> 20
             );
             let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail);
@@ -72,6 +72,7 @@ impl GatewayService {
             let frame = frame.map_err(|_| {
                 HttpReply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
             })?;
+            // Trailing headers are ignored.
             let Ok(data) = frame.into_data() else { continue };
             arrived = arrived.saturating_add(data.len());
             if arrived > self.limits.body {

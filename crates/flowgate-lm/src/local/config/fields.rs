@@ -31,7 +31,8 @@ impl<'a> Fields<'a> {
         self.optional_size(key, most)?.ok_or_else(|| self.error(format_args!("`{key}` is missing")))
     }
 
-    /// Returns the size in the field `key`, from 1 to `most`; `None` if the field is missing or null.
+    /// Returns the size in the field `key`; `None` if the field is missing or null. Fails for any value that is not a
+    /// whole number from 1 to `most`.
     pub(super) fn optional_size(&self, key: &str, most: usize) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|size| usize::try_from(size).ok()) {
@@ -40,7 +41,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the positive, finite number in the field `key`; `default` if the field is missing or null.
+    /// Returns the number in the field `key`; `default` if the field is missing or null. Fails for any value that is
+    /// not a positive, finite number.
     pub(super) fn number(&self, key: &str, default: f64) -> Result<f64, LoadError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.as_f64() {
@@ -49,7 +51,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the Boolean in the field `key`; `default` if the field is missing or null.
+    /// Returns the Boolean in the field `key`; `default` if the field is missing or null. Fails for any other value.
     pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool, LoadError> {
         match self.get(key) {
             None => Ok(default),
@@ -58,7 +60,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the text in the field `key`; `None` if the field is missing or null.
+    /// Returns the text in the field `key`; `None` if the field is missing or null. Fails for any other value.
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, LoadError> {
         match self.get(key) {
             None => Ok(None),
@@ -67,7 +69,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the fields of the object in the field `key`; `None` if the field is missing or null.
+    /// Returns the fields of the object in the field `key`; `None` if the field is missing or null. Fails for any other
+    /// value.
     pub(super) fn object(&self, key: &str) -> Result<Option<Self>, LoadError> {
         match self.get(key) {
             None => Ok(None),
@@ -76,7 +79,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the list of `count` positive, finite numbers in the field `key`, which must be present.
+    /// Returns the list of numbers in the field `key`, such as factors of frequencies. Fails if the field is missing or
+    /// is not a list of `count` positive, finite numbers.
     pub(super) fn numbers(&self, key: &str, count: usize) -> Result<Vec<f32>, LoadError> {
         let wrong = || self.error(format_args!("`{key}` must be a list of {count} positive numbers"));
         let list =

@@ -12,9 +12,9 @@ use super::{
     Positions, RotaryConfig,
 };
 
-/// Reads the shape from `map`, the content of `file`. `context` is the most tokens that the caller wants to read;
-/// without it, the length of text that the model was trained for applies. Fails if a field is missing, out of range or
-/// not supported.
+/// Reads the shape of a decoder from `map`, the content of `file`. `context` is the most tokens that the caller wants
+/// to read. Without it, the length of text that the model was trained for applies. Fails if a field is missing, out of
+/// range or not supported.
 pub(crate) fn read(
     file: &Path,
     map: &Map<String, Value>,
@@ -54,7 +54,8 @@ pub(crate) fn read(
     Ok(config)
 }
 
-/// Reads the shape of a model with rotary positions: of any family except OPT.
+/// Reads the shape of a model with rotary positions: of any family except OPT. `context` is the most tokens that the
+/// caller wants to read.
 fn read_rotary(
     fields: Fields<'_>,
     architecture: Architecture,
@@ -116,6 +117,7 @@ fn read_rotary(
 }
 
 /// Reads the shape of a model of the family OPT, whose positions are not rotary but learned: one vector per position.
+/// `context` is the most tokens that the caller wants to read.
 fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
     let width = fields.size("hidden_size", MAX_WIDTH)?;
     let heads = fields.size("num_attention_heads", MAX_WIDTH)?;
@@ -145,6 +147,7 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
         inner_width: fields.size("ffn_dim", MAX_WIDTH)?,
         context: context.unwrap_or(longest).min(longest),
         norm: NormKind::Layer,
+        // The files of OPT do not state it; this is the default of PyTorch.
         epsilon: 1e-5,
         norm_first,
         final_norm: norm_first && !fields.flag("_remove_final_layer_norm", false)?,
@@ -163,8 +166,8 @@ fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig,
     })
 }
 
-/// Returns the activation (the nonlinear function of the feed-forward part) with this name in a `config.json`. Fails for
-/// an unknown one.
+/// Returns the activation (the nonlinear function of the feed-forward part) with this name in a `config.json`. Fails
+/// for an unknown one.
 fn activation(fields: Fields<'_>, name: &str) -> Result<Activation, LoadError> {
     match name {
         "silu" | "swish" => Ok(Activation::Silu),

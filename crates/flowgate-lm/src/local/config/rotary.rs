@@ -72,7 +72,7 @@ impl RotaryConfig {
         }
     }
 
-    /// Returns the factor of the rotated vectors; 1 if the scaling has none.
+    /// Returns the factor by which rotated vectors are multiplied; 1 if the scaling has none.
     pub(crate) fn magnitude(&self) -> f64 {
         match self.scaling {
             RotaryScaling::Factors { magnitude, .. } => magnitude,
@@ -82,13 +82,14 @@ impl RotaryConfig {
 
     /// Reads the rotation of the vectors of a head, which have `head_width` entries. `context` is how many tokens the
     /// caller wants to read; [`RotaryScaling::read`] can lower it. Fails if the number of rotated entries is odd or out
-    /// of range, or the scaling is not supported.
+    /// of range, a field has another type, or the scaling is not supported.
     pub(super) fn read(
         fields: Fields<'_>,
         head_width: usize,
         context: &mut usize,
     ) -> Result<Self, LoadError> {
-        // Newer versions of transformers write the base and the scaling in one object.
+        // Newer versions of transformers write the base, the share and the scaling in one object, `rope_parameters`.
+        // Older ones write the scaling in the object `rope_scaling`, and the others at the top level of the file.
         let parameters = fields.object("rope_parameters")?;
         let scaling = fields.object("rope_scaling")?.or(parameters);
         let base =
@@ -113,14 +114,15 @@ impl RotaryConfig {
             None => RotaryScaling::None,
             Some(scaling) => RotaryScaling::read(scaling, fields, width, context)?,
         };
+        // In the files of Hugging Face, the entries of a pair are half a width apart.
         Ok(Self { base, width, scaling, is_interleaved: false })
     }
 }
 
 impl RotaryScaling {
-    /// Reads the object `scaling` of the configuration `fields`, for a rotation of `width` entries. Lowers `context` to
-    /// the model's limit where the factors depend on the length of the text. Fails if a field is missing or out of
-    /// range, or the type of the scaling is not supported.
+    /// Reads the object `scaling` of the configuration `fields`, for a rotation of `width` entries. `context` is how
+    /// many tokens the caller wants to read. If the factors depend on the length of the text, it is lowered to the
+    /// model's limit. Fails if a field is missing or out of range, or the type of the scaling is not supported.
     fn read(
         scaling: Fields<'_>,
         fields: Fields<'_>,
@@ -143,6 +145,7 @@ impl RotaryScaling {
                 Ok(Self::Llama3 { factor: scaling.number("factor", 1.0)?, low, high, original })
             }
             "longrope" | "su" => {
+                // The length of text of the training, in tokens.
                 let key = "original_max_position_embeddings";
                 let original = match scaling.optional_size(key, MAX_CONTEXT)? {
                     Some(size) => size,

@@ -69,7 +69,8 @@ impl SelfAttention {
                 part(LayerRole::Value, LayerRole::ValueBias, keys)?,
             ])
         };
-        // Only RMS norms occur here. They have no bias, so the role that is passed for it is not read.
+        // Only models with RMS norms normalise queries and keys. Such a norm has no bias, so the second role, which
+        // would name the bias, is not read.
         let norm = |name| {
             let load = || Norm::load(weights, config, role(name), role(name), config.head_width);
             config.query_key_norm.then(load).transpose()
@@ -96,8 +97,9 @@ impl SelfAttention {
         })
     }
 
-    /// Evaluates the hidden states of tokens, of shape (batch, time, width). Returns the output of attention, which the
-    /// layer adds to its input, and the cache of this layer with these tokens. Takes the earlier cache out of `run`.
+    /// Evaluates attention for `x`, the hidden states of new tokens, of shape (batch, time, width). Returns the output,
+    /// which the layer adds to its input, and the cache of this layer for the earlier and the new tokens. Takes the
+    /// cache of the earlier tokens out of `run`.
     pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
         let kernels = run.probe.kernels;
         let before = run.before.take();
@@ -111,7 +113,7 @@ impl SelfAttention {
         let divide = |tensor: &Tensor, heads: usize| {
             tensor.reshape((batch, time, heads, self.head_width))?.transpose(1, 2)
         };
-        // Normalises and rotates the vectors of heads, if the model does.
+        // Normalises and rotates the vectors of heads, if the model has such a normalisation and rotary positions.
         let rotate = |tensor: Tensor, norm: Option<&Norm>| {
             let tensor = match norm {
                 Some(norm) => norm.forward(&tensor, kernels)?,
@@ -122,6 +124,7 @@ impl SelfAttention {
         let queries = rotate(divide(queries, self.heads)?, self.query_norm.as_ref())?;
         let keys = rotate(divide(keys, self.key_heads)?, self.key_norm.as_ref())?;
         let values = divide(values, self.key_heads)?;
+        // The keys and values of the earlier tokens come first, along the dimension of time.
         let (keys, values) = match &before {
             Some(before) => {
                 (Tensor::cat(&[&before.keys, &keys], 2)?, Tensor::cat(&[&before.values, &values], 2)?)
@@ -142,8 +145,10 @@ impl SelfAttention {
     }
 
     /// Returns the attention, of shape (batch, heads, time, total time): the share with which each new token reads each
-    /// token so far, as the softmax of the scaled and masked scores. A caller that needs gradients lets the probe add a
-    /// tensor of zeros to it: the gradient with respect to the zeros is that with respect to the attention.
+    /// token so far, as the softmax of the scaled and masked scores. Passes it to the probe as well.
+    ///
+    /// A caller that needs gradients lets the probe add a tensor of zeros to the attention: the gradient with respect
+    /// to the zeros is that with respect to the attention.
     fn weights(&self, queries: &Tensor, keys: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<Tensor> {
         let (batch, _, time, _) = queries.dims4()?;
         let total = keys.dim(2)?;
@@ -167,9 +172,9 @@ impl SelfAttention {
         Ok(attention)
     }
 
-    /// Adds to each input a weighted sum of the inputs of the few tokens before it. `before` is the cache of the
-    /// earlier tokens. Returns the sums, and all inputs so far for the cache, since later tokens need them. Without a
-    /// convolution, returns the inputs unchanged, and `None`.
+    /// Adds to each input a weighted sum of the inputs of the few tokens before it (`taps` many), as the convolution of
+    /// Flowgate's own models does. `before` is the cache of the earlier tokens. Returns the sums, and all inputs so far
+    /// for the cache, since later tokens need them. Without a convolution, returns the inputs unchanged, and `None`.
     fn convolve(&self, x: &Tensor, before: Option<&LayerCache>) -> Result<(Tensor, Option<Tensor>)> {
         let Some(weights) = &self.convolution else { return Ok((x.clone(), None)) };
         let taps = weights.dim(0)?;

@@ -33,8 +33,8 @@ impl KeyValueCache {
         self.length
     }
 
-    /// Returns the cache of the first `length` tokens, or of all if there are fewer. Their keys and values do not
-    /// depend on later tokens.
+    /// Returns the cache of the first `length` tokens, or of all if there are fewer. It is the same as if only these
+    /// tokens had been evaluated, because their keys and values do not depend on later tokens.
     pub(crate) fn truncated(&self, length: usize) -> Result<Self> {
         if length >= self.length {
             return Ok(self.clone());
@@ -42,6 +42,7 @@ impl KeyValueCache {
         if length == 0 {
             return Ok(Self::default());
         }
+        // Time is dimension 2 of keys and values, and dimension 1 of inputs.
         let layer = |layer: &LayerCache| {
             Ok(LayerCache {
                 keys: layer.keys.narrow(2, 0, length)?,
@@ -65,8 +66,8 @@ impl KeyValueCache {
         Ok(Self { layers: self.layers.iter().map(layer).collect::<Result<_>>()?, length: self.length })
     }
 
-    /// Returns the cache of the layer `index` for `batch` rows. A cache of a single row (a prefix that all rows
-    /// continue) is repeated for each row, without a copy. `None` if there are no earlier tokens.
+    /// Returns the cache of the layer `index` for `batch` rows. The cache of a prefix that all rows continue has a
+    /// single row, which is repeated for each of them, without a copy. `None` if the cache has no tokens.
     pub(super) fn layer(&self, index: usize, batch: usize) -> Result<Option<LayerCache>> {
         let Some(layer) = self.layers.get(index) else { return Ok(None) };
         if layer.keys.dim(0)? == batch {

@@ -49,7 +49,8 @@ impl FeedForward {
         Ok(Self { inputs, down, activation: config.activation })
     }
 
-    /// Maps each vector in the last dimension of `x`, the vectors of the tokens. The result has the same shape.
+    /// Maps each vector in the last dimension of `x`, the vectors of the tokens. The result has the same shape. A gated
+    /// model has the two input projections `gate` and `up`, any other model only `up`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let inputs = self.inputs.forward(x)?;
         let activate = |tensor: &Tensor| match self.activation {

@@ -32,7 +32,8 @@ pub(crate) struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Receives the hidden states of the next layer, and stores them if they are selected.
+    /// Receives the hidden states `x` of the next layer, and stores them if the caller has selected this layer. The
+    /// decoder calls this once for each layer in order, beginning with layer 0, the embedding.
     pub(super) fn see_hidden(&mut self, x: &Tensor) {
         if self.hidden_layer == Some(self.seen) {
             self.hidden = Some(x.clone());
@@ -40,7 +41,8 @@ impl Probe<'_> {
         self.seen += 1;
     }
 
-    /// Receives the attention of the next layer, and stores it if attention is selected.
+    /// Receives the attention of the next layer, and stores it if the caller collects attention (`self.attention` is
+    /// `Some`).
     pub(super) fn see_attention(&mut self, attention: &Tensor) {
         if let Some(all) = &mut self.attention {
             all.push(attention.clone());

@@ -35,7 +35,7 @@ impl RotaryTable {
     /// Computes the frequencies: by how much each pair of entries turns from one token to the next. A GGUF file may
     /// have divisors of the frequencies as tensors, either for all texts, or separately for short and long contexts.
     /// They take precedence over the scaling of the configuration. A context is long if it exceeds the length of text
-    /// of the training.
+    /// of the training (`original`). Fails if a tensor has another shape.
     pub(super) fn load(
         rotary: &RotaryConfig,
         weights: &Weights,
@@ -69,7 +69,7 @@ impl RotaryTable {
     }
 
     /// Returns the sines and cosines of the angles of `time` positions from `start` on. They are multiplied by the
-    /// factor of the rotated vectors, so that the rotation applies it.
+    /// factor of the rotated vectors (`magnitude`), so that the rotation also multiplies the vectors by it.
     pub(super) fn angles(&self, start: usize, time: usize, device: &Device) -> Result<Angles> {
         #[expect(clippy::cast_precision_loss, reason = "a position is far below 2^52")]
         let angles = (start..start + time)

@@ -7,8 +7,10 @@ use minijinja_contrib::pycompat;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
-/// Adds functions, filters and methods to the environment of a template. The function `strftime_now` (the current date)
-/// is not defined, so that a prompt does not depend on the date: templates that use it have a fixed date for this case.
+/// Adds what templates use of Python to the environment of a template: the function `raise_exception`, the filter
+/// `tojson`, the methods of Python's types, and Python's form of `True`, `False` and `None`. The function
+/// `strftime_now` (the current date) is not defined, so that a prompt does not depend on the date: templates that use
+/// it have a fixed date for this case.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -26,11 +28,12 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
 }
 
 /// Serialises a value as Python's `json.dumps` without `ensure_ascii` does: on one line with spaces after separators,
-/// or on several lines if the option `indent` is given.
+/// or on several lines if the option `indent` is given. Fails for any option other than `indent`, `ensure_ascii` and
+/// `sort_keys`.
 #[expect(clippy::needless_pass_by_value, reason = "the engine passes options by value")]
 fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // Templates also pass these options; they are accepted and have no effect.
+    // Templates also pass these options. They are read, so that `assert_all_used` accepts them, and have no effect.
     let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
     options.assert_all_used()?;
     let mut out = Vec::new();
@@ -54,6 +57,7 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
 struct Spaced(CompactFormatter);
 
 impl Formatter for Spaced {
+    /// Separates the items of a list by a comma and a space, as Python does.
     fn begin_array_value<W: ?Sized + std::io::Write>(
         &mut self,
         out: &mut W,
@@ -62,6 +66,7 @@ impl Formatter for Spaced {
         if first { Ok(()) } else { out.write_all(b", ") }
     }
 
+    /// Separates the entries of an object by a comma and a space, as Python does.
     fn begin_object_key<W: ?Sized + std::io::Write>(
         &mut self,
         out: &mut W,
@@ -75,8 +80,9 @@ impl Formatter for Spaced {
     }
 }
 
-/// Removes the tags with the name `name`, such as `{% generation %}`, from a template. As in Jinja, a dash in a tag, as
-/// in `{%- generation %}`, also removes the white space on its side. The text between two tags stays.
+/// Removes the tags with the name `name` from the template `source`, such as `{% generation %}`. As in Jinja, a dash in
+/// a tag, as in `{%- generation %}`, also removes the white space on its side of the tag. The text between two tags
+/// stays.
 pub(super) fn without_tag(source: &str, name: &str) -> String {
     let mut output = String::with_capacity(source.len());
     let mut rest = source;

@@ -31,8 +31,9 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["default", "gpt-2"], r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
 ];
 
-/// Returns the content of the `tokenizer.json` that corresponds to the metadata. Fails if the metadata are malformed or
-/// describe an unsupported kind of tokenizer. `path` names the file in errors.
+/// Returns the content of the `tokenizer.json` that describes the same tokenizer as `metadata`, the metadata of a GGUF
+/// file. Fails if the metadata are malformed or describe an unsupported kind of tokenizer. `path` names the file in
+/// errors.
 pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Result<Value, LoadError> {
     let file = GgufTokenizer { path, metadata };
     let tokens = file.texts("tokens")?;
@@ -90,8 +91,8 @@ impl<'a> GgufTokenizer<'a> {
     }
 
     /// Returns the description of a byte-level BPE tokenizer (the kind of Llama 3 and Qwen) in the form of
-    /// `tokenizer.json`. The caller adds the added tokens and the first token. Fails if the file has no list of merges,
-    /// or names a division into words that is not in [`WORDS`].
+    /// `tokenizer.json`. The caller inserts the fields `added_tokens` and `post_processor`. Fails if the file has no
+    /// list of merges, or names a division into words that is not in [`WORDS`].
     fn byte_level(&self, vocabulary: &Map<String, Value>) -> Result<Map<String, Value>, LoadError> {
         // The name of the pattern that divides texts into words, before the words are divided into tokens.
         let division = self.get("pre").and_then(Value::as_str).unwrap_or("default");
@@ -100,8 +101,8 @@ impl<'a> GgufTokenizer<'a> {
                 "`tokenizer.ggml.pre` is `{division}`, which is not supported; put a `tokenizer.json` beside the file"
             )));
         };
-        // Of the supported tokenizers, only Qwen's normalises texts, and only Llama's takes a word that is a token as
-        // this token, without merges.
+        // Of the supported tokenizers, only Qwen's normalises texts. Only Llama's takes a word that is a token as this
+        // token without applying merges to it.
         let is_qwen = division.starts_with("qwen");
         Ok(object(json!({
             "version": "1.0",
@@ -120,9 +121,9 @@ impl<'a> GgufTokenizer<'a> {
         })))
     }
 
-    /// Returns the description of a SentencePiece tokenizer (the kind of Llama 2) in the form of `tokenizer.json`, as BPE
-    /// with merges that are computed from the scores. The caller adds the added tokens and the first token. Fails if
-    /// the file does not have one score for each token.
+    /// Returns the description of a SentencePiece tokenizer (the kind of Llama 2) in the form of `tokenizer.json`: as
+    /// BPE with merges that are computed from the scores. The caller inserts the fields `added_tokens` and
+    /// `post_processor`. Fails if the file does not have one score for each token.
     ///
     /// Such a vocabulary writes a space as `▁`, and by default a space is added before a text.
     fn sentence_piece(
@@ -140,6 +141,7 @@ impl<'a> GgufTokenizer<'a> {
                 self.error("`tokenizer.ggml.scores` does not have one number for each token".to_owned())
             );
         };
+        // The id of the token that replaces text which no other token spells.
         let unknown =
             self.get("unknown_token_id").and_then(Value::as_u64).and_then(|id| usize::try_from(id).ok());
         let adds_space = self.flag("add_space_prefix").unwrap_or(true);
@@ -154,6 +156,7 @@ impl<'a> GgufTokenizer<'a> {
             json!({"type": "ByteFallback"}),
             json!({"type": "Fuse"}),
         ];
+        // The decoder removes the space that was added before the text.
         if adds_space {
             decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
         }
@@ -173,8 +176,9 @@ impl<'a> GgufTokenizer<'a> {
         })))
     }
 
-    /// Returns the list of tokens that are matched in a text before it is divided further: control tokens (`special`), and
-    /// tokens that the author of the model added.
+    /// Returns the list of tokens that are matched in a text before the rest of it is divided: control tokens
+    /// (`special`), and tokens that the author of the model added. The list is empty if the file does not state the
+    /// kinds of its tokens.
     fn added_tokens(&self, tokens: &[&str]) -> Value {
         let kinds = self.get("token_type").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let added = tokens.iter().zip(kinds).enumerate().filter_map(|(id, (content, kind))| {
@@ -191,7 +195,8 @@ impl<'a> GgufTokenizer<'a> {
         Value::Array(added.collect())
     }
 
-    /// Returns the post-processor that adds the token which begins each text; null if no such token is added.
+    /// Returns the post-processor that adds the token which begins each text; null if no such token is added. If the
+    /// file does not say whether one is added, only SentencePiece tokenizers add it.
     fn first_token(&self, tokens: &[&str]) -> Value {
         let is_sentence_piece = self.get("model").and_then(Value::as_str) == Some("llama");
         if !self.flag("add_bos_token").unwrap_or(is_sentence_piece) {
@@ -210,7 +215,7 @@ impl<'a> GgufTokenizer<'a> {
     }
 }
 
-/// Returns the fields of `value`, which is a JSON object.
+/// Returns the fields of `value`, which is always an object: the result of the macro `json!`.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,

@@ -46,8 +46,8 @@ struct TensorLocation {
 }
 
 impl GgufFile {
-    /// Reads the header of a file. Fails if the header is malformed or exceeds a limit, or if a tensor reaches beyond
-    /// the end of the file.
+    /// Reads the header of a GGUF file: the metadata, and the locations of the tensors. Fails if the header is
+    /// malformed or exceeds a limit, or if a tensor reaches beyond the end of the file.
     pub(crate) fn open(path: &Path) -> Result<Self, LoadError> {
         let (file, size) = file::open(path)?;
         let mut header = HeaderReader { path, input: BufReader::new(file), read: 0, values: 0 };
@@ -67,7 +67,7 @@ impl GgufFile {
             )));
         }
         let mut metadata = Map::new();
-        // `value` limits the number of values, so a wrong count cannot make this loop long.
+        // `header.value` limits the number of values, so a wrong count cannot make this loop long.
         for _ in 0..metadata_count {
             let key = header.text()?;
             let kind = header.u32()?;
@@ -87,6 +87,7 @@ impl GgufFile {
         let Some(start) = header.read.checked_next_multiple_of(alignment) else {
             return Err(header.error(format!("`general.alignment` is {alignment}")));
         };
+        // Until here, the starts are relative to the contents. They become offsets in the file.
         for (name, location) in &mut tensors {
             let end =
                 location.bytes().and_then(|bytes| start.checked_add(location.start)?.checked_add(bytes));
@@ -115,7 +116,7 @@ impl GgufFile {
             return Err(wrong(&"is missing; the file is incomplete, or of another kind of model"));
         };
         check_shape(&self.path, name, &location.shape, shape)?;
-        // The size of the content was compared with that of the file in `open`.
+        // `open` has compared the size of the content with that of the file, so the 0 does not occur.
         let bytes = location.bytes().filter(|&bytes| bytes <= self.size).unwrap_or(0);
         let (mut file, _) = file::open(&self.path)?;
         let mut content = Vec::new();
@@ -131,8 +132,9 @@ impl GgufFile {
 }
 
 impl TensorLocation {
-    /// Returns the size of the tensor's content in bytes. Quantised types encode a fixed number of entries (a block) in a
-    /// fixed number of bytes. `None` if a row is no whole number of blocks, or if the size overflows.
+    /// Returns the size of the tensor's content in bytes. Quantised types encode a fixed number of entries (a block) in
+    /// a fixed number of bytes. `None` if a row (the last dimension) is no whole number of blocks, or if the size
+    /// overflows.
     fn bytes(&self) -> Option<u64> {
         let block = self.data_type.block_size();
         let row = *self.shape.last()?;
@@ -178,7 +180,8 @@ impl HeaderReader<'_> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// Reads a text of at most [`TEXT_LIMIT`] bytes.
+    /// Reads a text: its length in bytes, then its content. Replaces what is not valid UTF-8. Fails if the text is
+    /// longer than [`TEXT_LIMIT`] bytes, or the file ends within it.
     fn text(&mut self) -> Result<String, LoadError> {
         let length = self.u64()?;
         if length > TEXT_LIMIT {
@@ -196,8 +199,9 @@ impl HeaderReader<'_> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Reads a value of the metadata, where `kind` is the number of its type in GGUF. A list of lists is rejected
-    /// (`may_be_list` is false for items), which bounds the recursion.
+    /// Reads a value of the metadata as JSON, where `kind` is the number of its type in GGUF. The items of a list must
+    /// not be lists (`may_be_list` is false for them), which bounds the recursion. Fails for an unknown type, and if
+    /// the metadata have more than [`VALUE_LIMIT`] values.
     fn value(&mut self, kind: u32, may_be_list: bool) -> Result<Value, LoadError> {
         self.values += 1;
         if self.values > VALUE_LIMIT {
@@ -229,7 +233,8 @@ impl HeaderReader<'_> {
         })
     }
 
-    /// Reads the name and the location of a tensor. The start of the location is relative to the end of the header.
+    /// Reads the name and the location of a tensor. The start of the location is relative to the contents, which follow
+    /// the header. Fails if the number of dimensions or the quantisation is not supported.
     fn tensor_location(&mut self) -> Result<(String, TensorLocation), LoadError> {
         let name = self.text()?;
         let dimensions = self.u32()?;
@@ -239,6 +244,7 @@ impl HeaderReader<'_> {
         }
         let mut shape = Vec::new();
         for _ in 0..dimensions {
+            // A length that does not fit into `usize` is replaced by the largest one: no file has such a tensor.
             let length = usize::try_from(self.u64()?).unwrap_or(usize::MAX);
             // GGUF lists the innermost dimension first, candle the outermost.
             shape.insert(0, length);

@@ -59,7 +59,8 @@ pub(crate) enum LayerRole {
 }
 
 impl TensorRole {
-    /// Returns the name in a file in Hugging Face's form; `None` if models of this architecture have no such tensor.
+    /// Returns the name of the tensor in safetensors files, in Hugging Face's form; `None` if models of this
+    /// architecture have no such tensor.
     pub(crate) fn hugging_face_name(self, architecture: Architecture) -> Option<String> {
         let is_opt = architecture == Architecture::Opt;
         let root = if is_opt { "model.decoder" } else { "model" };
@@ -86,7 +87,7 @@ impl TensorRole {
         Some(name)
     }
 
-    /// Returns the name in a GGUF file; `None` if the supported GGUF files have no such tensor.
+    /// Returns the name of the tensor in a GGUF file; `None` if the supported GGUF files have no such tensor.
     pub(crate) fn gguf_name(self) -> Option<String> {
         let name = match self {
             Self::Embedding => "token_embd.weight",
@@ -132,7 +133,7 @@ fn llama_part(role: LayerRole) -> Option<&'static str> {
 }
 
 /// Returns the name of a layer's tensor within the layer, in Hugging Face's form, for OPT. `None` if layers have no
-/// such tensor.
+/// such tensor. OPT names the tensors of queries, keys and values as Llama does.
 fn opt_part(role: LayerRole) -> Option<&'static str> {
     Some(match role {
         LayerRole::AttentionNorm => "self_attn_layer_norm.weight",

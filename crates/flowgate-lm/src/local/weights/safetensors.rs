@@ -59,9 +59,9 @@ struct HeaderEntry {
 }
 
 impl SafetensorsFolder {
-    /// Reads the headers of the shards that `model.safetensors.index.json` names or, without this index, the header of
-    /// `model.safetensors`. Fails if neither file exists, or the index names a file outside the folder or a tensor that
-    /// is not in its shard.
+    /// Reads the headers of the shards (files) that `model.safetensors.index.json` names. Without this index, reads the
+    /// header of `model.safetensors`. Fails if neither file exists, if a header is malformed, or if the index names a
+    /// file outside the folder or a tensor that is not in its shard.
     pub(crate) fn open(folder: &Path) -> Result<Self, LoadError> {
         let single = folder.join("model.safetensors");
         let index_file = folder.join("model.safetensors.index.json");
@@ -77,6 +77,7 @@ impl SafetensorsFolder {
             opened.read_header(single)?;
             return Ok(opened);
         };
+        // The names of the shards, each once.
         let mut names: Vec<&String> = index.weight_map.values().collect();
         names.sort_unstable();
         names.dedup();
@@ -102,15 +103,16 @@ impl SafetensorsFolder {
         Ok(opened)
     }
 
-    /// Reads the header of a single file, which need not be in the folder of a model.
+    /// Reads the header of a single file, which need not be in the folder of a model. Fails if it is malformed.
     pub(crate) fn of_file(path: PathBuf) -> Result<Self, LoadError> {
+        // Errors about a missing tensor name the file instead of a folder.
         let mut opened = Self { folder: path.clone(), shards: Vec::new(), tensors: HashMap::new() };
         opened.read_header(path)?;
         Ok(opened)
     }
 
-    /// Reads all tensors with their names, in the order of the names. Accepts any shape, since there is no
-    /// configuration to compare it with.
+    /// Reads all tensors with their names, in the order of the names. Each is read in the shape that its file states,
+    /// since there is no configuration to compare it with.
     pub(crate) fn all(&self) -> Result<Vec<(String, Tensor)>, LoadError> {
         let mut names: Vec<&String> = self.tensors.keys().collect();
         names.sort_unstable();
@@ -130,7 +132,8 @@ impl SafetensorsFolder {
         self.tensors.contains_key(name)
     }
 
-    /// Reads a tensor, and converts it to single precision. Fails if it is missing or has another shape.
+    /// Reads a tensor, and converts it to single precision. Fails if it is missing, has another shape than `shape`, or
+    /// cannot be read.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor, LoadError> {
         let located =
             self.tensors.get(name).and_then(|location| Some((location, self.shards.get(location.shard)?)));
@@ -187,6 +190,7 @@ impl SafetensorsFolder {
             serde_json::from_slice(&header).map_err(|error| {
                 LoadError::new(&path, format!("the header is not the expected JSON: {error}"))
             })?;
+        // The index that this file gets in `self.shards`.
         let shard = self.shards.len();
         for (name, entry) in header {
             if name == "__metadata__" {
@@ -202,9 +206,9 @@ impl SafetensorsFolder {
     }
 }
 
-/// Parses the entry of a tensor in a header. Fails if its type is unknown, or its content does not have as many bytes
-/// as its shape needs, or is not within the file. `shard` is the index of the file, `start` the offset of the contents
-/// in it, and `size` the size of the file.
+/// Parses `entry`, the entry of the tensor `name` in the header of the file `path`. `shard` is the index of the file,
+/// `start` the offset at which its contents begin, and `size` the size of the file in bytes. Fails if the type of the
+/// tensor is unknown, or if its content does not have as many bytes as its shape needs, or is not within the file.
 fn location(
     shard: usize,
     path: &Path,

@@ -13,8 +13,9 @@ const MAX_TOKENS: usize = 4096;
 const LIST_LENGTHS: [u32; 2] = [64, 1 << 18];
 
 /// Returns the tokens of `continuation`, which is the end of `text`, each with its log-probability after the tokens
-/// before it. Fails if the continuation has more than [`MAX_TOKENS`] tokens, or begins with the first token of the
-/// text, which has no log-probability.
+/// before it. Requests the tokens of the whole text first, then the log-probability of each token of the continuation.
+/// Fails if the continuation has more than [`MAX_TOKENS`] tokens, if no token begins where it begins, or if it begins
+/// with the first token of the text, which has no log-probability.
 pub(super) async fn score(
     scorer: &Scorer,
     text: &str,
@@ -30,6 +31,7 @@ pub(super) async fn score(
         .ok_or(Error::Unsupported("`with_pieces`"))?
         .into_iter()
         .unzip();
+    // The server reports the text of every token, so none is `None` here.
     let spelled: Vec<Option<&[u8]>> = pieces.iter().map(|piece| Some(piece.as_slice())).collect();
     let first = continuation_start(&spelled, continuation.as_bytes())?;
     if first == 0 {
@@ -53,8 +55,8 @@ pub(super) async fn score(
     Ok(scored)
 }
 
-/// Returns the id and the bytes of a token in the answer of `/tokenize`; `None` if it has another form. The server sends
-/// the bytes as a list of numbers if they are not valid UTF-8, and as a string otherwise.
+/// Returns the id and the bytes of a token in the answer of `/tokenize`; `None` if it has another form. The server
+/// sends the bytes as a list of numbers if they are not valid UTF-8, and as a string otherwise.
 fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     let id = token.get("id")?.as_u64()?;
     let piece = match token.get("piece")? {
@@ -69,7 +71,8 @@ fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
 }
 
 /// Returns the log-probability of the token `id` after the tokens `before`. The server lists only the likeliest next
-/// tokens, so a longer list is requested if the token is not in the first one. Fails if it is in neither.
+/// tokens, so a longer list is requested if the token is not in the first one. Fails if it is in neither. Each
+/// request also generates one token, which is ignored.
 async fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
     for list_length in LIST_LENGTHS {
         let body = json!({
