@@ -27,6 +27,8 @@ mod labels;
 mod lm;
 #[cfg(feature = "run")]
 mod mcp;
+#[cfg(feature = "local")]
+mod paper;
 #[cfg(feature = "bench")]
 mod privacy;
 #[cfg(feature = "bench")]
@@ -72,6 +74,8 @@ pub(crate) use labels::{LabelsArgs, LabelsFormat};
 pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs};
 #[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
+#[cfg(feature = "local")]
+pub(crate) use paper::PaperArgs;
 #[cfg(feature = "bench")]
 pub(crate) use privacy::{PrivacyArgs, PrivacyFormat};
 #[cfg(feature = "bench")]
@@ -80,7 +84,7 @@ pub(crate) use report::ReportArgs;
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 #[cfg(feature = "local")]
-pub(crate) use screeners::ScreenersArgs;
+pub(crate) use screeners::{ScreenersArgs, ScreenersFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use serve::ServeArgs;
 #[cfg(feature = "gateway")]

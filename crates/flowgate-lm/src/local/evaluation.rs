@@ -7,7 +7,7 @@
 use candle_core::{D, Tensor};
 
 use super::LocalModel;
-use super::decoder::{KeyValueCache, Probe, token_row};
+use super::decoder::{BlockedTokens, KeyValueCache, Probe, token_row};
 use crate::Error;
 
 /// The most tokens that are evaluated at once.
@@ -74,11 +74,21 @@ impl LocalModel {
 
     /// Extends a cache by any number of tokens, in pieces that end at multiples of [`PIECE`]: the memory is bounded, and
     /// the products of matrices have the same shapes whether or not the beginning came from a cache.
-    pub(super) fn extend(&self, mut cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
+    pub(super) fn extend(&self, cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
+        self.extend_blocking(cache, tokens, None)
+    }
+
+    /// Extends a cache as [`extend`](Self::extend) does, with blocked regions.
+    fn extend_blocking(
+        &self,
+        mut cache: KeyValueCache,
+        tokens: &[u32],
+        blocked: Option<&BlockedTokens>,
+    ) -> Result<KeyValueCache, Error> {
         let mut left = tokens;
         while !left.is_empty() {
             let (piece, rest) = left.split_at(left.len().min(PIECE - cache.len() % PIECE));
-            cache = self.evaluate(piece, &cache, &mut Probe::default())?.1;
+            cache = self.evaluate(piece, &cache, &mut Probe::blocking(blocked))?.1;
             left = rest;
         }
         Ok(cache)
@@ -112,6 +122,19 @@ impl LocalModel {
         let mut recent = self.recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         recent.insert(tokens, &cache);
         Ok((cache, logits))
+    }
+
+    /// Evaluates the prompt of a chat with blocked regions. Returns the same as [`evaluate_prompt`](Self::evaluate_prompt). Recent prompts are neither
+    /// used nor stored, since an evaluation with blocked regions differs from one without.
+    pub(super) fn evaluate_blocking(
+        &self,
+        tokens: &[u32],
+        blocked: &BlockedTokens,
+    ) -> Result<(KeyValueCache, Vec<f32>), Error> {
+        let (before, rest) = tokens.split_at(tokens.len().saturating_sub(1) / PIECE * PIECE);
+        let cache = self.extend_blocking(KeyValueCache::default(), before, Some(blocked))?;
+        let (hidden, cache) = self.evaluate(rest, &cache, &mut Probe::blocking(Some(blocked)))?;
+        Ok((cache, self.last_logits(&hidden)?))
     }
 
     /// Returns the logits after the last token of hidden states of shape (1, tokens, width).

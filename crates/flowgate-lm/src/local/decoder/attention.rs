@@ -7,6 +7,7 @@ use candle_nn::ops;
 use super::super::config::DecoderConfig;
 use super::super::load_error::LoadError;
 use super::super::weights::{LayerRole, TensorRole, Weights};
+use super::blocked::BlockedTokens;
 use super::cache::LayerCache;
 use super::linear::{Linear, Projections};
 use super::norm::Norm;
@@ -101,7 +102,7 @@ impl SelfAttention {
     pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
         let kernels = run.probe.kernels;
         let before = run.before.take();
-        let (x, inputs) = self.convolve(x, before.as_ref())?;
+        let (x, inputs) = self.convolve(x, before.as_ref(), run.probe.blocked)?;
         let (batch, time, _) = x.dims3()?;
         let projected = self.projections.forward(&x)?;
         let [queries, keys, values] = projected.as_slice() else {
@@ -168,9 +169,15 @@ impl SelfAttention {
     }
 
     /// Adds to each input a weighted sum of the inputs of the few tokens before it. `before` is the cache of the
-    /// earlier tokens. Returns the sums, and all inputs so far for the cache, since later tokens need them. Without a
-    /// convolution, returns the inputs unchanged, and `None`.
-    fn convolve(&self, x: &Tensor, before: Option<&LayerCache>) -> Result<(Tensor, Option<Tensor>)> {
+    /// earlier tokens. Returns the sums, and all inputs so far for the cache, since later tokens need them. The input of a
+    /// token that is blocked for another counts as 0 there. Without a convolution, returns the inputs unchanged, and
+    /// `None`.
+    fn convolve(
+        &self,
+        x: &Tensor,
+        before: Option<&LayerCache>,
+        blocked: Option<&BlockedTokens>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let Some(weights) = &self.convolution else { return Ok((x.clone(), None)) };
         let taps = weights.dim(0)?;
         let (batch, time, width) = x.dims3()?;
@@ -185,7 +192,13 @@ impl SelfAttention {
         let first = padded.dim(1)? - time;
         let mut sum = x.clone();
         for tap in 0..taps {
-            let earlier = padded.narrow(1, first - tap - 1, time)?;
+            let mut earlier = padded.narrow(1, first - tap - 1, time)?;
+            if let Some(blocked) = blocked {
+                // The inputs are replaced, not multiplied by 0: the product would still have their sign.
+                let readable = blocked.readable_at((first - taps, time), tap + 1, x.device())?;
+                let readable = readable.broadcast_as(earlier.shape())?.contiguous()?;
+                earlier = readable.where_cond(&earlier.contiguous()?, &earlier.zeros_like()?)?;
+            }
             sum = (sum + earlier.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;
         }
         Ok((sum, Some(inputs)))
