@@ -7,7 +7,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flowgate_lm::chat::{Completion, Request};
-use flowgate_lm::{BoxFuture, ChatModel, Error, Listener, estimated_input_tokens};
+use flowgate_lm::{
+    BlockedText, BlockingModel, BoxFuture, ChatModel, Error, Listener, estimated_input_tokens,
+};
 
 /// Counts the requests of a run. Parallel parts of the run can share it.
 #[derive(Debug, Default)]
@@ -25,6 +27,12 @@ impl RequestCounter {
     /// Returns the sum of the estimated input tokens of all requests.
     pub fn input_tokens(&self) -> u64 {
         self.input_tokens.load(Ordering::Relaxed)
+    }
+
+    /// Adds a request and its estimated tokens.
+    fn count(&self, request: &Request) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.input_tokens.fetch_add(estimated_input_tokens(request), Ordering::Relaxed);
     }
 }
 
@@ -48,10 +56,21 @@ impl<M: ChatModel + ?Sized> ChatModel for CountedModel<'_, M> {
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
-        // The counts are independent sums that are read after the run, so no order of memory accesses is needed.
-        self.counter.requests.fetch_add(1, Ordering::Relaxed);
-        self.counter.input_tokens.fetch_add(estimated_input_tokens(request), Ordering::Relaxed);
+        self.counter.count(request);
         self.model.complete(request, listener)
+    }
+}
+
+impl<M: BlockingModel + ?Sized> BlockingModel for CountedModel<'_, M> {
+    /// Counts the request like `complete`: a blocked text is read as well.
+    fn complete_blocking<'a>(
+        &'a self,
+        request: &'a Request,
+        blocked: &'a [BlockedText],
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        self.counter.count(request);
+        self.model.complete_blocking(request, blocked, listener)
     }
 }
 

@@ -29,6 +29,7 @@ pub mod measure;
 mod output;
 mod prompt;
 pub(crate) mod random;
+pub mod reference;
 pub mod report;
 mod retriever;
 mod runner;
@@ -38,8 +39,8 @@ pub(crate) mod text_table;
 mod variant;
 
 pub use defence::{
-    Defence, EnforcementClass, UnknownDefence, filter_lines, keep_permitted_tenant, redact_canaries,
-    remove_forbidden_capabilities, wrap_in_delimiters,
+    BlockedChannel, Defence, EnforcementClass, UnknownDefence, filter_lines, keep_permitted_tenant,
+    redact_canaries, remove_forbidden_capabilities, wrap_in_delimiters,
 };
 pub use double::ModelDouble;
 pub use execution::Execution;

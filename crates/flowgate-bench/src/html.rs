@@ -1,10 +1,10 @@
-//! Writes one HTML file with charts and tables, which loads nothing and can be printed. The reports of the games, the privacy suite and the
-//! propagation suite call [`page`] for the format `html`, and so does [`compare`](crate::compare).
+//! Writes one HTML file with charts and tables, which loads nothing and can be printed. The reports of the suites call [`page`] for the format `html`, and so does [`compare`](crate::compare).
 //!
-//! A chart is a scatter of defences with the intervals of both measures, or has a bar for each defence. Defences of a scatter with equal values share
+//! A chart is a scatter of defences with the intervals of both measures, has a bar for each defence, or shows curves. Defences of a scatter with equal values share
 //! a mark; the legend below the scatter names them.
 
 mod bars;
+mod curves;
 
 use std::fmt::Write as _;
 
@@ -14,6 +14,7 @@ use crate::games::interval::Rate;
 use crate::games::text_table::Table;
 
 pub(crate) use bars::{Bar, BarChart};
+pub(crate) use curves::{Curve, CurveChart, curve_file};
 
 /// A drawing of a page.
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub(crate) enum Drawing {
     Scatter(Chart),
     /// A bar for each defence.
     Bars(BarChart),
+    /// Curves between 0 and 1.
+    Curves(CurveChart),
 }
 
 /// A value with its interval.
@@ -87,6 +90,7 @@ pub(crate) fn page(title: &str, manifest: &Value, drawings: &[Drawing], tables: 
         page.push_str(&match drawing {
             Drawing::Scatter(chart) => figure(chart),
             Drawing::Bars(chart) => bars::figure(chart),
+            Drawing::Curves(chart) => curves::figure(chart),
         });
     }
     for table in tables {

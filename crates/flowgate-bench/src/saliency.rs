@@ -5,21 +5,32 @@
 //! tool. Accuracy alone says little, since most regions are no dependency, so the rows also have the area under the curve and the false positives if no
 //! dependency is missed: a missed dependency would be a wrong label, while a false one costs a question.
 //!
-//! * `case`: the cases; `measure`: the figures; `report`: the tables.
+//! * `case`: the cases; `score`: the scores of their regions; `split`: what is trained, chosen and reported on which cases; `measure`: the figures.
+//! * `traces`: cases from runs of AgentDojo's ground truth.
+//! * `instruction` and `distribution`: RTBAS's Figures 2 and 3.
+//! * `report`: the tables; `drawing`: the charts.
 
 pub mod case;
+pub mod distribution;
+mod drawing;
+mod instruction;
 mod measure;
 mod report;
+mod score;
+mod split;
+pub mod traces;
 
-use flowgate_lm::{
-    AttentionLoss, AttentionModel, AttentionRequest, Error, RegionClassifier, RegionFeatures, ScoreRequest,
-    ScoringModel, TokenWeighting, block_on, region_features,
-};
+use flowgate_lm::{AttentionModel, Error, JacobianModel, RegionClassifier, RegionFeatures, ScoringModel};
 
 pub use case::{CaseSet, DependencyCase};
+pub use distribution::ScoreDistribution;
+pub use drawing::{chart_files, page};
 pub use measure::ScreenerFigures;
-use measure::{best_threshold, figures};
-pub use report::{lines, manifest, table_text};
+pub use report::{csv_text, lines, manifest, table_text, trace_manifest};
+pub use traces::{TraceCase, TraceCases};
+
+use score::{ScoredCase, score};
+use split::{Split, measure};
 
 /// A way to score regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +45,10 @@ pub enum Screener {
     SumPerToken,
     /// The same, with the margin to the likeliest other token as the loss.
     Margin,
+    /// The bound on what the output reveals of the region ([`JacobianModel`]), in nats.
+    JacobianBound,
+    /// The share of that bound in those of all regions.
+    JacobianShare,
     /// The probability of the output after this region alone.
     LeaveOneIn,
     /// The network of RTBAS, section 7.2, which reads the features of all regions.
@@ -42,12 +57,14 @@ pub enum Screener {
 
 impl Screener {
     /// All screeners.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::SharedValues,
         Self::Peak,
         Self::Sum,
         Self::SumPerToken,
         Self::Margin,
+        Self::JacobianBound,
+        Self::JacobianShare,
         Self::LeaveOneIn,
         Self::Network,
     ];
@@ -60,6 +77,8 @@ impl Screener {
             Self::Sum => "saliency/sum",
             Self::SumPerToken => "saliency/per-token",
             Self::Margin => "saliency/margin",
+            Self::JacobianBound => "jacobian/bound",
+            Self::JacobianShare => "jacobian/share",
             Self::LeaveOneIn => "leave-one-in",
             Self::Network => "network",
         }
@@ -72,30 +91,33 @@ pub type LabelledPrompt = Vec<(RegionFeatures, bool)>;
 /// Trains a network on prompts.
 pub type TrainClassifier<'a> = dyn FnMut(&[LabelledPrompt]) -> Result<Box<dyn RegionClassifier>, Error> + 'a;
 
-/// A model that exposes its attention and scores texts.
-pub trait InsideModel: AttentionModel + ScoringModel {}
+/// A model that exposes its attention and its gradients, and scores texts.
+pub trait InsideModel: AttentionModel + ScoringModel + JacobianModel {}
 
-impl<T: AttentionModel + ScoringModel> InsideModel for T {}
+impl<T: AttentionModel + ScoringModel + JacobianModel> InsideModel for T {}
 
 /// The figures of one screener on one set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScreenerRow {
-    /// The set.
-    pub set: CaseSet,
+    /// The name of the set.
+    pub set: String,
     /// The screener.
     pub screener: Screener,
     /// The threshold, which was chosen on other cases.
     pub threshold: f64,
     /// The figures.
     pub figures: ScreenerFigures,
+    /// The ROC curve: for each threshold the share of the other regions and the share of the dependencies that are named.
+    pub curve: Vec<(f64, f64)>,
 }
 
-/// The scores of the regions of one case.
-struct ScoredCase {
-    /// By the order of [`Screener::ALL`]; empty for the network, which is trained later.
-    scores: Vec<Vec<f64>>,
-    features: Vec<RegionFeatures>,
-    depends: Vec<bool>,
+/// The results of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScreenerResults {
+    /// The figures of each screener on each set.
+    pub rows: Vec<ScreenerRow>,
+    /// The distributions of RTBAS's Figures 2 and 3.
+    pub distributions: Vec<ScoreDistribution>,
 }
 
 /// The seeds of the cases on which the network is trained, and on which thresholds are chosen; the reported ones have the seed of the run.
@@ -104,11 +126,12 @@ const THRESHOLDS: u64 = 0x7468_7265;
 
 /// Returns the number of steps of a run, by which the command line shows progress.
 pub fn steps(cases: usize) -> usize {
-    3 * CaseSet::ALL.len() * cases
+    (3 * CaseSet::ALL.len() + 2) * cases
 }
 
 /// Measures every screener on every set, with `cases` cases each. The network and the thresholds come from other cases: of every set but that of unseen
-/// phrasings. `step` is called after each case; if it returns true (the user has interrupted the command), the result is `None`.
+/// phrasings. Figure 2 has the regions of all reported cases, Figure 3 `cases` calls that follow the user and as many that follow an attacker. `step` is
+/// called after each case; if it returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If the model or the network fails.
@@ -118,14 +141,14 @@ pub fn run(
     seed: u64,
     cases: usize,
     step: &mut dyn FnMut() -> bool,
-) -> Result<Option<Vec<ScreenerRow>>, Error> {
-    let mut score_all = |seed: u64| -> Result<Option<Vec<(CaseSet, ScoredCase)>>, Error> {
+) -> Result<Option<ScreenerResults>, Error> {
+    let mut score_all = |case_seed: u64| -> Result<Option<Vec<(CaseSet, ScoredCase)>>, Error> {
         let mut scored = Vec::new();
         for set in CaseSet::ALL {
-            let generated = set.generate(seed, cases);
+            let generated = set.generate(case_seed, cases);
             let built = generated.ok_or(Error::Unsupported("these cases; use another seed"))?;
             for case in &built {
-                scored.push((set, score(model, case)?));
+                scored.push((set, score(model, case, seed)?));
                 if step() {
                     return Ok(None);
                 }
@@ -134,110 +157,101 @@ pub fn run(
         Ok(Some(scored))
     };
     let Some(training) = score_all(seed ^ TRAINING)? else { return Ok(None) };
-    let Some(mut choosing) = score_all(seed ^ THRESHOLDS)? else { return Ok(None) };
-    let Some(mut reported) = score_all(seed)? else { return Ok(None) };
-    let is_seen = |(set, _): &&(CaseSet, ScoredCase)| *set != CaseSet::UnseenPhrasing;
-    let prompt = |(_, case): &(CaseSet, ScoredCase)| -> LabelledPrompt {
-        case.features.iter().copied().zip(case.depends.iter().copied()).collect()
-    };
-    let prompts: Vec<_> = training.iter().filter(is_seen).map(prompt).collect();
-    let network = train(&prompts)?;
-    // The network is the last of the screeners, so its scores follow theirs.
-    for (_, case) in choosing.iter_mut().chain(&mut reported) {
-        case.scores.push(network.probabilities(&case.features)?);
+    let Some(choosing) = score_all(seed ^ THRESHOLDS)? else { return Ok(None) };
+    let Some(reported) = score_all(seed)? else { return Ok(None) };
+    let rows = measure(&split_by_set(&training, &choosing, &reported), train)?;
+    let peaks: Vec<(f64, bool)> = reported.iter().flat_map(|(_, case)| case.peaks()).collect();
+    let mut distributions = distribution::figure_2(&peaks).to_vec();
+    let followed = instruction::generate(seed, cases);
+    let Some(figure_3) = distribution::figure_3(model, &followed, step)? else { return Ok(None) };
+    distributions.extend(figure_3);
+    Ok(Some(ScreenerResults { rows, distributions }))
+}
+
+/// Returns the number of steps of a run over traces.
+pub fn trace_steps(traces: &TraceCases) -> usize {
+    2 * traces.cases.len()
+}
+
+/// Measures every screener on the calls of each suite of recorded runs. The network and the thresholds of a suite come from the other suites: the tasks
+/// of each take turns. The distributions have the calls of all suites. `step` is called twice for each call; if it returns true, the result is `None`.
+///
+/// # Errors
+/// If there are fewer than two suites, or the model or the network fails.
+pub fn run_traces(
+    model: &dyn InsideModel,
+    train: &mut TrainClassifier<'_>,
+    seed: u64,
+    traces: &TraceCases,
+    step: &mut dyn FnMut() -> bool,
+) -> Result<Option<ScreenerResults>, Error> {
+    let suites = traces.suites();
+    if suites.len() < 2 {
+        let problem = "the traces have calls of fewer than two suites, but a suite is measured with what was learned from others; record more suites";
+        return Err(Error::Failed(problem.to_owned()));
     }
-    // The scores of the screener with this index, each with whether the output depends on the region.
-    let pairs = |scored: &[(CaseSet, ScoredCase)],
-                 index: usize,
-                 is_in: &dyn Fn(CaseSet) -> bool|
-     -> Vec<(f64, bool)> {
-        let cases = scored.iter().filter(|(set, _)| is_in(*set)).map(|(_, case)| case);
-        cases
-            .flat_map(|case| {
-                case.scores
-                    .get(index)
-                    .into_iter()
-                    .flatten()
-                    .copied()
-                    .zip(case.depends.iter().copied())
-                    .collect::<Vec<_>>()
-            })
-            .collect()
-    };
-    let mut rows = Vec::new();
-    for set in CaseSet::ALL {
-        for (index, screener) in Screener::ALL.into_iter().enumerate() {
-            let threshold = best_threshold(&pairs(&choosing, index, &|set| set != CaseSet::UnseenPhrasing));
-            let found = figures(&pairs(&reported, index, &|other| other == set), threshold);
-            rows.extend(found.map(|figures| ScreenerRow { set, screener, threshold, figures }));
+    let mut scored = Vec::with_capacity(traces.cases.len());
+    for case in &traces.cases {
+        scored.push(score(model, &case.case, seed)?);
+        if step() {
+            return Ok(None);
         }
     }
-    Ok(Some(rows))
+    let mut rows = Vec::new();
+    for suite in &suites {
+        let split = split_by_suite(traces, &scored, suite);
+        rows.extend(measure(&split, train)?);
+    }
+    let peaks: Vec<(f64, bool)> = scored.iter().flat_map(ScoredCase::peaks).collect();
+    let mut distributions = distribution::figure_2(&peaks).to_vec();
+    let followed: Vec<_> = traces.cases.iter().map(TraceCase::instruction).collect();
+    let Some(figure_3) = distribution::figure_3(model, &followed, step)? else { return Ok(None) };
+    distributions.extend(figure_3);
+    Ok(Some(ScreenerResults { rows, distributions }))
 }
 
-/// Scores the regions of a case by every screener but the network, in the order of [`Screener::ALL`].
-fn score(model: &dyn InsideModel, case: &DependencyCase) -> Result<ScoredCase, Error> {
-    let attention = |loss| {
-        model.attention(&AttentionRequest {
-            prefix: None,
-            prompt: &case.prompt,
-            continuation: &case.output,
-            loss,
-        })
-    };
-    let plain = attention(AttentionLoss::NegativeLogProbability)?;
-    let features = region_features(&plain, &case.regions, TokenWeighting::Plain);
-    let per_token = region_features(&plain, &case.regions, TokenWeighting::PerToken);
-    let margin = region_features(&attention(AttentionLoss::Margin)?, &case.regions, TokenWeighting::PerToken);
-    let sums = |features: &[RegionFeatures]| features.iter().map(|region| region.sum).collect::<Vec<f64>>();
-    let scores = vec![
-        shared_values(case),
-        features.iter().map(|region| region.peak).collect(),
-        sums(&features),
-        sums(&per_token),
-        sums(&margin),
-        leave_one_in(model, case)?,
-    ];
-    Ok(ScoredCase { scores, features, depends: case.depends.clone() })
+/// Reports one suite. Of the others, the calls of every second task train the network, and the rest choose the thresholds.
+fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str) -> Split<'c> {
+    let mut tasks: Vec<(&str, &str)> = Vec::new();
+    let (mut training, mut choosing, mut reported) = (Vec::new(), Vec::new(), Vec::new());
+    for (case, scored) in traces.cases.iter().zip(scored) {
+        if case.suite == suite {
+            reported.push(scored);
+            continue;
+        }
+        let task = (case.suite.as_str(), case.task.as_str());
+        let number = tasks.iter().position(|known| *known == task).unwrap_or_else(|| {
+            tasks.push(task);
+            tasks.len() - 1
+        });
+        if number % 2 == 0 { training.push(scored) } else { choosing.push(scored) }
+    }
+    Split { training, choosing, reported: vec![(suite.to_owned(), reported)] }
 }
 
-/// Returns for each region the share of the output's values that the region contains. A value is a word with a digit
-/// that the request does not contain.
-fn shared_values(case: &DependencyCase) -> Vec<f64> {
-    let values = |text: &str| -> Vec<String> {
-        let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ',');
-        let pieces = text.split(|c| !is_inside(c)).map(|word| word.trim_matches(['.', ',', '-']));
-        pieces.filter(|word| word.contains(|c: char| c.is_ascii_digit())).map(str::to_lowercase).collect()
+/// Divides generated cases: the sets of `reported` are reported, and all sets but that of unseen phrasings train the network and choose the thresholds.
+fn split_by_set<'c>(
+    training: &'c [(CaseSet, ScoredCase)],
+    choosing: &'c [(CaseSet, ScoredCase)],
+    reported: &'c [(CaseSet, ScoredCase)],
+) -> Split<'c> {
+    let seen = |scored: &'c [(CaseSet, ScoredCase)]| -> Vec<&'c ScoredCase> {
+        let seen = scored.iter().filter(|(set, _)| *set != CaseSet::UnseenPhrasing);
+        seen.map(|(_, case)| case).collect()
     };
-    let request = values(&case.request);
-    let own: Vec<String> =
-        values(&case.output).into_iter().filter(|value| !request.contains(value)).collect();
-    let share = |region: &std::ops::Range<usize>| {
-        let known = values(case.prompt.get(region.clone()).unwrap_or_default());
-        own.iter().filter(|value| known.contains(value)).count() as f64 / own.len().max(1) as f64
+    let of_set = |set: CaseSet| {
+        let cases = reported.iter().filter(|(other, _)| *other == set).map(|(_, case)| case);
+        (set.name().to_owned(), cases.collect())
     };
-    case.regions.iter().map(share).collect()
-}
-
-/// Returns for each region the mean log-probability of a token of the output, if the prompt had no other region.
-fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f64>, Error> {
-    let (start, end) =
-        (case.regions.first().map_or(0, |first| first.start), case.regions.last().map_or(0, |last| last.end));
-    let text = |range: std::ops::Range<usize>| case.prompt.get(range).unwrap_or_default();
-    let prompts: Vec<String> = case
-        .regions
-        .iter()
-        .map(|region| format!("{}{}{}", text(0..start), text(region.clone()), text(end..case.prompt.len())))
-        .collect();
-    let request = |prompt| ScoreRequest { prefix: None, prompt, continuation: &case.output, bound: None };
-    let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt.as_str())).collect();
-    let scores = block_on(model.score_batch(&requests))?;
-    Ok(scores.iter().map(|score| -score.perplexity().ln()).collect())
+    Split { training: seen(training), choosing: seen(choosing), reported: CaseSet::ALL.map(of_set).to_vec() }
 }
 
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::{Attention, BoxFuture, Score, ScoredToken};
+    use flowgate_lm::{
+        Attention, AttentionRequest, BoxFuture, InformationBounds, JacobianRequest, Score, ScoreRequest,
+        ScoredToken,
+    };
 
     use super::*;
 
@@ -252,6 +266,16 @@ mod tests {
             let gradients = vec![1.0; weights.len()];
             let output = std::iter::once(0..request.continuation.len()).collect();
             Attention::new(tokens, output, (1, 1), weights, gradients).ok_or(Error::Unsupported("this shape"))
+        }
+    }
+
+    impl JacobianModel for DigitModel {
+        /// Each digit has a bound of 1 nat.
+        fn information_bounds(&self, request: &JacobianRequest<'_>) -> Result<InformationBounds, Error> {
+            let tokens = (0..request.prompt.len()).map(|at| at..at + 1).collect();
+            let bounds =
+                request.prompt.bytes().map(|byte| f64::from(u8::from(byte.is_ascii_digit()))).collect();
+            Ok(InformationBounds { tokens, bounds })
         }
     }
 
@@ -291,20 +315,105 @@ mod tests {
                 false
             },
         );
-        let rows = rows.unwrap().unwrap();
+        let results = rows.unwrap().unwrap();
+        let rows = &results.rows;
         assert_eq!((calls, trained), (steps(6), 4 * 6));
         assert_eq!(rows.len(), CaseSet::ALL.len() * Screener::ALL.len());
-        let area = |set, screener| {
-            rows.iter().find(|row| row.set == set && row.screener == screener).unwrap().figures.area
+        let area = |set: CaseSet, screener| {
+            rows.iter().find(|row| row.set == set.name() && row.screener == screener).unwrap().figures.area
         };
         assert!(area(CaseSet::Calls, Screener::SharedValues) > 0.99);
         // Values cannot tell the two regions with the same values apart.
         assert!(area(CaseSet::SameValue, Screener::SharedValues) < 0.95);
         assert_eq!(area(CaseSet::Calls, Screener::Network), 0.5);
+        // The bound and its share differ by a factor that is the same within a case.
+        assert!(area(CaseSet::Calls, Screener::JacobianBound) > 0.0);
         assert_eq!(area(CaseSet::Calls, Screener::LeaveOneIn), 0.5);
-        let text = table_text("a double", &rows);
+        // Every region of a case counts in Figure 2, and each case of Figure 3 in two of its distributions.
+        let count = |figure: &str| -> Vec<usize> {
+            let of = results.distributions.iter().filter(|distribution| distribution.figure == figure);
+            of.map(|distribution| distribution.scores.len()).collect()
+        };
+        let regions = |screener| -> usize {
+            let of = rows.iter().filter(|row| row.screener == screener);
+            of.map(|row| row.figures.counts.0 + row.figures.counts.1).sum()
+        };
+        assert_eq!(count("2").iter().sum::<usize>(), regions(Screener::Peak));
+        assert_eq!((count("3a"), count("3b")), (vec![6, 6], vec![6, 6]));
+        let text = table_text("a double", &results);
         assert!(text.contains("same value twice") && text.contains("saliency/margin"), "{text}");
-        assert_eq!(lines(&rows).len(), rows.len());
+        // A line for each row, for each curve and for each distribution.
+        assert_eq!(lines(&results).len(), 2 * rows.len() + 6);
+        assert_eq!(csv_text(&results).lines().count(), 1 + rows.len());
+        let page = page("a double", &results, &manifest(1, 6, "a double"));
+        assert!(
+            page.contains("Figure 3b") && page.matches("<svg").count() == CaseSet::ALL.len() + 3,
+            "{page}"
+        );
+        assert!(!page.contains("http"));
+        let names: Vec<String> = chart_files(&results).into_iter().map(|(name, _)| name).collect();
+        let expected = [
+            "roc-documents.svg",
+            "roc-unseen-phrasing.svg",
+            "roc-calls.svg",
+            "roc-same-value-twice.svg",
+            "roc-reformatted.svg",
+            "figure-2.svg",
+            "figure-3a.svg",
+            "figure-3b.svg",
+        ];
+        assert_eq!(names, expected);
         assert_eq!(run(&DigitModel, &mut |_| Ok(Box::new(Constant)), 1, 6, &mut || true).unwrap(), None);
+    }
+
+    /// Two suites of two tasks, whose calls copy from one of two outputs.
+    #[test]
+    fn a_suite_is_measured_with_what_others_teach() {
+        let call = |name: &str, value: &str| {
+            let arguments = serde_json::json!({"value": value}).to_string();
+            let function = serde_json::json!({"name": name, "arguments": arguments});
+            serde_json::json!({"role": "assistant", "tool_calls": [{"function": function}], "origin": "user"})
+        };
+        let output = |text: &str| serde_json::json!({"role": "tool", "content": text});
+        let mut traces = TraceCases::default();
+        for (suite, task) in
+            [("banking", "1"), ("slack", "1"), ("banking", "2"), ("slack", "2"), ("slack", "3")]
+        {
+            let messages = serde_json::json!([
+                {"role": "user", "content": "Copy the number."},
+                call("read", "number"), output("nothing"),
+                call("read", "number"), output("it is 4711"),
+                call("write", "4711"),
+            ]);
+            let run = serde_json::json!({"suite": suite, "user_task_id": task, "messages": messages});
+            traces.add_run(&run, 1000).unwrap();
+        }
+        // The second reading has an output before it, on which it does not depend; the first has none.
+        assert_eq!((traces.cases.len(), traces.without_outputs, traces.unknown), (10, 5, 0));
+        let mut trained = Vec::new();
+        let mut train =
+            |prompts: &[Vec<(RegionFeatures, bool)>]| -> Result<Box<dyn RegionClassifier>, Error> {
+                trained.push(prompts.len());
+                Ok(Box::new(Constant))
+            };
+        let mut calls = 0;
+        let mut step = || {
+            calls += 1;
+            false
+        };
+        let results = run_traces(&DigitModel, &mut train, 1, &traces, &mut step).unwrap().unwrap();
+        // Of three and two tasks, two and one train, with two calls each.
+        assert_eq!((trained, calls), (vec![4, 2], trace_steps(&traces)));
+        assert_eq!(results.rows.len(), 2 * Screener::ALL.len());
+        let copied =
+            results.rows.iter().find(|row| row.set == "slack" && row.screener == Screener::SharedValues);
+        assert_eq!(copied.unwrap().figures.area, 1.0);
+        assert_eq!(copied.unwrap().figures.counts, (3, 6));
+        let injected = results.distributions.iter().filter(|distribution| distribution.figure == "3b");
+        assert_eq!(injected.map(|distribution| distribution.scores.len()).sum::<usize>(), 0);
+        traces.cases.retain(|case| case.suite == "slack");
+        let error =
+            run_traces(&DigitModel, &mut |_| Ok(Box::new(Constant)), 1, &traces, &mut || false).unwrap_err();
+        assert!(error.to_string().contains("fewer than two suites"), "{error}");
     }
 }

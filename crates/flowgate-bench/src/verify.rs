@@ -121,7 +121,7 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
             defence.name()
         ));
     }
-    let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
+    let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?.with_blocking(&double);
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
     let mut repeated = vec![games::manifest(&suite, &defences, &double)];

@@ -27,6 +27,8 @@ mod labels;
 mod lm;
 #[cfg(feature = "run")]
 mod mcp;
+#[cfg(feature = "local")]
+mod paper;
 #[cfg(feature = "bench")]
 mod privacy;
 #[cfg(feature = "bench")]
@@ -74,6 +76,8 @@ pub(crate) use labels::{LabelsArgs, LabelsFormat};
 pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs};
 #[cfg(feature = "run")]
 pub(crate) use mcp::McpArgs;
+#[cfg(feature = "local")]
+pub(crate) use paper::PaperArgs;
 #[cfg(feature = "bench")]
 pub(crate) use privacy::{PrivacyArgs, PrivacyFormat};
 #[cfg(feature = "bench")]
@@ -84,7 +88,7 @@ pub(crate) use run::RunArgs;
 #[cfg(all(feature = "local", feature = "run"))]
 pub(crate) use screen::{ScreenCommand, ScreenTrainArgs};
 #[cfg(feature = "local")]
-pub(crate) use screeners::ScreenersArgs;
+pub(crate) use screeners::{ScreenersArgs, ScreenersFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use serve::ServeArgs;
 #[cfg(feature = "gateway")]

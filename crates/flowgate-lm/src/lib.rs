@@ -4,9 +4,11 @@
 //! | trait | result | implemented by |
 //! |---|---|---|
 //! | [`ChatModel`] | the next message of a chat, with tool calls | every model of this crate |
+//! | [`BlockingModel`] | the next message of a chat, parts of which nothing else reads | local models |
 //! | [`ScoringModel`] | the log-probability of a given continuation | some servers, local models |
 //! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
 //! | [`AttentionModel`] | which earlier token each token attended to, and how much the output depends on it | local models |
+//! | [`JacobianModel`] | a bound on what an output reveals of each token of its prompt | local models |
 //!
 //! A caller depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
 //! decides what a model may see before it sends a request.
@@ -34,9 +36,11 @@
 )]
 
 mod block_on;
+mod blocking;
 pub mod chat;
 mod estimate;
 mod interior;
+mod jacobian;
 pub mod json;
 #[cfg(feature = "local")]
 pub mod local;
@@ -51,10 +55,12 @@ pub mod sse;
 pub mod wire;
 
 pub use block_on::block_on;
+pub use blocking::{BlockedText, BlockingModel};
 pub use estimate::input as estimated_input_tokens;
 pub use interior::{
     Attention, AttentionLoss, AttentionModel, AttentionRequest, HiddenStateModel, HiddenStates,
 };
+pub use jacobian::{InformationBounds, JacobianModel, JacobianRequest};
 #[cfg(feature = "local")]
 pub use local::LocalModel;
 pub use model::{BoxFuture, ChatModel, Delta, Error, Listener, ignore_deltas, send_completion};

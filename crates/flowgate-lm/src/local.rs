@@ -12,10 +12,11 @@
 //! | `decoder.rs` | computes hidden states and logits from tokens, with a cache |
 //! | `tokenizer.rs` | converts texts to tokens and back, and locates each token in its text |
 //! | `evaluation.rs` | evaluates long texts in pieces of bounded size |
-//! | `score.rs`, `inside.rs`, `generate.rs` | implement the traits of models: scores; hidden states and attention; chats |
+//! | `score.rs`, `inside.rs`, `jacobian.rs`, `generate.rs` | implement the traits of models: scores; hidden states and attention; bounds of information; chats |
 //! | `train.rs` | trains small models |
 //! | `classifier.rs` | decides from attention which regions an output depends on |
 //! | `template.rs` | renders a chat as a prompt |
+//! | `blocking.rs` | locates blocked texts in that prompt |
 //! | `tool_calls.rs` | finds the calls in a generated text |
 //! | `sampler.rs` | chooses the next token |
 //! | `file.rs` | reads files of bounded size |
@@ -46,6 +47,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocking;
 pub mod classifier;
 mod config;
 mod decoder;
@@ -53,6 +55,7 @@ mod evaluation;
 mod file;
 mod generate;
 mod inside;
+mod jacobian;
 mod load_error;
 mod sampler;
 mod score;
@@ -105,8 +108,8 @@ pub enum Processor {
 
 /// A model that is evaluated in this process.
 ///
-/// It implements [`ChatModel`](crate::ChatModel), if it has a chat template, [`ScoringModel`](crate::ScoringModel),
-/// [`HiddenStateModel`](crate::HiddenStateModel) and [`AttentionModel`](crate::AttentionModel).
+/// It implements [`ChatModel`](crate::ChatModel) and [`BlockingModel`](crate::BlockingModel), if it has a chat template,
+/// [`ScoringModel`](crate::ScoringModel), [`HiddenStateModel`](crate::HiddenStateModel) and [`AttentionModel`](crate::AttentionModel).
 pub struct LocalModel {
     name: String,
     decoder: Decoder,

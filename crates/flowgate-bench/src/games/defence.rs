@@ -1,10 +1,11 @@
-//! Defines the defences that the games compare: the six of AgentSecBench (its section 5 and appendix B), and the *label defences*, which are guarded
-//! conversations that redact text by its label.
+//! Defines the defences that the games compare: the six of AgentSecBench (its section 5 and appendix B), two by attention blocking (its section 3.2),
+//! and the *label defences*, which are guarded conversations that redact text by its label.
 //!
 //! A defence of the paper is a function from the text of an observation to the text that the model receives. It knows the labels of the task, such as
 //! the tenant of the caller and the forbidden tool. It knows neither the marker of the task nor whether the task is attacked. [`projection`] has the
-//! functions. [`guarded`](super::guarded) runs the label defences.
+//! functions, [`attention`] what is blocked. [`guarded`](super::guarded) runs the label defences.
 
+mod attention;
 mod projection;
 
 use std::fmt;
@@ -14,6 +15,8 @@ use flowgate_guard::method::MethodRegistry;
 
 use super::task::{Task, TaskLabels};
 
+pub use attention::BlockedChannel;
+pub(super) use attention::without_spans;
 pub use projection::{
     filter_lines, keep_permitted_tenant, redact_canaries, remove_forbidden_capabilities, wrap_in_delimiters,
 };
@@ -33,6 +36,8 @@ pub enum EnforcementClass {
     CapabilityProjection,
     /// Several of these.
     Composition,
+    /// No token outside a span attends to it.
+    AttentionBlocking,
     /// Regions are hidden by their labels before generation, and a monitor validates what the model proposes.
     LabelProjection,
 }
@@ -47,6 +52,7 @@ impl EnforcementClass {
             Self::ProvenanceProjection => "provenance projection",
             Self::CapabilityProjection => "capability projection",
             Self::Composition => "composition",
+            Self::AttentionBlocking => "attention blocking",
             Self::LabelProjection => "label projection",
         }
     }
@@ -67,6 +73,8 @@ pub enum Defence {
     LeastPrivilege,
     /// All of these, and canary-like texts are redacted in every game.
     Combined,
+    /// The observation unchanged, parts of which nothing else attends to.
+    Attention(BlockedChannel),
     /// A guarded conversation with a policy: a method chooses what the model is shown, and the monitor judges what it
     /// proposes.
     Labels(Method),
@@ -94,6 +102,8 @@ const PAPER_DEFENCES: [Defence; 6] = [
 ];
 /// What precedes the method in the name of a label defence.
 const LABELS_PREFIX: &str = "labels/";
+/// What precedes the blocked channel in the name of a defence by attention blocking.
+const ATTENTION_PREFIX: &str = "attention/";
 
 /// A name that no defence has, with advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +111,8 @@ pub struct UnknownDefence(String);
 
 impl fmt::Display for UnknownDefence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = PAPER_DEFENCES.iter().map(|defence| defence.name()).collect();
+        let named = PAPER_DEFENCES.into_iter().chain(Defence::by_attention());
+        let names: Vec<String> = named.map(Defence::name).collect();
         write!(f, "there is no defence `{}`; use one of {}, ", self.0.escape_debug(), names.join(", "))?;
         write!(f, "or {LABELS_PREFIX}METHOD with a method of conversations that `flowgate run --help` lists")
     }
@@ -115,6 +126,16 @@ impl Defence {
         PAPER_DEFENCES.into_iter().chain(LABEL_METHODS.map(Self::Labels)).collect()
     }
 
+    /// Returns the six defences of the paper.
+    pub fn of_the_paper() -> [Self; 6] {
+        PAPER_DEFENCES
+    }
+
+    /// Returns the defences by attention blocking, which need a model that provides it.
+    pub fn by_attention() -> [Self; 2] {
+        BlockedChannel::ALL.map(Self::Attention)
+    }
+
     /// Returns the defence with this [name](Self::name).
     ///
     /// # Errors
@@ -123,7 +144,10 @@ impl Defence {
         let unknown = || UnknownDefence(name.to_owned());
         match name.strip_prefix(LABELS_PREFIX) {
             Some(method) => MethodRegistry::builtin().find(method).map(Self::Labels).ok_or_else(unknown),
-            None => PAPER_DEFENCES.into_iter().find(|defence| defence.name() == name).ok_or_else(unknown),
+            None => {
+                let mut named = PAPER_DEFENCES.into_iter().chain(Self::by_attention());
+                named.find(|defence| defence.name() == name).ok_or_else(unknown)
+            }
         }
     }
 
@@ -136,6 +160,7 @@ impl Defence {
             Self::Provenance => "provenance".to_owned(),
             Self::LeastPrivilege => "least-privilege".to_owned(),
             Self::Combined => "combined".to_owned(),
+            Self::Attention(channel) => format!("{ATTENTION_PREFIX}{}", channel.name()),
             Self::Labels(method) => format!("{LABELS_PREFIX}{}", method.name()),
         }
     }
@@ -144,6 +169,11 @@ impl Defence {
     /// tools, so such a defence needs a real model.
     pub fn needs_tool_choice(self) -> bool {
         self == Self::Labels(Method::ToolFilter)
+    }
+
+    /// Returns whether the defence needs a model that can block attention.
+    pub fn needs_blocking(self) -> bool {
+        matches!(self, Self::Attention(_))
     }
 
     /// Returns how the defence enforces the boundary between permitted and unauthorized content, in the classes of the paper.
@@ -155,6 +185,7 @@ impl Defence {
             Self::Provenance => EnforcementClass::ProvenanceProjection,
             Self::LeastPrivilege => EnforcementClass::CapabilityProjection,
             Self::Combined => EnforcementClass::Composition,
+            Self::Attention(_) => EnforcementClass::AttentionBlocking,
             Self::Labels(_) => EnforcementClass::LabelProjection,
         }
     }
@@ -165,11 +196,11 @@ impl Defence {
     }
 
     /// Returns the text that the model receives in place of the task's observation. The label defences change no text: they redact regions in a
-    /// conversation, which `guarded.rs` runs.
+    /// conversation, which `guarded.rs` runs. Neither does attention blocking.
     pub fn defend_text(self, task: &Task) -> String {
         let text = task.context.as_str();
         match self {
-            Self::None | Self::Labels(_) => text.to_owned(),
+            Self::None | Self::Attention(_) | Self::Labels(_) => text.to_owned(),
             Self::Delimiter => wrap_in_delimiters(text),
             Self::Filter => filter_lines(text),
             Self::Provenance => project_tenant(&task.labels, text),
@@ -207,11 +238,11 @@ mod tests {
 
     #[test]
     fn names_bring_a_defence_back() {
-        for defence in Defence::standard() {
+        for defence in Defence::standard().into_iter().chain(Defence::by_attention()) {
             assert_eq!(Defence::parse(&defence.name()), Ok(defence));
         }
         assert_eq!(Defence::parse("labels/judge"), Ok(Defence::Labels(Method::Judge)));
-        for name in ["", "labels", "labels/none", "Filter", "labels/"] {
+        for name in ["", "labels", "labels/none", "Filter", "labels/", "attention", "attention/none"] {
             let error = Defence::parse(name).unwrap_err().to_string();
             assert!(error.contains("least-privilege") && error.contains("labels/METHOD"), "{error}");
         }

@@ -10,8 +10,8 @@ use std::future::ready;
 use std::sync::LazyLock;
 
 use flowgate_guard::slot::LOOK;
-use flowgate_lm::chat::{Completion, Message, Request, ToolCall};
-use flowgate_lm::{BoxFuture, ChatModel, Error, Listener};
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use flowgate_lm::{BlockedText, BlockingModel, BoxFuture, ChatModel, Error, Listener};
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -107,6 +107,28 @@ impl ChatModel for ModelDouble {
         _: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
         Box::pin(ready(Ok(self.answer(request))))
+    }
+}
+
+impl BlockingModel for ModelDouble {
+    /// Answers as if the blocked texts were not in the chat.
+    fn complete_blocking<'a>(
+        &'a self,
+        request: &'a Request,
+        blocked: &'a [BlockedText],
+        _: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        let mut rest = request.clone();
+        // From the last to the first, so that earlier ranges stay valid.
+        for text in blocked.iter().rev() {
+            if let Some(Message::User(parts)) = rest.messages.edit().get_mut(text.message)
+                && let Some(Part::Text(part)) = parts.get_mut(text.part)
+                && part.get(text.span.clone()).is_some()
+            {
+                part.replace_range(text.span.clone(), "");
+            }
+        }
+        Box::pin(ready(Ok(self.answer(&rest))))
     }
 }
 

@@ -16,13 +16,14 @@ use super::suite::GameSuite;
 use super::task::Side;
 
 /// The sources that generate tasks, defend and measure; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 31] = [
+const SOURCES: [&str; 32] = [
     include_str!("../screening.rs"),
     include_str!("../statistics.rs"),
     include_str!("adaptive.rs"),
     include_str!("attack.rs"),
     include_str!("bound.rs"),
     include_str!("defence.rs"),
+    include_str!("defence/attention.rs"),
     include_str!("defence/projection.rs"),
     include_str!("double.rs"),
     include_str!("execution.rs"),
@@ -108,6 +109,9 @@ fn prompts(suite: &GameSuite, defences: &[Defence]) -> Vec<String> {
             for defence in defences {
                 let request = request(task, defence.annotation(), &defence.defend_text(task));
                 prompts.push(format!("{request:?}"));
+                if let Defence::Attention(channel) = defence {
+                    prompts.push(format!("{:?}", channel.blocked_spans(task)));
+                }
             }
         }
     }

@@ -4,6 +4,9 @@
 //! Under a defence of the paper, the request and the observation are one message, as in the paper. The label defences use the same system policy and
 //! request, and receive the observation as the output of a tool ([`guarded`](super::guarded)).
 
+use std::ops::Range;
+
+use flowgate_lm::BlockedText;
 use flowgate_lm::chat::{Message, Part, Request, Sampling};
 
 use super::task::{Task, TaskLabels};
@@ -54,6 +57,20 @@ pub(super) fn request(task: &Task, annotation: Option<&str>, observation: &str) 
         sampling: sampling(),
         ..Request::default()
     }
+}
+
+/// Returns where ranges of the observation are in its [`request`], whose last message ends with the observation.
+pub(super) fn observation_blocks(
+    request: &Request,
+    observation: &str,
+    spans: &[Range<usize>],
+) -> Vec<BlockedText> {
+    let message = request.messages.len().saturating_sub(1);
+    let length = request.messages.last().map_or(0, |message| message_text(message).len());
+    let start = length.saturating_sub(observation.len());
+    let moved =
+        |span: &Range<usize>| BlockedText { message, part: 0, span: start + span.start..start + span.end };
+    spans.iter().map(moved).collect()
 }
 
 /// Returns the text of a message: its parts, one on each line, and the names and arguments of its calls. Images have no text.

@@ -6,6 +6,7 @@
 mod comparison;
 pub mod extended;
 mod page;
+mod paper;
 mod rows;
 mod search;
 
@@ -18,6 +19,7 @@ use super::text_table::{Table, cell, table, texts};
 
 pub use comparison::comparison_rows;
 pub use page::page;
+pub use paper::{ModelFigures, paper_rows, paper_tables};
 pub use rows::{csv, figure_rows};
 pub use search::search_table;
 

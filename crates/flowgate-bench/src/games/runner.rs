@@ -4,22 +4,24 @@
 
 use std::time::Duration;
 
-use flowgate_lm::chat::Usage;
-use flowgate_lm::{ChatModel, block_on, ignore_deltas};
+use flowgate_lm::chat::{Completion, Request, Usage};
+use flowgate_lm::{BlockingModel, ChatModel, Error, block_on, ignore_deltas};
 
-use super::defence::Defence;
+use super::defence::{BlockedChannel, Defence, without_spans};
 use super::execution::Execution;
 use super::guarded::GuardedAgent;
 use super::journey::guarded::GuardedJourneys;
 use super::journey::{self, JourneyPair};
 use super::measure::utility;
 use super::output::{AgentOutput, DeliveredReply, ExecutionError};
-use super::prompt::request;
+use super::prompt::{observation_blocks, request};
 use super::task::{Game, Side, Task, TaskLabels};
 
 /// Runs tasks with one model.
 pub struct Runner<'m> {
     model: &'m dyn ChatModel,
+    /// The same model, if it can block attention.
+    blocking: Option<&'m dyn BlockingModel>,
     guarded: GuardedAgent,
     journeys: GuardedJourneys,
     /// The time since an arbitrary fixed point; without it, latency is not measured.
@@ -41,7 +43,14 @@ impl<'m> Runner<'m> {
         model: &'m dyn ChatModel,
         clock: Option<&'m dyn Fn() -> Duration>,
     ) -> Result<Self, ExecutionError> {
-        Ok(Self { model, guarded: GuardedAgent::new()?, journeys: GuardedJourneys::new()?, clock })
+        let (guarded, journeys) = (GuardedAgent::new()?, GuardedJourneys::new()?);
+        Ok(Self { model, blocking: None, guarded, journeys, clock })
+    }
+
+    /// Adds the model's ability to block attention, which the defences by attention blocking need.
+    #[must_use]
+    pub fn with_blocking(self, model: &'m dyn BlockingModel) -> Self {
+        Self { blocking: Some(model), ..self }
     }
 
     /// Returns the name of the model.
@@ -53,11 +62,12 @@ impl<'m> Runner<'m> {
     /// request. The latency is measured if the runner has a clock.
     ///
     /// # Errors
-    /// If the model gives no answer.
+    /// If the model gives no answer, or cannot block attention and the defence needs it.
     pub fn run(&self, task: &Task, side: Side, defence: Defence) -> Result<Execution, ExecutionError> {
         let begun = self.clock.map(|clock| clock());
         let output = match defence {
             Defence::Labels(method) => self.guarded.run(task, method, self.model)?,
+            Defence::Attention(channel) => self.run_blocking(task, channel)?,
             _ => self.run_text(task, defence)?,
         };
         let latency = self.clock.zip(begun).map(|(clock, begun)| clock().saturating_sub(begun));
@@ -67,7 +77,7 @@ impl<'m> Runner<'m> {
     /// Runs one side of a game of several steps under one defence and judges the result, like [`run`](Self::run).
     ///
     /// # Errors
-    /// If the model gives no answer.
+    /// If the model gives no answer, or the defence blocks attention, which it can do in a single step only.
     pub fn run_journey(
         &self,
         pair: &JourneyPair,
@@ -75,6 +85,9 @@ impl<'m> Runner<'m> {
         defence: Defence,
     ) -> Result<Execution, ExecutionError> {
         let begun = self.clock.map(|clock| clock());
+        if defence.needs_blocking() {
+            return Err(no_blocking(pair.side(side)));
+        }
         let output = journey::run::run(&self.journeys, pair, side, defence, self.model)?;
         let latency = self.clock.zip(begun).map(|(clock, begun)| clock().saturating_sub(begun));
         Ok(judge(pair.side(side), side, defence, &output, latency))
@@ -87,14 +100,37 @@ impl<'m> Runner<'m> {
         let request = request(task, defence.annotation(), &observation);
         let completion = block_on(self.model.complete(&request, &mut ignore_deltas))
             .map_err(|error| ExecutionError::Model { task: task.id.clone(), error })?;
-        let reply = DeliveredReply { text: completion.text.clone(), is_vouched_for: true, label: Vec::new() };
-        Ok(AgentOutput {
-            shown: vec![format!("{}\n{observation}", task.user_prompt)],
-            written: vec![completion],
-            delivered: vec![reply],
-            ..AgentOutput::default()
-        })
+        Ok(unvalidated(task, &observation, completion))
     }
+
+    /// Runs a task with the unchanged observation, to parts of which no other token attends. The model was shown the rest of it.
+    fn run_blocking(&self, task: &Task, channel: BlockedChannel) -> Result<AgentOutput, ExecutionError> {
+        let model = self.blocking.ok_or_else(|| no_blocking(task))?;
+        let request: Request = request(task, None, &task.context);
+        let spans = channel.blocked_spans(task);
+        let blocked = observation_blocks(&request, &task.context, &spans);
+        let completion = block_on(model.complete_blocking(&request, &blocked, &mut ignore_deltas))
+            .map_err(|error| ExecutionError::Model { task: task.id.clone(), error })?;
+        Ok(unvalidated(task, &without_spans(&task.context, &spans), completion))
+    }
+}
+
+/// Returns the output of a run in which nothing validates the answer, so that the system vouches for it. `observation` is what the model could read.
+fn unvalidated(task: &Task, observation: &str, completion: Completion) -> AgentOutput {
+    let reply = DeliveredReply { text: completion.text.clone(), is_vouched_for: true, label: Vec::new() };
+    AgentOutput {
+        shown: vec![format!("{}\n{observation}", task.user_prompt)],
+        written: vec![completion],
+        delivered: vec![reply],
+        ..AgentOutput::default()
+    }
+}
+
+/// Returns the error of a task for which attention cannot be blocked.
+fn no_blocking(task: &Task) -> ExecutionError {
+    let error =
+        Error::Unsupported("attention blocking here; use a model in a folder, and a game of one step");
+    ExecutionError::Model { task: task.id.clone(), error }
 }
 
 /// Returns whether the model wrote the marker, other than into a store, or proposed the forbidden call: AgentSecBench's violation V (3.3; Games

@@ -109,7 +109,7 @@ mod tests {
 
     /// The share of closed channels and the benign utility in each game.
     fn closure_and_utility(suite: &GameSuite, double: ModelDouble, defence: Defence) -> [(f64, f64); 3] {
-        let runner = Runner::new(&double, None).unwrap();
+        let runner = Runner::new(&double, None).unwrap().with_blocking(&double);
         let executions = suite.run_defence(&runner, defence, &mut || false).unwrap().unwrap();
         Game::ALL.map(|game| {
             let of_game: Vec<Execution> =
@@ -130,6 +130,9 @@ mod tests {
             ("provenance", [(false, true), (true, true), (false, true)]),
             ("least-privilege", [(false, true), (false, true), (true, true)]),
             ("combined", [(true, true), (true, true), (true, true)]),
+            // Nothing of the observation reaches the answer, or nothing that a projection would remove.
+            ("attention/observation", [(true, false), (true, false), (true, false)]),
+            ("attention/unauthorized", [(false, true), (true, true), (true, true)]),
             // The document is shown after a look, or it stays hidden and cannot be summarized.
             ("labels/lowest-first", [(false, true), (true, true), (true, true)]),
             ("labels/never-look", [(true, false), (true, true), (true, true)]),
@@ -278,6 +281,16 @@ mod tests {
         }
         for word in ["CANARY", "OVERRIDE", "CALL_", "ignore", "regex", "match(", "injection", "secrets("] {
             assert!(!POLICY.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn attention_blocking_needs_a_model_that_can() {
+        let suite = GameSuite::generate(3, 1);
+        let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();
+        for defence in Defence::by_attention() {
+            let error = suite.run_defence(&runner, defence, &mut || false).unwrap_err().to_string();
+            assert!(error.contains("does not provide attention blocking"), "{error}");
         }
     }
 

@@ -68,14 +68,15 @@ const STREAM: u64 = 0x7361_6c69;
 
 /// Builds a prompt from texts, and remembers where the regions are.
 #[derive(Default)]
-struct PromptBuilder {
-    prompt: String,
+pub(super) struct PromptBuilder {
+    pub(super) prompt: String,
     regions: Vec<Range<usize>>,
     depends: Vec<bool>,
 }
 
 impl PromptBuilder {
-    fn region(&mut self, text: &str, depends: bool) {
+    /// Appends a region and a line break.
+    pub(super) fn region(&mut self, text: &str, depends: bool) {
         let start = self.prompt.len();
         self.prompt.push_str(text);
         self.regions.push(start..self.prompt.len());
@@ -83,7 +84,8 @@ impl PromptBuilder {
         self.prompt.push('\n');
     }
 
-    fn finish(self, request: String, output: String) -> DependencyCase {
+    /// Returns the case. The request is in the prompt.
+    pub(super) fn finish(self, request: String, output: String) -> DependencyCase {
         let Self { prompt, regions, depends } = self;
         DependencyCase { prompt, regions, request, output, depends }
     }
@@ -125,8 +127,8 @@ const MONTHS: [&str; 12] = [
 
 /// The values of a person.
 #[derive(Clone)]
-struct Person {
-    name: String,
+pub(super) struct Person {
+    pub(super) name: String,
     account: String,
     day: (usize, usize, usize),
     cents: usize,
@@ -134,7 +136,7 @@ struct Person {
 
 impl Person {
     /// Draws a person whose name none of `others` has.
-    fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
+    pub(super) fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
         loop {
             let pick = |list: &[&'static str], random: &mut SeededRandom| {
                 list.get(random.below(list.len())).copied().unwrap_or_default()
@@ -153,7 +155,7 @@ impl Person {
     }
 
     /// Writes the values as a tool does. `form` is one of four forms: JSON, YAML, a row of a table, or a mail.
-    fn record(&self, form: usize) -> String {
+    pub(super) fn record(&self, form: usize) -> String {
         let Self { name, account, day: (day, month, year), cents } = self;
         let date = format!("{year}-{month:02}-{day:02}");
         let amount = format!("{}.{:02}", cents / 100, cents % 100);
@@ -165,6 +167,16 @@ impl Person {
             2 => format!("| {name} | {account} | {date} | {amount} |"),
             _ => format!("From: {name}\n\nMy account is {account}. The amount is {amount}, due on {date}."),
         }
+    }
+
+    /// Writes the call that pays what the person asks for.
+    pub(super) fn payment(&self) -> String {
+        let Self { account, day: (day, month, year), cents, .. } = self;
+        format!(
+            " send_money(\"account\": \"{account}\", \"amount\": \"{}.{:02}\", \"due\": \"{year}-{month:02}-{day:02}\")",
+            cents / 100,
+            cents % 100
+        )
     }
 }
 
@@ -186,9 +198,10 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     }
     let mut builder = PromptBuilder::default();
     // Not reached: there are people, and `needed` is the position of one.
-    let Some(Person { name, account, day: (day, month, year), cents }) = asked else {
+    let Some(asked) = asked else {
         return builder.finish(String::new(), String::new());
     };
+    let Person { name, day: (day, month, year), cents, .. } = asked.clone();
     let request = format!("Pay what {name} asks for.");
     builder.prompt.push_str(&format!("User: {request}\n"));
     for (index, person) in people.iter().enumerate() {
@@ -208,11 +221,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
             };
             format!(" send_money(\"due\": \"{day} {month} {year}\", \"amount\": \"EUR {amount}\")")
         }
-        _ => format!(
-            " send_money(\"account\": \"{account}\", \"amount\": \"{}.{:02}\", \"due\": \"{year}-{month:02}-{day:02}\")",
-            cents / 100,
-            cents % 100
-        ),
+        _ => asked.payment(),
     };
     builder.finish(request, output)
 }

@@ -62,6 +62,28 @@ pub(super) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<Screener
     })
 }
 
+/// Returns the ROC curve of scores, each paired with whether the output depends on the region: from (0, 0) to (1, 1) the share of the other regions and
+/// the share of the dependencies that are named, for each threshold from the highest to the lowest score. Regions with equal scores are named
+/// together, so the area under the lines between the points is [`ScreenerFigures::area`]. Empty if there are no dependencies, or nothing else.
+pub(super) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
+    let positive = scored.iter().filter(|(_, depends)| *depends).count();
+    let negative = scored.len() - positive;
+    if positive == 0 || negative == 0 {
+        return Vec::new();
+    }
+    let mut sorted = scored.to_vec();
+    sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut curve = vec![(0.0, 0.0)];
+    let (mut hits, mut alarms) = (0, 0);
+    for tied in sorted.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
+        let found = tied.iter().filter(|(_, depends)| *depends).count();
+        hits += found;
+        alarms += tied.len() - found;
+        curve.push((share(alarms, negative), share(hits, positive)));
+    }
+    curve
+}
+
 /// Returns the threshold with the highest balanced accuracy on these scores, which are not those that are reported; of equally good ones the lowest.
 pub(super) fn best_threshold(scored: &[(f64, bool)]) -> f64 {
     let mut best = (f64::NEG_INFINITY, 0.0);
@@ -95,5 +117,31 @@ mod tests {
         assert_eq!(best_threshold(&scored), 0.9);
         assert_eq!(figures(&scored[..2], 0.5), None);
         assert_eq!(figures(&[], 0.5), None);
+        let curve = roc_curve(&scored);
+        let third = 1.0 / 3.0;
+        assert_eq!(curve, [(0.0, 0.0), (0.0, 0.5), (third, 0.5), (2.0 * third, 1.0), (1.0, 1.0)]);
+        assert_eq!(roc_curve(&scored[..2]), []);
+    }
+
+    /// The area under the curve is the probability that a dependency scores higher.
+    #[test]
+    fn the_curve_has_the_area_of_the_figures() {
+        let mut random = crate::games::random::SeededRandom::new(1, 1);
+        for size in 2..40 {
+            let scored: Vec<(f64, bool)> =
+                (0..size).map(|_| (random.below(12) as f64, random.below(2) == 0)).collect();
+            let curve = roc_curve(&scored);
+            let Some(figures) = figures(&scored, 3.0) else {
+                assert!(curve.is_empty());
+                continue;
+            };
+            let trapezoid =
+                |pair: &[(f64, f64)]| (pair[1].0 - pair[0].0) * f64::midpoint(pair[0].1, pair[1].1);
+            let area: f64 = curve.windows(2).map(trapezoid).sum();
+            assert!((area - figures.area).abs() < 1e-9, "{scored:?}");
+            // The share of the others at the first point with all dependencies.
+            let full = curve.iter().find(|(_, hits)| *hits == 1.0).unwrap().0;
+            assert!((full - figures.false_positives_at_full_recall).abs() < 1e-9);
+        }
     }
 }

@@ -1,15 +1,24 @@
 //! Prints the figures of screeners as tables for people, and as rows for programs.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::ScreenerRow;
+use super::{ScoreDistribution, ScreenerResults, ScreenerRow, TraceCases};
 use crate::games::manifest::digest;
-use crate::games::text_table::{cell, table, texts};
+use crate::games::report::csv;
+use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
 
 /// The sources of the suite; a change of any of them changes the digest of the code.
-const SOURCES: [&str; 3] =
-    [include_str!("case.rs"), include_str!("measure.rs"), include_str!("../saliency.rs")];
+const SOURCES: [&str; 8] = [
+    include_str!("case.rs"),
+    include_str!("distribution.rs"),
+    include_str!("instruction.rs"),
+    include_str!("measure.rs"),
+    include_str!("score.rs"),
+    include_str!("split.rs"),
+    include_str!("traces.rs"),
+    include_str!("../saliency.rs"),
+];
 
 /// Returns the manifest of a run as a JSON object. `model` names the model.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
@@ -24,23 +33,85 @@ pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     })
 }
 
-/// Returns a line for each screener and set.
-pub fn lines(rows: &[ScreenerRow]) -> Vec<Value> {
-    let line = |row: &ScreenerRow| {
-        let figures = row.figures;
-        json!({
-            "type": "figures", "set": row.set.name(), "screener": row.screener.name(), "threshold": row.threshold,
-            "dependencies": figures.counts.0, "others": figures.counts.1, "area": rounded(figures.area),
-            "false_positives_at_full_recall": rounded(figures.false_positives_at_full_recall),
-            "accuracy": rounded(figures.accuracy), "balanced_accuracy": rounded(figures.balanced_accuracy),
-            "majority": rounded(figures.majority()),
-        })
-    };
-    rows.iter().map(line).collect()
+/// Returns the manifest of a run over traces as a JSON object, with the number of calls of each suite and of those that were left out. `limit` is the
+/// most bytes of a prompt.
+pub fn trace_manifest(seed: u64, traces: &TraceCases, limit: usize, model: &str) -> Value {
+    let count = |suite: &String| traces.cases.iter().filter(|case| case.suite == *suite).count();
+    let suites: Map<String, Value> =
+        traces.suites().iter().map(|suite| (suite.clone(), count(suite).into())).collect();
+    json!({
+        "type": "manifest",
+        "suite": "attention-screeners/traces",
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": seed,
+        "regions": "outputs of tools",
+        "calls": suites,
+        "left_out": {
+            "without_outputs": traces.without_outputs,
+            "unknown_dependencies": traces.unknown,
+            "too_long": traces.too_long,
+        },
+        "prompt_limit": limit,
+        "model": model,
+        "sha256": {
+            "cases": digest(traces.cases.iter().map(|case| format!("{case:?}"))),
+            "code": digest(SOURCES),
+        },
+    })
 }
 
-/// Prints the table as text. `model` names the model.
-pub fn table_text(model: &str, rows: &[ScreenerRow]) -> String {
+/// Returns a line for each screener and set, one for each ROC curve, and one for each distribution.
+pub fn lines(results: &ScreenerResults) -> Vec<Value> {
+    let figures = results.rows.iter().map(|row| Value::Object(figure_line(row)));
+    let curves = results.rows.iter().map(|row| {
+        let points: Vec<Value> =
+            row.curve.iter().map(|(others, depends)| json!([rounded(*others), rounded(*depends)])).collect();
+        json!({
+            "type": "roc", "set": row.set, "screener": row.screener.name(),
+            "axes": ["false_positives", "true_positives"], "points": points,
+        })
+    });
+    let distributions = results.distributions.iter().map(|distribution| {
+        json!({
+            "type": "distribution", "figure": distribution.figure, "regions": distribution.regions,
+            "count": distribution.scores.len(), "below_0.2": rounded(distribution.below_a_fifth()),
+            "shares": distribution.shares().map(rounded),
+        })
+    });
+    figures.chain(curves).chain(distributions).collect()
+}
+
+/// Prints the figures as comma-separated values, with a header.
+pub fn csv_text(results: &ScreenerResults) -> String {
+    csv(&results.rows.iter().map(figure_line).collect::<Vec<_>>())
+}
+
+/// Returns the figures of a row for programs.
+fn figure_line(row: &ScreenerRow) -> Map<String, Value> {
+    let figures = row.figures;
+    let line: [(&str, Value); 11] = [
+        ("type", "figures".into()),
+        ("set", row.set.as_str().into()),
+        ("screener", row.screener.name().into()),
+        ("threshold", rounded(row.threshold)),
+        ("dependencies", figures.counts.0.into()),
+        ("others", figures.counts.1.into()),
+        ("area", rounded(figures.area)),
+        ("false_positives_at_full_recall", rounded(figures.false_positives_at_full_recall)),
+        ("accuracy", rounded(figures.accuracy)),
+        ("balanced_accuracy", rounded(figures.balanced_accuracy)),
+        ("majority", rounded(figures.majority())),
+    ];
+    line.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Prints the tables as text. `model` names the model.
+pub fn table_text(model: &str, results: &ScreenerResults) -> String {
+    texts(&tables(model, results))
+}
+
+/// Returns the tables: the figures of each screener on each set, and the distributions of RTBAS's figures.
+pub(super) fn tables(model: &str, results: &ScreenerResults) -> Vec<Table> {
     let header = [
         "set",
         "screener",
@@ -55,7 +126,7 @@ pub fn table_text(model: &str, rows: &[ScreenerRow]) -> String {
     let row = |row: &ScreenerRow| {
         let figures = row.figures;
         vec![
-            row.set.name().to_owned(),
+            row.set.clone(),
             row.screener.name().to_owned(),
             figures.counts.0.to_string(),
             figures.counts.1.to_string(),
@@ -68,5 +139,39 @@ pub fn table_text(model: &str, rows: &[ScreenerRow]) -> String {
     };
     let title =
         format!("{model}: which regions an output depends on; thresholds and network from other cases");
-    texts(&[table(&title, &header, &rows.iter().map(row).collect::<Vec<_>>())])
+    let mut tables = vec![table(&title, &header, &results.rows.iter().map(row).collect::<Vec<_>>())];
+    if !results.distributions.is_empty() {
+        tables.push(distribution_table(&results.distributions));
+    }
+    tables
+}
+
+/// Returns the table of RTBAS's Figures 2 and 3: how many regions have a score below 0.2, and the share in each tenth.
+fn distribution_table(distributions: &[ScoreDistribution]) -> Table {
+    let row = |distribution: &ScoreDistribution| {
+        let mut cells = vec![
+            format!("{}: {}", distribution.figure, distribution.regions),
+            distribution.scores.len().to_string(),
+            cell(Some(distribution.below_a_fifth())),
+        ];
+        cells.extend(distribution.shares().map(|share| format!("{share:.2}")));
+        cells
+    };
+    let header = [
+        "figure",
+        "regions",
+        "below 0.2",
+        "0.0",
+        "0.1",
+        "0.2",
+        "0.3",
+        "0.4",
+        "0.5",
+        "0.6",
+        "0.7",
+        "0.8",
+        "0.9",
+    ];
+    let rows: Vec<Vec<String>> = distributions.iter().map(row).collect();
+    table("attention scores of regions, in the form of RTBAS's Figures 2 and 3", &header, &rows)
 }

@@ -49,6 +49,13 @@ pub(crate) enum BenchCommand {
     #[cfg(feature = "bench")]
     #[command(after_help = games::GAMES_HELP)]
     Games(GamesArgs),
+    /// Repeat the experiment of AgentSecBench with models in folders, and print its Tables 4 to 6 beside the results.
+    ///
+    /// Three games, eight pairs, six defences and two models are the 576 executions of the paper. Its tasks are not public; these follow its
+    /// description.
+    #[cfg(feature = "local")]
+    #[command(after_help = super::paper::PAPER_HELP)]
+    Paper(super::PaperArgs),
     /// Play the games beyond AgentSecBench: disguised attacks, real rankings, stored injections, several turns, and floods of questions.
     ///
     /// The paper names these as its limits (its section 10). Each game has its own row: whether the channel was closed, what took effect, what the

@@ -47,6 +47,10 @@ one that took effect.
 The defences:
   none, delimiter, filter, provenance, least-privilege, combined
                      as in the paper; they see the text of the observation
+  attention/observation, attention/unauthorized
+                     the text is unchanged, but no token outside the observation
+                     (or what provenance and least-privilege remove) attends to
+                     it; with --local they run by default
   labels/METHOD      a guarded conversation under a policy that names sources,
                      tenants and tools and has no pattern of a marker; a person
                      refuses every question
@@ -97,7 +101,7 @@ pub(crate) struct GamesArgs {
     /// ranking-mixed-base64.
     #[arg(long, default_value = "paper", value_name = "NAME", value_parser = Variant::parse)]
     pub(crate) variant: Variant,
-    /// A defence. May be given several times. [default: the six of the paper, and seven label defences]
+    /// A defence. May be given several times. [default: the six of the paper, seven label defences, and with a model in a folder two by attention blocking]
     #[arg(long = "defence", value_name = "NAME", value_parser = Defence::parse)]
     pub(crate) defences: Vec<Defence>,
     /// The double that answers.

@@ -2,13 +2,18 @@
 
 use std::path::PathBuf;
 
-use super::TableFormat;
+use clap::ValueEnum;
 
 pub(super) const SCREENERS_HELP: &str = "\
 Examples:
   flowgate bench screeners                              the model that ships with Flowgate
   flowgate bench screeners --local models/opt-125m      another one
   flowgate screen train screeners/small                 train a screener for `flowgate run`
+  flowgate bench screeners --format html --charts charts > screeners.html
+                                                        ROC curves, and RTBAS's Figures 2 and 3
+
+  flowgate bench screeners --traces agentdojo.jsonl.gz --cases 100
+                                                        calls of AgentDojo's tasks
 
 The sets:
   documents         answers from documents, some of which state the same fact
@@ -17,11 +22,19 @@ The sets:
   same value twice  a call with values that two outputs have; the request names one
   reformatted       a call with values in another spelling
 
+With --traces, the sets are the suites of AgentDojo. A case is a call of the ground
+truth of a task, and a region is the output of an earlier tool as a whole. A call
+depends on the outputs with its arguments, and a call of an attacker on the output
+with the injected text. Calls with derived arguments are left out. What is learned
+comes from the other suites.
+
 The screeners:
   shared values     values of the output that the region has: no model
   saliency/...      attention times its gradient: the highest, the sum, the sum with
                     equal weight of each token of the output, and with the margin to
                     the likeliest other token as the loss
+  jacobian/...      a bound on what the output reveals of a region if its
+                    embeddings are noisy, in nats, and its share of all bounds
   leave-one-in      the probability of the output after one region alone
   network           two layers of LSTM over the features of all regions
 
@@ -31,6 +44,10 @@ How to read the table:
   balanced              the mean of the shares of dependencies and of other regions
                         that are decided rightly at the threshold
   majority              the accuracy of always giving the more frequent answer
+
+The second table has the distributions of RTBAS's Figures 2 and 3, computed on the
+cases of this suite: Figure 2 for all regions, Figure 3 for calls that follow the
+user (3a) or an instruction in the output of a tool (3b).
 
 Exit codes:
   0    the measurement is complete
@@ -46,10 +63,32 @@ pub(crate) struct ScreenersArgs {
     /// The seed of cases and of the network. The same seed gives the same output.
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// The number of cases of each set; as many again train the network, and choose thresholds.
+    /// Measure the calls of the runs in this file, which examples/agentdojo/traces.py writes, instead of the generated sets.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) traces: Option<PathBuf>,
+    /// The most bytes of a prompt from the traces; longer ones are left out.
+    #[arg(long, default_value_t = 4000, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub(crate) prompt_limit: u32,
+    /// The number of cases of each set; of generated sets, as many again train the network, and choose thresholds.
     #[arg(long, default_value_t = 40, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) cases: u16,
+    /// Write the ROC curves of each set, and RTBAS's Figures 2 and 3, to this folder as SVG.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) charts: Option<PathBuf>,
     /// The format of the result.
-    #[arg(long, value_enum, default_value_t = TableFormat::Text)]
-    pub(crate) format: TableFormat,
+    #[arg(long, value_enum, default_value_t = ScreenersFormat::Text)]
+    pub(crate) format: ScreenersFormat,
+}
+
+/// How `bench screeners` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScreenersFormat {
+    /// Tables.
+    Text,
+    /// JSON lines: the manifest, the figures, the ROC curves and the distributions.
+    Json,
+    /// The figures as comma-separated values, with a header.
+    Csv,
+    /// One HTML page with the charts and the tables, which loads nothing.
+    Html,
 }

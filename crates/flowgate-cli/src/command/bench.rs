@@ -1,7 +1,7 @@
 //! Runs `flowgate bench`, whose operations are repeatable measurements.
 //!
 //! * `detectors` compares detectors with a flow rule, on runs that `feedback` builds.
-//! * `games` and `extended` measure defences in security games.
+//! * `games` and `extended` measure defences in security games, `paper` those of AgentSecBench with its protocol.
 //! * `privacy` measures defences on tasks with private data.
 //! * `propagation` measures how low the labels of answers about documents can be.
 //! * `screeners` measures screeners that read the attention of a model.
@@ -23,6 +23,8 @@ mod feedback;
 mod games;
 #[cfg(feature = "bench")]
 mod model;
+#[cfg(feature = "local")]
+mod paper;
 #[cfg(feature = "bench")]
 mod privacy;
 #[cfg(feature = "bench")]
@@ -60,6 +62,8 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Privacy(options) => privacy::run(options, output),
         #[cfg(feature = "bench")]
         BenchCommand::Propagation(options) => propagation::run(options, output),
+        #[cfg(feature = "local")]
+        BenchCommand::Paper(options) => paper::run(options, output),
         #[cfg(feature = "local")]
         BenchCommand::Screeners(options) => screeners::run(options, output),
         #[cfg(feature = "bench")]

@@ -42,12 +42,12 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
         network = Some(Arc::clone(&trained));
         Ok(Box::new(trained) as _)
     };
-    let rows = saliency::run(&model, &mut train, options.seed, cases, &mut step);
+    let results = saliency::run(&model, &mut train, options.seed, cases, &mut step);
     let is_interrupted = progress.finish(output);
-    let rows = rows.map_err(|error| InputError(format!("{name}: {error}")))?;
-    let (Some(rows), Some(network), false) = (rows, network, is_interrupted) else { return Ok(INTERRUPTED) };
-    saliency::table_text(&name, &rows).lines().for_each(|line| output.line(line));
-    let Some(threshold) = threshold(&rows) else {
+    let results = results.map_err(|error| InputError(format!("{name}: {error}")))?;
+    let (Some(results), Some(network), false) = (results, network, is_interrupted) else { return Ok(INTERRUPTED) };
+    saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
+    let Some(threshold) = threshold(&results.rows) else {
         return Err(InputError("the cases have no dependencies to measure; raise --cases".to_owned()));
     };
     let screener = SavedScreener {

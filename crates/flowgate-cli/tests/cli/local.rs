@@ -1,6 +1,6 @@
 //! Local models: `lm train`, `lm evaluate`, and measurements with the model that ships.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{check, flowgate, name, text};
 
@@ -63,6 +63,126 @@ fn the_model_that_ships_is_measured() {
         "{printed}"
     );
     assert!(printed.contains("\"set\":\"key-value/unseen\""), "{printed}");
+}
+
+/// Creates a folder with the model that ships, a chat template, and many tokens that end a message, so that answers are short.
+fn chat_model(folder_name: &str) -> PathBuf {
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgate-lm/models/small");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder_name);
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in ["model.safetensors", "tokenizer.json"] {
+        std::fs::copy(small.join(file), folder.join(file)).unwrap();
+    }
+    let config = std::fs::read_to_string(small.join("config.json")).unwrap();
+    let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&config).unwrap();
+    config.insert("eos_token_id".to_owned(), (0..1024).step_by(3).collect::<Vec<u32>>().into());
+    std::fs::write(folder.join("config.json"), serde_json::Value::Object(config).to_string()).unwrap();
+    let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+    std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
+    folder
+}
+
+/// The game of one pair, with attention blocking; and that a server cannot block attention.
+#[test]
+fn attention_is_blocked_in_a_local_model() {
+    let model = chat_model("blocking-model");
+    let run = |defence: &str| -> Vec<serde_json::Value> {
+        let games =
+            ["bench", "games", "--instances", "1", "--format", "jsonl", "--content", "--defence", defence];
+        let output = flowgate(&[&games[..], &["--local", name(&model)]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let lines = printed.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.filter(|line: &serde_json::Value| line["type"] == "execution").collect()
+    };
+    for (defence, closed) in
+        [("attention/observation", [true, true, true]), ("attention/unauthorized", [false, true, true])]
+    {
+        let executions = run(defence);
+        assert_eq!(executions.len(), 6);
+        let attacked: Vec<_> = executions.iter().filter(|line| line["side"] == "adversarial").collect();
+        let found: Vec<bool> = attacked.iter().map(|line| line["closed"].as_bool().unwrap()).collect();
+        assert_eq!(found, closed, "{defence}");
+        assert!(executions.iter().all(|line| line["enforcement"] == "attention blocking"));
+    }
+    let url = ["--model", "x", "--url", "http://localhost:1/v1"];
+    for suite in ["games", "extended"] {
+        let arguments = ["bench", suite, "--defence", "attention/observation"];
+        check(
+            &[&arguments[..], &url].concat(),
+            2,
+            "--defence attention/observation: this defence blocks attention",
+        );
+    }
+}
+
+#[test]
+fn the_experiment_of_the_paper_is_repeated() {
+    let first = chat_model("Qwen3-0.6B");
+    let second = chat_model("Qwen3-1.7B");
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("paper-runs");
+    let _ = std::fs::remove_dir_all(&scratch);
+    std::fs::create_dir_all(&scratch).unwrap();
+    let (answers, runs) = (scratch.join("answers.jsonl"), scratch.join("runs"));
+    let both = ["bench", "paper", name(&first), name(&second), "--instances", "1"];
+    let kept = [&both[..], &["--answers", name(&answers), "--runs", name(&runs)]].concat();
+    let output = flowgate(&kept);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for expected in [
+        "model Qwen3-0.6B (Table 4)",
+        "model Qwen3-1.7B (Table 4)",
+        "Table 6 of the paper beside Qwen3-0.6B, Qwen3-1.7B: its two models",
+    ] {
+        assert!(printed.contains(expected), "{printed}");
+    }
+    // An answer for each of the 36 executions of each model; none is asked for again.
+    assert_eq!(std::fs::read_to_string(&answers).unwrap().lines().count(), 72);
+    assert_eq!(String::from_utf8(flowgate(&kept).stdout).unwrap(), printed);
+    assert_eq!(std::fs::read_to_string(&answers).unwrap().lines().count(), 72);
+    let page = flowgate(&[
+        "bench",
+        "compare",
+        name(&runs.join("Qwen3-0.6B.jsonl")),
+        name(&runs.join("Qwen3-1.7B.jsonl")),
+    ]);
+    assert_eq!(page.status.code(), Some(0), "{}", text(&page));
+    // One model, which is not one of the paper's two by its name.
+    let games = [
+        "bench",
+        "games",
+        "--instances",
+        "1",
+        "--defence",
+        "none",
+        "--local",
+        name(&first),
+        "--answers",
+        name(&answers),
+    ];
+    check(&games, 0, "Table 4 of the paper beside Qwen3-0.6B: the paper's figures are those of other models");
+    check(&["bench", "paper", name(&first), name(&first)], 2, "two models have the name Qwen3-0.6B");
+    check(&["bench", "paper", "no-such-folder"], 2, "no-such-folder");
+}
+
+/// The smallest measurement, in two formats and with the charts.
+#[test]
+fn screeners_are_measured_and_drawn() {
+    let charts = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screener-charts");
+    let _ = std::fs::remove_dir_all(&charts);
+    let run = ["bench", "screeners", "--cases", "2"];
+    let output = flowgate(&[&run[..], &["--format", "json", "--charts", name(&charts)]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<serde_json::Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
+    assert_eq!((count("manifest"), count("figures"), count("roc"), count("distribution")), (1, 45, 45, 6));
+    for file in ["roc-same-value-twice.svg", "figure-2.svg", "figure-3a.svg", "figure-3b.svg"] {
+        let chart = std::fs::read_to_string(charts.join(file)).unwrap();
+        assert!(chart.starts_with("<svg xmlns="), "{file}");
+    }
+    check(&["bench", "screeners", "--cases", "0"], 2, "0 is not in 1..=10000");
 }
 
 #[test]

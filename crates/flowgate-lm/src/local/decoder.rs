@@ -5,9 +5,10 @@
 //! `attention.rs`, `feed_forward.rs`, `linear.rs` (matrices), `norm.rs` and `rotary.rs` (positions). A
 //! [`KeyValueCache`] holds the keys and values of earlier tokens, which later tokens read. Extending it returns a new
 //! cache, so that many continuations share the cache of their prefix. A [`Probe`] selects the intermediate values that
-//! the caller receives.
+//! the caller receives. [`BlockedTokens`] are regions that no other token reads.
 
 mod attention;
+mod blocked;
 mod cache;
 mod feed_forward;
 mod linear;
@@ -26,6 +27,7 @@ use super::config::{DecoderConfig, Positions};
 use super::load_error::LoadError;
 use super::weights::{LayerRole, TensorRole, WeightSource, Weights};
 
+pub(crate) use blocked::BlockedTokens;
 pub(crate) use cache::KeyValueCache;
 pub(crate) use probe::{Kernels, Probe};
 
@@ -141,9 +143,12 @@ impl Decoder {
         let (batch, time) = tokens.dims2()?;
         let start = cache.len();
         let mut x = self.embed(tokens, start)?;
+        if let Some(added) = probe.added_to_embedding {
+            x = (x + added)?;
+        }
         let angles =
             self.rotary.as_ref().map(|rotary| rotary.angles(start, time, &self.device)).transpose()?;
-        let mask = self.mask(start, time)?;
+        let mask = self.mask(start, time, probe.blocked)?;
         let mut extended = Vec::with_capacity(self.layers.len());
         probe.see_hidden(&x);
         for (index, layer) in self.layers.iter().enumerate() {
@@ -202,19 +207,22 @@ impl Decoder {
 
     /// Returns the mask that is added to attention scores, of shape (time, start + time). It is 0 where a token may
     /// attend to itself or to an earlier token within the window, and minus infinity elsewhere. `start` is the number
-    /// of tokens in the cache, and `time` is the number of new tokens, which are the rows. `None` if all entries would
-    /// be 0: a single new token may attend to all tokens before it.
-    fn mask(&self, start: usize, time: usize) -> Result<Option<Tensor>> {
+    /// of tokens in the cache, and `time` is the number of new tokens, which are the rows. A token of a blocked region is
+    /// excluded for all tokens outside of the region. `None` if all entries would be 0: without blocked regions, a single
+    /// new token may attend to all tokens before it.
+    fn mask(&self, start: usize, time: usize, blocked: Option<&BlockedTokens>) -> Result<Option<Tensor>> {
         let reach = self.config.window.unwrap_or(usize::MAX);
         let total = start + time;
-        if time == 1 && total <= reach {
+        if time == 1 && total <= reach && blocked.is_none() {
             return Ok(None);
         }
         let row = |row: usize| {
             // The position of the token of this row.
             let own = start + row;
             (0..total).map(move |column| {
-                let can_attend = column <= own && own - column < reach;
+                let can_attend = column <= own
+                    && own - column < reach
+                    && blocked.is_none_or(|blocked| blocked.can_read(own, column));
                 if can_attend { 0.0 } else { f32::NEG_INFINITY }
             })
         };

@@ -7,7 +7,7 @@
 use candle_core::{D, Tensor};
 
 use super::LocalModel;
-use super::decoder::{KeyValueCache, Probe, token_row};
+use super::decoder::{BlockedTokens, KeyValueCache, Probe, token_row};
 use crate::Error;
 
 /// The most tokens that are evaluated at once.
@@ -30,9 +30,8 @@ pub(super) fn failed(error: candle_core::Error) -> Error {
 pub(super) struct RecentPrompts(Vec<(Vec<u32>, KeyValueCache)>);
 
 impl RecentPrompts {
-    /// Returns the cache of the longest beginning that `tokens` and a recent prompt have in common, cut to a multiple
-    /// of [`PIECE`] tokens; empty if there is none. Texts are evaluated in such pieces, so a whole number of them gives
-    /// the same results as an evaluation without the cache.
+    /// Returns the cache of the longest beginning of `tokens` that is a whole number of pieces and that a recent prompt
+    /// shares; empty if there is none.
     fn find(&self, tokens: &[u32]) -> candle_core::Result<KeyValueCache> {
         let shared_pieces = |(prompt, cache): &(Vec<u32>, KeyValueCache)| {
             (common_length(prompt, tokens) / PIECE * PIECE, cache.clone())
@@ -43,8 +42,8 @@ impl RecentPrompts {
         }
     }
 
-    /// Adds a prompt with its cache, and drops the oldest prompts until at most [`RECENT_PROMPTS`] prompts with
-    /// [`RECENT_TOKENS`] tokens together remain. If the new prompt alone exceeds the limit on tokens, none remains.
+    /// Adds a prompt with its cache, and drops the oldest prompts until the limits on prompts and tokens are satisfied.
+    /// If the new prompt alone exceeds the limit on tokens, nothing remains stored.
     fn insert(&mut self, tokens: &[u32], cache: &KeyValueCache) {
         // A prompt that continues an earlier one replaces it.
         self.0.retain(|(prompt, _)| !tokens.starts_with(prompt));
@@ -76,18 +75,28 @@ impl LocalModel {
     /// Evaluates `tokens` after those of `cache`, and returns the cache with all of them. The tokens are evaluated in
     /// pieces that end at multiples of [`PIECE`]. This bounds the memory, and the products of matrices have the same
     /// shapes, and results, whether or not the beginning came from a cache.
-    pub(super) fn extend(&self, mut cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
+    pub(super) fn extend(&self, cache: KeyValueCache, tokens: &[u32]) -> Result<KeyValueCache, Error> {
+        self.extend_blocking(cache, tokens, None)
+    }
+
+    /// Extends a cache as [`extend`](Self::extend) does, with blocked regions.
+    fn extend_blocking(
+        &self,
+        mut cache: KeyValueCache,
+        tokens: &[u32],
+        blocked: Option<&BlockedTokens>,
+    ) -> Result<KeyValueCache, Error> {
         let mut left = tokens;
         while !left.is_empty() {
             let (piece, rest) = left.split_at(left.len().min(PIECE - cache.len() % PIECE));
-            cache = self.evaluate(piece, &cache, &mut Probe::default())?.1;
+            cache = self.evaluate(piece, &cache, &mut Probe::blocking(blocked))?.1;
             left = rest;
         }
         Ok(cache)
     }
 
-    /// Evaluates `tokens` at once after those of `cache`. Returns their hidden states in the last layer, of shape
-    /// (1, tokens, width), and the cache extended by them. The probe receives the intermediate values that it selects.
+    /// Evaluates some tokens after those of a cache. Returns the hidden states, of shape (1, tokens, width), and the
+    /// cache with these tokens.
     pub(super) fn evaluate(
         &self,
         tokens: &[u32],
@@ -101,7 +110,7 @@ impl LocalModel {
     /// Evaluates the prompt of a chat, except for the longest beginning that it shares with a recent prompt, and adds
     /// the prompt to the recent ones. Returns the cache of all its tokens, and the logits after the last one.
     pub(super) fn evaluate_prompt(&self, tokens: &[u32]) -> Result<(KeyValueCache, Vec<f32>), Error> {
-        // The beginning of the last piece, which is evaluated in any case, for its logits.
+        // The last piece is evaluated in any case, for its logits.
         let last = tokens.len().saturating_sub(1) / PIECE * PIECE;
         let (before, rest) = tokens.split_at(last);
         let reused = {
@@ -116,6 +125,19 @@ impl LocalModel {
         Ok((cache, logits))
     }
 
+    /// Evaluates the prompt of a chat with blocked regions. Returns the same as [`evaluate_prompt`](Self::evaluate_prompt). Recent prompts are neither
+    /// used nor stored, since an evaluation with blocked regions differs from one without.
+    pub(super) fn evaluate_blocking(
+        &self,
+        tokens: &[u32],
+        blocked: &BlockedTokens,
+    ) -> Result<(KeyValueCache, Vec<f32>), Error> {
+        let (before, rest) = tokens.split_at(tokens.len().saturating_sub(1) / PIECE * PIECE);
+        let cache = self.extend_blocking(KeyValueCache::default(), before, Some(blocked))?;
+        let (hidden, cache) = self.evaluate(rest, &cache, &mut Probe::blocking(Some(blocked)))?;
+        Ok((cache, self.last_logits(&hidden)?))
+    }
+
     /// Returns the logits for the token that follows the last one of `hidden`, hidden states of shape
     /// (1, tokens, width).
     pub(super) fn last_logits(&self, hidden: &Tensor) -> Result<Vec<f32>, Error> {
@@ -126,8 +148,8 @@ impl LocalModel {
         last(hidden).map_err(failed)
     }
 
-    /// Returns the log-probability of each token of `tokens`. `hidden`, of shape (tokens, width), has at the same index
-    /// the hidden state of the token before it, from which the model predicts it.
+    /// Returns the log-probability of each token of `tokens`, where the hidden state with the same index is that of the
+    /// token before it. `hidden` has the shape (tokens, width).
     ///
     /// # Errors
     /// If a log-probability is not a number.
@@ -136,8 +158,6 @@ impl LocalModel {
         let mut start = 0;
         // A row of logits is as long as the vocabulary, so only a few rows are computed at once.
         for piece in tokens.chunks(LOGIT_ROWS) {
-            // Computes the log-probabilities of this piece: the logit of each token (`chosen`), minus the logarithm of
-            // the sum of the exponentials of all logits.
             let rows = || {
                 let logits = self.decoder.logits(&hidden.narrow(0, start, piece.len())?)?;
                 let targets = Tensor::from_slice(piece, (piece.len(), 1), self.decoder.device())?;

@@ -2,12 +2,13 @@
 //! template, and the tool calls are found in the generated text.
 
 use super::LocalModel;
-use super::decoder::Probe;
+use super::blocking::render_blocking;
+use super::decoder::{BlockedTokens, Probe};
 use super::sampler::Sampler;
 use super::template::ChatTemplate;
 use super::tool_calls::CallFilter;
 use crate::chat::{Completion, Message, Request, Stop, ToolChoice, ToolSpec, Usage};
-use crate::{BoxFuture, ChatModel, Delta, Error, Listener};
+use crate::{BlockedText, BlockingModel, BoxFuture, ChatModel, Delta, Error, Listener};
 
 impl ChatModel for LocalModel {
     fn name(&self) -> &str {
@@ -20,19 +21,37 @@ impl ChatModel for LocalModel {
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
-        Box::pin(self.generate(request, listener))
+        Box::pin(self.generate(request, &[], listener))
+    }
+}
+
+impl BlockingModel for LocalModel {
+    /// Generates the message as [`complete`](ChatModel::complete) does. A blocked text is converted to tokens by itself, so that no token is partly
+    /// blocked.
+    fn complete_blocking<'a>(
+        &'a self,
+        request: &'a Request,
+        blocked: &'a [BlockedText],
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(self.generate(request, blocked, listener))
     }
 }
 
 impl LocalModel {
     /// Generates tokens after the prompt of the chat until an end token or a stop sequence ends the message, or a limit
     /// on tokens is reached. Passes text to the listener as soon as no stop sequence or call can begin in it, and the
-    /// calls at the end.
+    /// calls at the end. No token outside a blocked text reads it.
     ///
     /// # Errors
-    /// If the model has no chat template, a tool call is required, the prompt is too long, the evaluation fails, or the
-    /// listener cancels.
-    async fn generate(&self, request: &Request, listener: &mut dyn Listener) -> Result<Completion, Error> {
+    /// If the model has no chat template, a tool call is required, the prompt is too long, a blocked text cannot be
+    /// located, the evaluation fails, or the listener cancels.
+    async fn generate(
+        &self,
+        request: &Request,
+        blocked: &[BlockedText],
+        listener: &mut dyn Listener,
+    ) -> Result<Completion, Error> {
         let tools: &[ToolSpec] = match &request.choice {
             ToolChoice::Auto => &request.tools,
             ToolChoice::None => &[],
@@ -46,8 +65,16 @@ impl LocalModel {
         let prompt = template.ok_or(Error::Unsupported(
             "answers to chats, since the folder of the model has no chat template",
         ))?;
-        let prompt = self.prompt_tokens(prompt, &request.messages, tools)?;
-        let (mut cache, mut logits) = self.evaluate_prompt(&prompt)?;
+        let (prompt, blocked) = if blocked.is_empty() {
+            (self.prompt_tokens(prompt, &request.messages, tools)?, None)
+        } else {
+            let (tokens, blocked) = self.blocking_prompt(prompt, &request.messages, tools, blocked)?;
+            (tokens, Some(blocked))
+        };
+        let (mut cache, mut logits) = match &blocked {
+            Some(blocked) => self.evaluate_blocking(&prompt, blocked)?,
+            None => self.evaluate_prompt(&prompt)?,
+        };
 
         let sampling = &request.sampling;
         // How many tokens the model can read after the prompt.
@@ -83,7 +110,8 @@ impl LocalModel {
             listener.ready().await;
             // After the last token, no logits are needed.
             if count < limit {
-                let (hidden, extended) = self.evaluate(&[token], &cache, &mut Probe::default())?;
+                let (hidden, extended) =
+                    self.evaluate(&[token], &cache, &mut Probe::blocking(blocked.as_ref()))?;
                 cache = extended;
                 logits = self.last_logits(&hidden)?;
             }
@@ -116,13 +144,38 @@ impl LocalModel {
         let prompt = template.render(messages, tools)?;
         // The template writes special tokens itself, such as the one that begins a text, so none are added.
         let tokens = self.tokenizer.encode_written_out(&prompt)?.ids;
+        self.check_prompt(&tokens)?;
+        Ok(tokens)
+    }
+
+    /// Returns the tokens of the prompt for a chat, as [`prompt_tokens`](Self::prompt_tokens) does, and the regions of the blocked texts in them.
+    pub(super) fn blocking_prompt(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        tools: &[ToolSpec],
+        blocked: &[BlockedText],
+    ) -> Result<(Vec<u32>, BlockedTokens), Error> {
+        let (mut tokens, mut regions) = (Vec::new(), BlockedTokens::default());
+        for piece in render_blocking(template, messages, tools, blocked)? {
+            let start = tokens.len();
+            tokens.extend(self.tokenizer.encode_written_out(&piece.text)?.ids);
+            if piece.is_blocked {
+                regions.push(start..tokens.len());
+            }
+        }
+        self.check_prompt(&tokens)?;
+        Ok((tokens, regions))
+    }
+
+    /// Fails if the prompt of a chat is empty, or leaves no room for a token of the message.
+    fn check_prompt(&self, tokens: &[u32]) -> Result<(), Error> {
         if tokens.is_empty() {
             return Err(Error::Failed(
                 "the chat template of the model gives an empty prompt; correct the template".to_owned(),
             ));
         }
-        self.check_length(tokens.len().saturating_add(1))?;
-        Ok(tokens)
+        self.check_length(tokens.len().saturating_add(1))
     }
 }
 

@@ -9,10 +9,12 @@
     reason = "numbers are small, indices name what the formulas name, and a mistake fails the test"
 )]
 
+mod blocking;
 mod chat;
 mod gguf;
 mod gradients;
 mod hostile;
+mod jacobian;
 mod oracle;
 mod parity;
 mod scoring;

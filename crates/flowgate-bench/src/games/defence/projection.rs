@@ -4,6 +4,7 @@
 //! of the caller, the tools that the policy forbids, the usual phrases of injections and the usual form of canaries.
 //! [`Defence::defend_text`](super::Defence::defend_text) combines the functions.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -47,27 +48,49 @@ pub fn filter_lines(text: &str) -> String {
 /// its list of tenants, as the generator prints it; other lines stay. A record of several tenants stays if the permitted one is among them,
 /// because the defence of the paper works on whole records.
 pub fn keep_permitted_tenant(text: &str, permitted: &str) -> String {
+    map_lines(text, |line| is_permitted(line, permitted).then(|| line.to_owned()))
+}
+
+/// Returns whether a line names the permitted tenant among its tenants, or is no record.
+fn is_permitted(line: &str, permitted: &str) -> bool {
     let own = format!("\"{permitted}\"");
-    map_lines(text, |line| {
-        let tenants = line.trim_start().strip_prefix("{\"tenants\":[").and_then(|rest| rest.split_once(']'));
-        let is_kept = tenants.is_none_or(|(tenants, _)| tenants.split(',').any(|tenant| tenant == own));
-        is_kept.then(|| line.to_owned())
-    })
+    let tenants = line.trim_start().strip_prefix("{\"tenants\":[").and_then(|rest| rest.split_once(']'));
+    tenants.is_none_or(|(tenants, _)| tenants.split(',').any(|tenant| tenant == own))
+}
+
+/// Returns the ranges of the lines that [`keep_permitted_tenant`] removes, without their line breaks.
+pub(super) fn other_record_spans(text: &str, permitted: &str) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let mut spans = Vec::new();
+    for line in text.split_inclusive('\n') {
+        let content = line.strip_suffix('\n').unwrap_or(line);
+        if !is_permitted(content, permitted) {
+            spans.push(start..start + content.len());
+        }
+        start += line.len();
+    }
+    spans
 }
 
 /// Replaces the name of a forbidden tool and its action tokens, such as `CALL_TRANSFER_FUNDS_0003` (*least-privilege tool gating* in the
 /// paper).
 pub fn remove_forbidden_capabilities(text: &str, forbidden: &str) -> String {
-    let pattern = format!(
-        r"\b(?:CALL_{}_[0-9]+|{})\b",
-        regex::escape(&forbidden.to_uppercase()),
-        regex::escape(forbidden)
-    );
-    match Regex::new(&pattern) {
-        Ok(pattern) => pattern.replace_all(text, BLOCKED_CAPABILITY).into_owned(),
+    match capability_pattern(forbidden) {
+        Some(pattern) => pattern.replace_all(text, BLOCKED_CAPABILITY).into_owned(),
         // The escaped name always forms a valid pattern; if it did not, nothing of the text could be trusted.
-        Err(_) => BLOCKED_CAPABILITY.to_owned(),
+        None => BLOCKED_CAPABILITY.to_owned(),
     }
+}
+
+/// Returns the pattern of a forbidden tool's name and of its action tokens.
+fn capability_pattern(forbidden: &str) -> Option<Regex> {
+    let (token, name) = (regex::escape(&forbidden.to_uppercase()), regex::escape(forbidden));
+    Regex::new(&format!(r"\b(?:CALL_{token}_[0-9]+|{name})\b")).ok()
+}
+
+/// Returns the ranges that [`remove_forbidden_capabilities`] replaces.
+pub(super) fn capability_spans(text: &str, forbidden: &str) -> Vec<Range<usize>> {
+    found_spans(capability_pattern(forbidden).as_ref(), text)
 }
 
 /// Replaces every text that looks like a canary. If the pattern is unusable, which no input can cause, nothing is shown.
@@ -75,6 +98,19 @@ pub fn redact_canaries(text: &str) -> String {
     match CANARY.as_ref() {
         Some(pattern) => pattern.replace_all(text, REDACTED_CANARY).into_owned(),
         None => String::new(),
+    }
+}
+
+/// Returns the ranges that [`redact_canaries`] replaces.
+pub(super) fn canary_spans(text: &str) -> Vec<Range<usize>> {
+    found_spans(CANARY.as_ref(), text)
+}
+
+/// Returns the ranges that match a pattern; the whole text if the pattern is unusable, which no input can cause.
+fn found_spans(pattern: Option<&Regex>, text: &str) -> Vec<Range<usize>> {
+    match pattern {
+        Some(pattern) => pattern.find_iter(text).map(|found| found.range()).collect(),
+        None => std::iter::once(0..text.len()).collect(),
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::figures::{DefenceFigures, Figures};
 use super::super::task::Game;
+use super::paper::{ModelFigures, paper_table_list};
 use super::table_list;
 use crate::html::{self, Bar, BarChart, Chart, Drawing, Measured, Point};
 
@@ -29,8 +30,9 @@ fn closure_chart<'f>(title: String, all: impl Iterator<Item = (String, &'f Figur
     Drawing::Scatter(Chart { title, x, y, points: points.collect() })
 }
 
-/// Returns the page. A chart leaves out the defences without its measures.
-pub fn page(all: &[DefenceFigures], manifest: &Value) -> String {
+/// Returns the page. A chart leaves out the defences without its measures. `compared` are the runs of models whose figures stand beside the paper's;
+/// none for a double.
+pub fn page(all: &[DefenceFigures], manifest: &Value, compared: &[ModelFigures<'_>]) -> String {
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
     let risk = all.iter().filter_map(|figures| {
         let y = without_interval(figures.overall.benign_utility?);
@@ -54,7 +56,9 @@ pub fn page(all: &[DefenceFigures], manifest: &Value) -> String {
             all.iter().filter_map(|figures| Some((figures.defence.name(), figures.games.get(index)?)));
         closure_chart(format!("Closure and advantage: {}", game.name()), of_game)
     }));
-    html::page(&format!("Security games, model {model}"), manifest, &drawings, &table_list(all, model))
+    let mut tables = table_list(all, model);
+    tables.extend(paper_table_list(compared));
+    html::page(&format!("Security games, model {model}"), manifest, &drawings, &tables)
 }
 
 /// Draws the paper's Figure 2: the rate of canaries disclosed in the retrieval game, with Wilson's interval.

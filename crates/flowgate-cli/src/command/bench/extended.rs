@@ -30,7 +30,7 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
     let counted = CountedModel { model: &double, counter: &counter };
     let named = if options.model.dry_run { None } else { model(&options.model)? };
     let model: &dyn ChatModel = match &named {
-        Some(model) => &**model,
+        Some(model) => model.chat(),
         None => &counted,
     };
     let suite = ExtendedSuite {
@@ -42,6 +42,9 @@ pub(crate) fn run(options: &ExtendedArgs, output: &mut Console) -> Result<u8, In
         if options.defences.is_empty() { ExtendedSuite::defences() } else { options.defences.clone() };
     if named.is_none() && defences.iter().any(|defence| defence.needs_tool_choice()) {
         return Err(super::games::needs_model());
+    }
+    if let Some(defence) = defences.iter().find(|defence| defence.needs_blocking()) {
+        return Err(super::games::needs_blocking(*defence));
     }
     let rows: Vec<(ExtendedGame, Defence)> =
         games.iter().flat_map(|game| defences.iter().map(move |defence| (*game, *defence))).collect();

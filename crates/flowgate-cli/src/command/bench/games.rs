@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use flowgate_bench::cost::{CountedModel, RequestCounter};
 use flowgate_bench::games::adaptive::{AttackSearch, search};
 use flowgate_bench::games::figures::DefenceFigures;
-use flowgate_bench::games::report::{comparison_rows, csv, figure_rows, page, search_table, tables};
+use flowgate_bench::games::report::{
+    comparison_rows, csv, figure_rows, page, paper_rows, paper_tables, search_table, tables,
+};
 use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, manifest};
 use flowgate_guard::conversation::Method;
-use flowgate_lm::ChatModel;
+use flowgate_lm::{BlockingModel, ChatModel};
 use serde_json::{Map, Value, json};
 
 use super::model::{ask_ahead, model, print_cost};
@@ -31,15 +33,34 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
     let begun = Instant::now();
     let clock: &dyn Fn() -> Duration = &|| begun.elapsed();
     let model: &dyn ChatModel = match &named {
-        Some(model) => &**model,
+        Some(model) => model.chat(),
         None => &counted,
     };
     // A double is deterministic and takes no time: its output is the same each time. The time of an answer from a file
     // says nothing.
     let measures_time = named.is_some() && options.model.answers.is_none();
     let runner = Runner::new(model, measures_time.then_some(clock));
-    let runner = runner.map_err(|error| InputError(error.to_string()))?;
-    let defences = if options.defences.is_empty() { Defence::standard() } else { options.defences.clone() };
+    let mut runner = runner.map_err(|error| InputError(error.to_string()))?;
+    // A double answers as if it had not been shown what is blocked.
+    let blocking: Option<&dyn BlockingModel> = match &named {
+        Some(model) => model.blocking(),
+        None => Some(&counted),
+    };
+    if let Some(blocking) = blocking {
+        runner = runner.with_blocking(blocking);
+    }
+    let defences = if options.defences.is_empty() {
+        let is_local = named.as_ref().is_some_and(|model| model.blocking().is_some());
+        let by_attention = Defence::by_attention().into_iter().filter(|_| is_local);
+        Defence::standard().into_iter().chain(by_attention).collect()
+    } else {
+        options.defences.clone()
+    };
+    if blocking.is_none()
+        && let Some(defence) = defences.iter().find(|defence| defence.needs_blocking())
+    {
+        return Err(needs_blocking(*defence));
+    }
     if named.is_none() && defences.iter().any(|defence| defence.needs_tool_choice()) {
         return Err(needs_model());
     }
@@ -54,6 +75,10 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         let failed = |error: flowgate_bench::games::ExecutionError| InputError(error.to_string());
         let (pair, defence) = (suite.pairs().get(unit / defences.len()), defences.get(unit % defences.len()));
         let (Some(pair), Some(defence)) = (pair, defence) else { return Ok(()) };
+        // Answers with blocked attention are not recorded.
+        if defence.needs_blocking() {
+            return Ok(());
+        }
         // `None`: no clock, since only the answers matter here.
         let runner = Runner::new(model, None).map_err(failed)?;
         for side in Side::ALL {
@@ -94,6 +119,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         return Ok(if is_interrupted { INTERRUPTED } else { 0 });
     }
     let manifest = manifest(&suite, &defences, model);
+    results.is_of_double = named.is_none();
     print(options, &manifest, &results, is_interrupted, output);
     Ok(match results.has_effect_under_labels() {
         _ if is_interrupted => INTERRUPTED,
@@ -108,6 +134,8 @@ struct GameResults {
     executions: Vec<Execution>,
     figures: Vec<DefenceFigures>,
     searches: Vec<AttackSearch>,
+    /// Whether a double answered, whose figures do not stand beside the paper's.
+    is_of_double: bool,
 }
 
 impl GameResults {
@@ -128,8 +156,10 @@ fn print(
     is_interrupted: bool,
     output: &mut Console,
 ) {
-    let GameResults { executions, figures, searches } = results;
+    let GameResults { executions, figures, searches, is_of_double } = results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
+    let compared = [(model, figures.as_slice())];
+    let compared = if *is_of_double { &[] } else { compared.as_slice() };
     // The figures without a defence, with which each row compares those of its defence.
     let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
     let rows = || -> Vec<Map<String, Value>> {
@@ -144,9 +174,12 @@ fn print(
                     search_table(searches, usize::try_from(options.queries).unwrap_or(usize::MAX))
                 );
             }
+            if !compared.is_empty() {
+                text = format!("{text}\n{}", paper_tables(compared));
+            }
             text.lines().for_each(|line| output.line(line));
         }
-        GamesFormat::Html => output.write_bytes(page(figures, manifest).as_bytes()),
+        GamesFormat::Html => output.write_bytes(page(figures, manifest, compared).as_bytes()),
         GamesFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
         GamesFormat::Json => {
             let searches: Vec<Value> = searches.iter().map(|search| search.to_json(model)).collect();
@@ -154,6 +187,7 @@ fn print(
                 "manifest": manifest,
                 "figures": rows(),
                 "searches": searches,
+                "paper": paper_rows(compared),
                 "interrupted": is_interrupted,
             });
             output.line(&document.to_string());
@@ -167,11 +201,21 @@ fn print(
             rows().into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
             let compared = comparison_rows(executions, options.seed);
             compared.iter().for_each(|row| output.line(&row.to_string()));
+            paper_rows(compared).iter().for_each(|row| output.line(&row.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "executions": executions.len()}).to_string());
             }
         }
     }
+}
+
+/// Returns the error for a defence that blocks attention, which a server cannot do.
+pub(super) fn needs_blocking(defence: Defence) -> InputError {
+    let advice = "name the folder of a model with `--local`, in a program with the feature `local`, or leave the defence out";
+    InputError(format!(
+        "--defence {}: this defence blocks attention inside of the model in a game of one step, which is not possible here; {advice}",
+        defence.name()
+    ))
 }
 
 /// Returns the error for a defence in which a model chooses tools, if a double answers.

@@ -7,22 +7,41 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flowgate_bench::cost::RequestCounter;
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::recorded::{AnswerFileError, RecordingMode};
-use flowgate_lm::{BoxFuture, ChatModel, Error, Listener, RecordedModel};
+use flowgate_lm::{BlockingModel, BoxFuture, ChatModel, Error, Listener, RecordedModel};
 
 use crate::args::BenchModelArgs;
 use crate::input::{InputError, describe_io_error};
 use crate::output::{Console, plural};
 use crate::progress::Progress;
 
+/// The model of a measurement.
+pub(super) struct MeasuredModel {
+    chat: Box<dyn ChatModel>,
+    /// The same model, if it can block attention. Its answers are not recorded.
+    blocking: Option<Arc<dyn BlockingModel>>,
+}
+
+impl MeasuredModel {
+    /// Returns the model as one that answers chats.
+    pub(super) fn chat(&self) -> &dyn ChatModel {
+        &*self.chat
+    }
+
+    /// Returns the model as one that can block attention, if it can.
+    pub(super) fn blocking(&self) -> Option<&dyn BlockingModel> {
+        self.blocking.as_deref()
+    }
+}
+
 /// Returns the model that the options name; `None` if a double answers.
-pub(super) fn model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
-    let Some(model) = named_model(options)? else {
+pub(super) fn model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
+    let Some(MeasuredModel { chat, blocking }) = named_model(options)? else {
         if options.answers.is_some() || options.rate.is_some() {
             let advice = "name a model with `--model` and `--url`, or leave these options out";
             return Err(InputError(format!(
@@ -31,11 +50,7 @@ pub(super) fn model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel
         }
         return Ok(None);
     };
-    let model = PacedModel::new(model, options.rate);
-    Ok(Some(match &options.answers {
-        Some(path) => Box::new(recorded(model, path)?),
-        None => Box::new(model),
-    }))
+    with_answers(PacedModel::new(chat, options.rate), blocking, options.answers.as_deref()).map(Some)
 }
 
 /// Opens the file of answers at `path`: an answer that it has is returned without a request, and each new answer of
@@ -54,15 +69,43 @@ fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>,
 
 /// Returns the model that the options name, without a limit on the rate and without recorded answers: in a folder
 /// or on a server. `None` if they name none.
-fn named_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, InputError> {
+fn named_model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, InputError> {
     #[cfg(feature = "local")]
     if let Some(folder) = &options.local {
-        use flowgate_lm::local::{LocalModel, LocalSettings};
-        let model = LocalModel::load(folder, &LocalSettings::default());
-        let model = model.map_err(|error| InputError(format!("--local {}: {error}", folder.display())))?;
-        return Ok(Some(Box::new(model)));
+        let model = load(folder).map_err(|InputError(problem)| InputError(format!("--local {problem}")))?;
+        return Ok(Some(model));
     }
-    remote_model(options)
+    let remote = remote_model(options)?;
+    Ok(remote.map(|chat| MeasuredModel { chat, blocking: None }))
+}
+
+/// Loads the model of a folder. The error begins with the folder.
+#[cfg(feature = "local")]
+fn load(folder: &Path) -> Result<MeasuredModel, InputError> {
+    use flowgate_lm::local::{LocalModel, LocalSettings};
+    let model = LocalModel::load(folder, &LocalSettings::default());
+    let model = Arc::new(model.map_err(|error| InputError(format!("{}: {error}", folder.display())))?);
+    Ok(MeasuredModel { chat: Box::new(Arc::clone(&model)), blocking: Some(model) })
+}
+
+/// Loads the model of a folder, with recorded answers if there is a file for them.
+#[cfg(feature = "local")]
+pub(super) fn local_model(folder: &Path, answers: Option<&Path>) -> Result<MeasuredModel, InputError> {
+    let MeasuredModel { chat, blocking } = load(folder)?;
+    with_answers(PacedModel::new(chat, None), blocking, answers)
+}
+
+/// Combines a model with the file of its answers, if there is one.
+fn with_answers(
+    chat: PacedModel,
+    blocking: Option<Arc<dyn BlockingModel>>,
+    answers: Option<&Path>,
+) -> Result<MeasuredModel, InputError> {
+    let chat: Box<dyn ChatModel> = match answers {
+        Some(path) => Box::new(recorded(chat, path)?),
+        None => Box::new(chat),
+    };
+    Ok(MeasuredModel { chat, blocking })
 }
 
 /// Returns the model on a server, with the key from the environment variable of `--key-from`; `None` without
@@ -187,8 +230,6 @@ pub(super) fn print_cost(counter: &RequestCounter, answer_tokens: u32, output: &
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use flowgate_lm::{block_on, ignore_deltas};
 
     use super::*;

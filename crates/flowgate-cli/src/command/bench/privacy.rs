@@ -51,7 +51,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         )));
     }
     let answering = match &named {
-        Some(model) => Answering::Model(&**model),
+        Some(model) => Answering::Model(model.chat()),
         None if options.model.dry_run => Answering::Counted(&counter),
         None => Answering::Double,
     };
@@ -79,8 +79,12 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         print_cost(&counter, ANSWER_TOKENS, output);
         return Ok(if is_interrupted { INTERRUPTED } else { 0 });
     }
-    let manifest =
-        manifest(options.seed, &defences, suite.tasks().len(), named.as_ref().map(|model| model.name()));
+    let manifest = manifest(
+        options.seed,
+        &defences,
+        suite.tasks().len(),
+        named.as_ref().map(|model| model.chat().name()),
+    );
     match options.format {
         PrivacyFormat::Text => {
             let composition = composition(suite.tasks()).map_err(InputError)?;

@@ -1,12 +1,15 @@
-//! Runs `flowgate bench screeners`: measures how well screeners that read a model's attention tell what an output depends on.
+//! Runs `flowgate bench screeners`: measures how well screeners that read the inside of a model tell what an output depends on.
 //!
 //! The cases and the figures are in `flowgate_bench::saliency`, the network in `flowgate_lm::local::classifier`; this module connects them.
 
-use flowgate_bench::saliency;
+use std::io::{BufRead as _, Read as _};
+use std::path::Path;
+
+use flowgate_bench::saliency::{self, ScreenerResults, TraceCases};
 use flowgate_lm::local::classifier::DependencyClassifier;
 
-use crate::args::{ScreenersArgs, TableFormat};
-use crate::input::InputError;
+use crate::args::{ScreenersArgs, ScreenersFormat};
+use crate::input::{InputError, describe_io_error, open};
 use crate::local_model;
 use crate::output::Console;
 use crate::progress::{INTERRUPTED, Progress};
@@ -15,7 +18,13 @@ use crate::progress::{INTERRUPTED, Progress};
 pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, InputError> {
     let (model, name) = local_model::load(&options.local)?;
     let cases = usize::from(options.cases);
-    let progress = Progress::over_steps(saliency::steps(cases), "case", output);
+    let limit = usize::try_from(options.prompt_limit).unwrap_or(usize::MAX);
+    let traces = match &options.traces {
+        Some(path) => Some(read_traces(path, limit)?.sample(options.seed, cases)),
+        None => None,
+    };
+    let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
+    let progress = Progress::over_steps(steps, "case", output);
     let mut step = || {
         progress.step();
         progress.is_interrupted()
@@ -24,16 +33,72 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
         let network = DependencyClassifier::train(prompts, options.seed, &mut || progress.is_interrupted())?;
         Ok(Box::new(network) as _)
     };
-    let rows = saliency::run(&model, &mut train, options.seed, cases, &mut step);
+    let results = match &traces {
+        Some(traces) => saliency::run_traces(&model, &mut train, options.seed, traces, &mut step),
+        None => saliency::run(&model, &mut train, options.seed, cases, &mut step),
+    };
     let is_interrupted = progress.finish(output);
-    let rows = rows.map_err(|error| InputError(format!("{name}: {error}")))?;
-    let Some(rows) = rows.filter(|_| !is_interrupted) else { return Ok(INTERRUPTED) };
+    let results = results.map_err(|error| InputError(format!("{name}: {error}")))?;
+    let Some(results) = results.filter(|_| !is_interrupted) else { return Ok(INTERRUPTED) };
+    if let Some(folder) = &options.charts {
+        write_charts(&results, folder)?;
+    }
+    let manifest = match &traces {
+        Some(traces) => saliency::trace_manifest(options.seed, traces, limit, &name),
+        None => saliency::manifest(options.seed, cases, &name),
+    };
     match options.format {
-        TableFormat::Text => saliency::table_text(&name, &rows).lines().for_each(|line| output.line(line)),
-        TableFormat::Json => {
-            output.line(&saliency::manifest(options.seed, cases, &name).to_string());
-            saliency::lines(&rows).iter().for_each(|line| output.line(&line.to_string()));
+        ScreenersFormat::Text => {
+            saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
+        }
+        ScreenersFormat::Json => {
+            output.line(&manifest.to_string());
+            saliency::lines(&results).iter().for_each(|line| output.line(&line.to_string()));
+        }
+        ScreenersFormat::Csv => saliency::csv_text(&results).lines().for_each(|line| output.line(line)),
+        ScreenersFormat::Html => {
+            output.write_bytes(saliency::page(&name, &results, &manifest).as_bytes());
         }
     }
     Ok(0)
+}
+
+/// The longest line of a file of traces, in bytes. Each line is a run.
+const LONGEST_RUN: u64 = 16 << 20;
+
+/// Reads the calls of the runs in a file, which may be compressed.
+fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, InputError> {
+    let mut reader = open(path)?;
+    let mut traces = TraceCases::default();
+    for number in 1_u64.. {
+        let failed = |problem: &str| InputError(format!("{}: line {number}: {problem}", path.display()));
+        let mut line = String::new();
+        let read = (&mut reader).take(LONGEST_RUN).read_line(&mut line);
+        if read.map_err(|error| failed(&describe_io_error(&error)))? == 0 {
+            break;
+        }
+        if line.len() as u64 == LONGEST_RUN {
+            return Err(failed("the run is longer than 16 MiB; leave it out"));
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let run =
+            serde_json::from_str(&line).map_err(|error| failed(&format!("this is no JSON: {error}")))?;
+        traces.add_run(&run, limit).map_err(|problem| failed(&problem))?;
+    }
+    Ok(traces)
+}
+
+/// Writes the charts to a folder, which is created if it is missing.
+fn write_charts(results: &ScreenerResults, folder: &Path) -> Result<(), InputError> {
+    let failed = |path: &Path, error: &std::io::Error| {
+        InputError(format!("--charts {}: {}", path.display(), describe_io_error(error)))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    for (name, chart) in saliency::chart_files(results) {
+        let path = folder.join(name);
+        std::fs::write(&path, chart).map_err(|error| failed(&path, &error))?;
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ use candle_nn::ops;
 use super::super::config::DecoderConfig;
 use super::super::load_error::LoadError;
 use super::super::weights::{LayerRole, TensorRole, Weights};
+use super::blocked::BlockedTokens;
 use super::cache::LayerCache;
 use super::linear::{Linear, Projections};
 use super::norm::Norm;
@@ -69,8 +70,7 @@ impl SelfAttention {
                 part(LayerRole::Value, LayerRole::ValueBias, keys)?,
             ])
         };
-        // Only models with RMS norms normalise queries and keys. Such a norm has no bias, so the second role, which
-        // would name the bias, is not read.
+        // Only RMS norms occur here. They have no bias, so the role that is passed for it is not read.
         let norm = |name| {
             let load = || Norm::load(weights, config, role(name), role(name), config.head_width);
             config.query_key_norm.then(load).transpose()
@@ -97,13 +97,12 @@ impl SelfAttention {
         })
     }
 
-    /// Evaluates attention for `x`, the hidden states of new tokens, of shape (batch, time, width). Returns the output,
-    /// which the layer adds to its input, and the cache of this layer for the earlier and the new tokens. Takes the
-    /// cache of the earlier tokens out of `run`.
+    /// Evaluates the hidden states of tokens, of shape (batch, time, width). Returns the output of attention, which the
+    /// layer adds to its input, and the cache of this layer with these tokens. Takes the earlier cache out of `run`.
     pub(super) fn forward(&self, x: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<(Tensor, LayerCache)> {
         let kernels = run.probe.kernels;
         let before = run.before.take();
-        let (x, inputs) = self.convolve(x, before.as_ref())?;
+        let (x, inputs) = self.convolve(x, before.as_ref(), run.probe.blocked)?;
         let (batch, time, _) = x.dims3()?;
         let projected = self.projections.forward(&x)?;
         let [queries, keys, values] = projected.as_slice() else {
@@ -113,7 +112,7 @@ impl SelfAttention {
         let divide = |tensor: &Tensor, heads: usize| {
             tensor.reshape((batch, time, heads, self.head_width))?.transpose(1, 2)
         };
-        // Normalises and rotates the vectors of heads, if the model has such a normalisation and rotary positions.
+        // Normalises and rotates the vectors of heads, if the model does.
         let rotate = |tensor: Tensor, norm: Option<&Norm>| {
             let tensor = match norm {
                 Some(norm) => norm.forward(&tensor, kernels)?,
@@ -124,7 +123,6 @@ impl SelfAttention {
         let queries = rotate(divide(queries, self.heads)?, self.query_norm.as_ref())?;
         let keys = rotate(divide(keys, self.key_heads)?, self.key_norm.as_ref())?;
         let values = divide(values, self.key_heads)?;
-        // The keys and values of the earlier tokens come first, along the dimension of time.
         let (keys, values) = match &before {
             Some(before) => {
                 (Tensor::cat(&[&before.keys, &keys], 2)?, Tensor::cat(&[&before.values, &values], 2)?)
@@ -145,10 +143,8 @@ impl SelfAttention {
     }
 
     /// Returns the attention, of shape (batch, heads, time, total time): the share with which each new token reads each
-    /// token so far, as the softmax of the scaled and masked scores. Passes it to the probe as well.
-    ///
-    /// A caller that needs gradients lets the probe add a tensor of zeros to the attention: the gradient with respect
-    /// to the zeros is that with respect to the attention.
+    /// token so far, as the softmax of the scaled and masked scores. A caller that needs gradients lets the probe add a
+    /// tensor of zeros to it: the gradient with respect to the zeros is that with respect to the attention.
     fn weights(&self, queries: &Tensor, keys: &Tensor, run: &mut LayerRun<'_, '_>) -> Result<Tensor> {
         let (batch, _, time, _) = queries.dims4()?;
         let total = keys.dim(2)?;
@@ -173,9 +169,15 @@ impl SelfAttention {
     }
 
     /// Adds to each input a weighted sum of the inputs of the few tokens before it (`taps` many), as the convolution of
-    /// Flowgate's own models does. `before` is the cache of the earlier tokens. Returns the sums, and all inputs so far
-    /// for the cache, since later tokens need them. Without a convolution, returns the inputs unchanged, and `None`.
-    fn convolve(&self, x: &Tensor, before: Option<&LayerCache>) -> Result<(Tensor, Option<Tensor>)> {
+    /// Flowgate's own models does. `before` is the cache of the earlier tokens. Returns the sums, and all inputs so far for the cache, since later tokens need them. The input of a
+    /// token that is blocked for another counts as 0 there. Without a convolution, returns the inputs unchanged, and
+    /// `None`.
+    fn convolve(
+        &self,
+        x: &Tensor,
+        before: Option<&LayerCache>,
+        blocked: Option<&BlockedTokens>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let Some(weights) = &self.convolution else { return Ok((x.clone(), None)) };
         let taps = weights.dim(0)?;
         let (batch, time, width) = x.dims3()?;
@@ -190,7 +192,13 @@ impl SelfAttention {
         let first = padded.dim(1)? - time;
         let mut sum = x.clone();
         for tap in 0..taps {
-            let earlier = padded.narrow(1, first - tap - 1, time)?;
+            let mut earlier = padded.narrow(1, first - tap - 1, time)?;
+            if let Some(blocked) = blocked {
+                // The inputs are replaced, not multiplied by 0: the product would still have their sign.
+                let readable = blocked.readable_at((first - taps, time), tap + 1, x.device())?;
+                let readable = readable.broadcast_as(earlier.shape())?.contiguous()?;
+                earlier = readable.where_cond(&earlier.contiguous()?, &earlier.zeros_like()?)?;
+            }
             sum = (sum + earlier.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;
         }
         Ok((sum, Some(inputs)))

@@ -1,8 +1,11 @@
 //! Defines [`Probe`], with which a caller of the decoder selects intermediate values (the hidden states of a layer, the
-//! attention matrices) and receives them. Only `inside.rs` needs such values; all other callers select none. A probe
-//! also chooses between fast operations and those that have a gradient, which `inside.rs` and `train.rs` need.
+//! attention matrices) and receives them. Only `inside.rs` and `jacobian.rs` need such values; all other callers
+//! select none. A probe also chooses between fast operations and those that have a gradient, which these and `train.rs`
+//! need, and blocks regions of the text, which `generate.rs` needs.
 
 use candle_core::Tensor;
+
+use super::blocked::BlockedTokens;
 
 /// Which implementation of an operation runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,9 +21,14 @@ pub(crate) enum Kernels {
 #[derive(Debug, Default)]
 pub(crate) struct Probe<'a> {
     pub(crate) kernels: Kernels,
+    /// The regions of the text that no token outside reads, if there are any. All evaluations of a text need the same.
+    pub(crate) blocked: Option<&'a BlockedTokens>,
     /// A tensor of zeros for each layer, which is added to its attention: the gradient with respect to the zeros is
     /// that with respect to the attention.
     pub(crate) added_to_attention: Option<&'a [Tensor]>,
+    /// A tensor of zeros that is added to the input of the first layer, of shape (1, time, width): the gradient with
+    /// respect to it is that with respect to the embeddings.
+    pub(crate) added_to_embedding: Option<&'a Tensor>,
     /// Collects the attention of each layer, of shape (batch, heads, time, total time); `None` collects nothing.
     pub(crate) attention: Option<Vec<Tensor>>,
     /// The layer whose hidden states are collected, if any; 0 is the embedding.
@@ -31,7 +39,12 @@ pub(crate) struct Probe<'a> {
     pub(crate) seen: usize,
 }
 
-impl Probe<'_> {
+impl<'a> Probe<'a> {
+    /// Creates a probe that selects nothing and blocks these regions, if there are any.
+    pub(crate) fn blocking(blocked: Option<&'a BlockedTokens>) -> Self {
+        Self { blocked, ..Self::default() }
+    }
+
     /// Receives the hidden states `x` of the next layer, and stores them if the caller has selected this layer. The
     /// decoder calls this once for each layer in order, beginning with layer 0, the embedding.
     pub(super) fn see_hidden(&mut self, x: &Tensor) {
@@ -41,8 +54,7 @@ impl Probe<'_> {
         self.seen += 1;
     }
 
-    /// Receives the attention of the next layer, and stores it if the caller collects attention (`self.attention` is
-    /// `Some`).
+    /// Receives the attention of the next layer, and stores it if attention is selected.
     pub(super) fn see_attention(&mut self, attention: &Tensor) {
         if let Some(all) = &mut self.attention {
             all.push(attention.clone());

@@ -1,0 +1,112 @@
+//! Collects what RTBAS's Figures 2 and 3 show: how the attention scores of regions are distributed ([`ScoreDistribution`]). The score of a region is the
+//! highest saliency of one of its tokens, divided by the highest of all tokens of the prompt.
+//!
+//! The paper computed them with OPT-125m over runs of AgentDojo; these are of the cases of this suite.
+
+use flowgate_lm::{AttentionLoss, AttentionRequest, Error, TokenWeighting, region_features};
+
+use super::InsideModel;
+use super::instruction::InstructionCase;
+
+/// The number of bins between 0 and 1.
+pub const BINS: usize = 10;
+
+/// The scores of regions of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreDistribution {
+    /// The figure of the paper, with its part for Figure 3.
+    pub figure: &'static str,
+    /// What the regions have in common.
+    pub regions: &'static str,
+    /// The scores.
+    pub scores: Vec<f64>,
+}
+
+impl ScoreDistribution {
+    /// Returns the share of scores in each of [`BINS`] equal ranges from 0 to 1; the last one includes 1.
+    pub fn shares(&self) -> [f64; BINS] {
+        let mut shares = [0.0; BINS];
+        for (bin, share) in shares.iter_mut().enumerate() {
+            let (low, high) = (bin as f64 / BINS as f64, (bin + 1) as f64 / BINS as f64);
+            let is_last = bin + 1 == BINS;
+            *share = self.share_of(|score| score >= low && (score < high || is_last));
+        }
+        shares
+    }
+
+    /// Returns the share of scores below 0.2, which the paper reports.
+    pub fn below_a_fifth(&self) -> f64 {
+        self.share_of(|score| score < 0.2)
+    }
+
+    fn share_of(&self, is_counted: impl Fn(f64) -> bool) -> f64 {
+        let count = self.scores.iter().filter(|score| is_counted(**score)).count();
+        count as f64 / self.scores.len().max(1) as f64
+    }
+}
+
+/// Returns the distributions of Figure 2 from scored regions, each with whether the output depends on it.
+pub(super) fn figure_2(scored: &[(f64, bool)]) -> [ScoreDistribution; 2] {
+    [("dependent", true), ("not dependent", false)].map(|(regions, depends)| ScoreDistribution {
+        figure: "2",
+        regions,
+        scores: scored.iter().filter(|(_, is)| *is == depends).map(|(score, _)| *score).collect(),
+    })
+}
+
+/// Returns the distributions of Figure 3: of the user's prompt and of the tools' responses, where the output follows the user's instruction (3a) or an
+/// injected one (3b). A response that follows counts as the one with the highest score. `None` if `step`, which is called after each case, returns true.
+pub(super) fn figure_3(
+    model: &dyn InsideModel,
+    cases: &[InstructionCase],
+    step: &mut dyn FnMut() -> bool,
+) -> Result<Option<[ScoreDistribution; 4]>, Error> {
+    let kinds = [
+        ("3a", "user prompt", false),
+        ("3a", "tool responses", false),
+        ("3b", "user prompt", true),
+        ("3b", "tool responses", true),
+    ];
+    let mut found =
+        kinds.map(|(figure, regions, _)| ScoreDistribution { figure, regions, scores: Vec::new() });
+    for case in cases {
+        let attention = model.attention(&AttentionRequest {
+            prefix: None,
+            prompt: &case.prompt,
+            continuation: &case.output,
+            loss: AttentionLoss::NegativeLogProbability,
+        })?;
+        let mut regions = vec![case.user.clone()];
+        regions.extend(case.responses.iter().cloned());
+        let features = region_features(&attention, &regions, TokenWeighting::Plain);
+        let mut peaks = features.iter().map(|features| features.peak);
+        let user = peaks.next().unwrap_or(0.0);
+        let response = peaks.fold(0.0, f64::max);
+        for ((_, regions, is_injected), distribution) in kinds.iter().zip(&mut found) {
+            if *is_injected == case.is_injected {
+                distribution.scores.push(if *regions == "user prompt" { user } else { response });
+            }
+        }
+        if step() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_fall_into_bins() {
+        let scores = vec![0.0, 0.05, 0.1, 0.95, 1.0];
+        let distribution = ScoreDistribution { figure: "2", regions: "dependent", scores };
+        let shares = distribution.shares();
+        assert_eq!((shares[0], shares[1], shares[9]), (0.4, 0.2, 0.4));
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert_eq!(distribution.below_a_fifth(), 0.6);
+        let empty = ScoreDistribution { scores: Vec::new(), ..distribution };
+        assert_eq!(empty.shares(), [0.0; BINS]);
+    }
+}

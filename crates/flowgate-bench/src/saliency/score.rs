@@ -1,0 +1,97 @@
+//! Scores the regions of a case by every screener but the network: [`score`].
+
+use std::ops::Range;
+
+use flowgate_lm::{
+    AttentionLoss, AttentionRequest, Error, JacobianRequest, RegionFeatures, ScoreRequest, TokenWeighting,
+    block_on, region_features,
+};
+
+use super::InsideModel;
+use super::case::DependencyCase;
+
+/// The random projections of the Jacobian bound.
+const PROJECTIONS: usize = 8;
+
+/// The scores of the regions of one case.
+pub(super) struct ScoredCase {
+    /// For each screener in the order of [`Screener::ALL`](super::Screener::ALL) but the network, which is trained later.
+    pub(super) scores: Vec<Vec<f64>>,
+    /// What the network reads.
+    pub(super) features: Vec<RegionFeatures>,
+    pub(super) depends: Vec<bool>,
+}
+
+impl ScoredCase {
+    /// Returns the highest saliency of each region (RTBAS, Figure 2), with whether the output depends on the region.
+    pub(super) fn peaks(&self) -> Vec<(f64, bool)> {
+        self.features.iter().map(|region| region.peak).zip(self.depends.iter().copied()).collect()
+    }
+}
+
+/// Scores the regions of a case. `seed` determines the projections of the Jacobian bound.
+pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -> Result<ScoredCase, Error> {
+    let attention = |loss| {
+        model.attention(&AttentionRequest {
+            prefix: None,
+            prompt: &case.prompt,
+            continuation: &case.output,
+            loss,
+        })
+    };
+    let plain = attention(AttentionLoss::NegativeLogProbability)?;
+    let features = region_features(&plain, &case.regions, TokenWeighting::Plain);
+    let per_token = region_features(&plain, &case.regions, TokenWeighting::PerToken);
+    let margin = region_features(&attention(AttentionLoss::Margin)?, &case.regions, TokenWeighting::PerToken);
+    let sums = |features: &[RegionFeatures]| features.iter().map(|region| region.sum).collect::<Vec<f64>>();
+    let request =
+        JacobianRequest { prompt: &case.prompt, continuation: &case.output, projections: PROJECTIONS, seed };
+    let bounds = model.information_bounds(&request)?.of_regions(&case.regions);
+    let total: f64 = bounds.iter().sum();
+    let shares = bounds.iter().map(|bound| if total > 0.0 { bound / total } else { 0.0 }).collect();
+    let scores = vec![
+        shared_values(case),
+        features.iter().map(|region| region.peak).collect(),
+        sums(&features),
+        sums(&per_token),
+        sums(&margin),
+        bounds,
+        shares,
+        leave_one_in(model, case)?,
+    ];
+    Ok(ScoredCase { scores, features, depends: case.depends.clone() })
+}
+
+/// Returns for each region the share of the output's values that the region contains. A value is a word with a digit
+/// that the request does not contain.
+fn shared_values(case: &DependencyCase) -> Vec<f64> {
+    let values = |text: &str| -> Vec<String> {
+        let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ',');
+        let pieces = text.split(|c| !is_inside(c)).map(|word| word.trim_matches(['.', ',', '-']));
+        pieces.filter(|word| word.contains(|c: char| c.is_ascii_digit())).map(str::to_lowercase).collect()
+    };
+    let request = values(&case.request);
+    let own: Vec<String> =
+        values(&case.output).into_iter().filter(|value| !request.contains(value)).collect();
+    let share = |region: &Range<usize>| {
+        let known = values(case.prompt.get(region.clone()).unwrap_or_default());
+        own.iter().filter(|value| known.contains(value)).count() as f64 / own.len().max(1) as f64
+    };
+    case.regions.iter().map(share).collect()
+}
+
+/// Returns for each region the mean log-probability of a token of the output, if the prompt had no other region.
+fn leave_one_in(model: &dyn InsideModel, case: &DependencyCase) -> Result<Vec<f64>, Error> {
+    let (start, end) =
+        (case.regions.first().map_or(0, |first| first.start), case.regions.last().map_or(0, |last| last.end));
+    let text = |range: Range<usize>| case.prompt.get(range).unwrap_or_default();
+    let prompts: Vec<String> = case
+        .regions
+        .iter()
+        .map(|region| format!("{}{}{}", text(0..start), text(region.clone()), text(end..case.prompt.len())))
+        .collect();
+    let request = |prompt| ScoreRequest { prefix: None, prompt, continuation: &case.output, bound: None };
+    let requests: Vec<_> = prompts.iter().map(|prompt| request(prompt.as_str())).collect();
+    let scores = block_on(model.score_batch(&requests))?;
+    Ok(scores.iter().map(|score| -score.perplexity().ln()).collect())
+}

@@ -1,0 +1,123 @@
+//! Estimates the bounds of [`JacobianModel`] for local models.
+//!
+//! A tensor of zeros is added to the embeddings of all tokens; candle returns the gradient with respect to it. The whole text is evaluated at once, with
+//! a graph of gradients, so memory grows with the square of its length.
+
+use candle_core::{D, DType, Result, Tensor, Var};
+use candle_nn::ops;
+
+use super::LocalModel;
+use super::decoder::{Decoder, Kernels, KeyValueCache, Probe, token_row};
+use super::evaluation::failed;
+use super::sampler::SplitMix;
+use crate::{Error, InformationBounds, JacobianModel, JacobianRequest};
+
+/// The most entries of all attention matrices together. An entry needs about 40 bytes.
+const MAX_ENTRIES: usize = 1 << 27;
+/// The most projections of a request.
+const MAX_PROJECTIONS: usize = 256;
+
+impl JacobianModel for LocalModel {
+    /// Fails also for quantised weights, which have no gradients, and if the evaluation would take too much memory.
+    fn information_bounds(
+        &self,
+        request: &JacobianRequest<'_>,
+    ) -> std::result::Result<InformationBounds, Error> {
+        if self.decoder.is_quantized() {
+            return Err(Error::Unsupported(
+                "gradients of quantised weights; load the model from safetensors",
+            ));
+        }
+        if request.projections == 0 || request.projections > MAX_PROJECTIONS {
+            return Err(Error::Unsupported("this number of projections; use a number from 1 to 256"));
+        }
+        let pair = self.tokenizer.encode_pair(request.prompt, request.continuation)?;
+        self.check_length(pair.text.ids.len())?;
+        let steps = pair.text.ids.len() - pair.boundary;
+        if pair.boundary == 0 || steps == 0 {
+            return Err(Error::Unsupported("bounds without a prompt or without an output; give both"));
+        }
+        // The last token of the output generates none.
+        let inputs = pair.text.ids.split_last().map_or(&[] as &[u32], |(_, inputs)| inputs);
+        let config = self.decoder.config();
+        let entries = [config.layers, config.heads, inputs.len(), inputs.len()];
+        let entries = entries.iter().try_fold(1_usize, |product, factor| product.checked_mul(*factor));
+        if entries.is_none_or(|entries| entries > MAX_ENTRIES) {
+            let tokens = inputs.len();
+            return Err(Error::Failed(format!(
+                "the text of {tokens} tokens is too long for gradients; shorten it"
+            )));
+        }
+        let mut bounds = token_bounds(&self.decoder, inputs, steps, (request.projections, request.seed))
+            .map_err(failed)?;
+        if bounds.iter().any(|bound| !bound.is_finite()) {
+            return Err(Error::Failed(
+                "a gradient of the model is not a number, so its weights are damaged; download them again"
+                    .to_owned(),
+            ));
+        }
+        // The tokens of the output are inputs as well, but no part of the prompt.
+        bounds.truncate(pair.boundary);
+        let mut tokens = pair.text.spans;
+        tokens.truncate(pair.boundary);
+        Ok(InformationBounds { tokens, bounds })
+    }
+}
+
+/// Returns the bound of each input, estimated from `projections` random projections. The last `steps` inputs generate the tokens of the output.
+pub(super) fn token_bounds(
+    decoder: &Decoder,
+    inputs: &[u32],
+    steps: usize,
+    (projections, seed): (usize, u64),
+) -> Result<Vec<f64>> {
+    let device = decoder.device();
+    let added = Var::zeros((1, inputs.len(), decoder.config().width), DType::F32, device)?;
+    let mut probe = Probe {
+        kernels: Kernels::Differentiable,
+        added_to_embedding: Some(added.as_tensor()),
+        hidden_layer: Some(0),
+        ..Probe::default()
+    };
+    let (hidden, _) = decoder.forward(&token_row(inputs, device)?, &KeyValueCache::default(), &mut probe)?;
+    let logits = decoder.logits(&hidden.squeeze(0)?.narrow(0, inputs.len() - steps, steps)?)?;
+    // The variance of the noise: the mean square of the entries of the embeddings.
+    let variance = match &probe.hidden {
+        Some(embedded) => f64::from(embedded.detach().sqr()?.mean_all()?.to_scalar::<f32>()?),
+        None => return Err(candle_core::Error::Msg("the decoder has no embeddings".to_owned())),
+    };
+    let probabilities = ops::softmax(&logits.detach(), D::Minus1)?;
+    let roots = probabilities.sqrt()?;
+    let mut random = SplitMix::new(seed);
+    let mut sums = vec![0.0_f64; inputs.len()];
+    for _ in 0..projections {
+        let signs = random_signs(&mut random, logits.dims2()?, &logits)?;
+        // The root of the Fisher information times the signs: √p z - p (√p · z).
+        let scaled = (&roots * signs)?;
+        let shift = scaled.sum_keepdim(D::Minus1)?;
+        let projection = (&scaled - probabilities.broadcast_mul(&shift)?)?;
+        let gradients = (&logits * projection.detach())?.sum_all()?.backward()?;
+        let Some(gradient) = gradients.get(&added) else {
+            return Err(candle_core::Error::Msg(
+                "the embeddings have no gradient; this is a defect of Flowgate".to_owned(),
+            ));
+        };
+        let lengths = gradient.squeeze(0)?.sqr()?.sum(D::Minus1)?.to_vec1::<f32>()?;
+        sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += f64::from(length));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "projections are few")]
+    let scale = variance / 2.0 / projections as f64;
+    Ok(sums.into_iter().map(|sum| sum * scale).collect())
+}
+
+/// Returns a tensor of 1 and -1 of this shape, on the device of another tensor.
+fn random_signs(random: &mut SplitMix, (rows, columns): (usize, usize), like: &Tensor) -> Result<Tensor> {
+    let count = rows * columns;
+    let mut signs: Vec<f32> = Vec::with_capacity(count + 64);
+    while signs.len() < count {
+        let bits = random.next();
+        signs.extend((0..64).map(|bit| if bits >> bit & 1 == 1 { 1.0 } else { -1.0 }));
+    }
+    signs.truncate(count);
+    Tensor::from_vec(signs, (rows, columns), like.device())
+}
