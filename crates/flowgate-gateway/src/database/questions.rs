@@ -391,13 +391,18 @@ impl Database {
                 );
                 let mut questions = read_all(&mut tx.query(&sql, &[(&client).into(), (&name).into()]).await?)?;
                 questions.retain(|question| !except.contains(&question.id));
-                for question in &questions {
-                    let sql = "UPDATE questions SET state = 'void', change = ?1 \
-                               WHERE id = ?2 AND state IN ('open', 'allowed')";
+                let mut allowed = Vec::new();
+                for question in questions {
+                    // Returns the state that the question had, which another gateway may have changed since the query.
+                    let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2 AND state = 'allowed'";
+                    if tx.execute(sql, &[change.into(), (&question.id).into()]).await? > 0 {
+                        allowed.push(question);
+                        continue;
+                    }
+                    let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2 AND state = 'open'";
                     tx.execute(sql, &[change.into(), (&question.id).into()]).await?;
                 }
-                questions.retain(|question| question.state == QuestionState::Allowed);
-                Ok(questions)
+                Ok(allowed)
             })
         })
         .await
@@ -409,11 +414,21 @@ impl Database {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let change = next_change(tx).await?;
-                let sql = format!("SELECT {COLUMNS} FROM questions WHERE state = 'allowed' AND {{expired}}");
-                let allowed = read_all(&mut tx.query(&sql, &[]).await?)?;
-                let sql = "UPDATE questions SET state = 'expired', change = ?1 \
-                           WHERE state IN ('open', 'allowed') AND {expired}";
-                tx.execute(sql, &[change.into()]).await?;
+                // The time is read once: a question that expires in between would be marked, but not returned.
+                let sql = format!(
+                    "SELECT {COLUMNS} FROM questions WHERE state IN ('open', 'allowed') AND {{expired}}"
+                );
+                let expired = read_all(&mut tx.query(&sql, &[]).await?)?;
+                let mut allowed = Vec::new();
+                for question in expired {
+                    // Another gateway may have decided the question since. The next call then marks it.
+                    let sql = "UPDATE questions SET state = 'expired', change = ?1 WHERE id = ?2 AND state = ?3";
+                    let state = question.state.name();
+                    let marked = tx.execute(sql, &[change.into(), (&question.id).into(), state.into()]).await?;
+                    if marked > 0 && question.state == QuestionState::Allowed {
+                        allowed.push(question);
+                    }
+                }
                 let sql =
                     "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - ?1";
                 tx.execute(sql, &[age.into()]).await?;

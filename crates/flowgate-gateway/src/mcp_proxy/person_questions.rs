@@ -52,7 +52,11 @@ impl McpExchange<'_> {
         // The question is closed even if the client has disconnected.
         self.apply_event_for(
             &ClientPresence::default(),
-            ProxyEvent::Client { text: answer.unwrap_or_else(|| cancellation.to_string()), labels: false },
+            // The answer can let the call run, so it asks for labels if the call did.
+            ProxyEvent::Client {
+                text: answer.unwrap_or_else(|| cancellation.to_string()),
+                labels: self.request.labels,
+            },
         )
         .await
     }
