@@ -24,6 +24,7 @@ mod extension;
 mod fields;
 mod known_fields;
 pub mod messages;
+mod output_format;
 pub mod responses;
 mod status;
 #[cfg(test)]
@@ -35,7 +36,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::chat::{Completion, Message, Part, Request, Sources, Stop};
+use crate::chat::{Completion, Message, OutputFormat, Part, Request, Sources, Stop};
 use crate::json::Json;
 use crate::model::Listener;
 use crate::{Error, sse};
@@ -134,8 +135,12 @@ impl Api {
     /// `None` if there is none.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
-        (self == Self::Responses && !request.sampling.stop.is_empty())
-            .then_some("stop sequences in the Responses API; leave out `stop`")
+        if self == Self::Responses && !request.sampling.stop.is_empty() {
+            return Some("stop sequences in the Responses API; leave out `stop`");
+        }
+        (self == Self::Messages && request.format == Some(OutputFormat::JsonObject)).then_some(
+            "JSON without a schema in the Messages API; send a schema, or describe the JSON in a message",
+        )
     }
 
     /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer.

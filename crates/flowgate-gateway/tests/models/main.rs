@@ -48,6 +48,7 @@ mod stopped_answers;
 mod stored_trace;
 mod stores;
 mod streaming;
+mod structured;
 mod tls;
 mod tool_errors;
 mod upstream;

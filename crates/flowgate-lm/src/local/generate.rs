@@ -30,7 +30,7 @@ impl LocalModel {
     /// calls at the end.
     ///
     /// # Errors
-    /// If the model has no chat template, a tool call is required, the prompt is too long, the evaluation fails, or the
+    /// If the model has no chat template, a tool call or a form of the text is required, the prompt is too long, the evaluation fails, or the
     /// listener cancels.
     async fn generate(&self, request: &Request, listener: &mut dyn Listener) -> Result<Completion, Error> {
         let tools: &[ToolSpec] = match &request.choice {
@@ -42,6 +42,9 @@ impl LocalModel {
                 ));
             }
         };
+        if request.format.is_some() {
+            return Err(Error::Unsupported("structured output; describe the form of the text in a message"));
+        }
         let template = self.template.as_ref();
         let prompt = template.ok_or(Error::Unsupported(
             "answers to chats, since the folder of the model has no chat template",

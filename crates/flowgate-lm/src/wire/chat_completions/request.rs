@@ -5,9 +5,10 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::super::output_format::encode_named_schema;
 use super::super::{image_url, only_text};
 use crate::chat::{
-    Effort, Message, Part, Request, SerializedPrefix, ToolCall, ToolChoice, ToolSpec, Verbosity,
+    Effort, Message, OutputFormat, Part, Request, SerializedPrefix, ToolCall, ToolChoice, ToolSpec, Verbosity,
 };
 
 /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer.
@@ -115,7 +116,7 @@ impl SentRequest<'_> {
     /// Serialises all fields except the model and the messages. Settings that the request leaves open are not sent, so
     /// that the server's defaults apply.
     fn serialize_remaining<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
-        let Request { messages: _, tools, choice, sampling } = self.request;
+        let Request { messages: _, tools, choice, sampling, format } = self.request;
         if !tools.is_empty() {
             body.serialize_entry("tools", &MappedList(tools, SentTool))?;
         }
@@ -146,6 +147,15 @@ impl SentRequest<'_> {
             if let Some(word) = word {
                 body.serialize_entry(key, word)?;
             }
+        }
+        let format = format.as_ref().map(|format| match format {
+            OutputFormat::JsonObject => json!({"type": "json_object"}),
+            OutputFormat::Schema(schema) => {
+                json!({"type": "json_schema", "json_schema": encode_named_schema(schema)})
+            }
+        });
+        if let Some(format) = format {
+            body.serialize_entry("response_format", &format)?;
         }
         if sampling.single_call && !tools.is_empty() {
             body.serialize_entry("parallel_tool_calls", &false)?;

@@ -2,15 +2,16 @@
 
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
 use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::output_format::{read_format, read_named_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
 use super::fields::{
     ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FUNCTION, IMAGE_PART, IMAGE_PART_OF_USER, IMAGE_URL,
-    ONLY_MESSAGES, OUTPUT, PLAIN, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, STREAM_OPTIONS, TEXT_PART,
-    TEXT_PART_OF_USER, TOOL, USER,
+    JSON_FORMAT, JSON_SCHEMA, ONLY_MESSAGES, OUTPUT, PLAIN, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST,
+    SCHEMA_FORMAT, STREAM_OPTIONS, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, TOOL, USER,
 };
 use crate::chat::{
-    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec,
-    Verbosity,
+    Effort, Message, OutputFormat, Part, Reasoning, Request, Sampling, Source, Sources, ToolCall, ToolChoice,
+    ToolSpec, Verbosity,
 };
 use crate::json::Json;
 
@@ -57,9 +58,24 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             verbosity: body.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")?,
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
+        format: read_output_format(&body)?,
     };
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
+}
+
+/// Decodes the field `response_format`; `None` if it is absent or permits any text.
+fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
+    if body.get("response_format").is_none() {
+        return Ok(None);
+    }
+    let known = [("text", &TEXT_FORMAT), ("json_object", &JSON_FORMAT), ("json_schema", &SCHEMA_FORMAT)];
+    let unknown = "is not `text`, `json_object` or `json_schema`";
+    read_format(&body.object("response_format")?, &known, unknown, |format| {
+        let schema = format.object("json_schema")?;
+        schema.reject_unsupported(&JSON_SCHEMA)?;
+        read_named_schema(&schema)
+    })
 }
 
 /// Decodes an object whose only field is the list `messages`, without the fields and tools in `dropped`. The gateway
@@ -270,6 +286,9 @@ mod tests {
             r#""store":true,"prompt_cache_key":"k","safety_identifier":"s","service_tier":"flex""#,
             r#""messages":[{"role":"assistant","content":"a","reasoning_content":"r"}]"#,
             r#""messages":[{"role":"tool","tool_call_id":"c","name":"f","content":"r"}]"#,
+            r#""response_format":{"type":"text"}"#,
+            r#""response_format":{"type":"json_object"}"#,
+            r#""response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{},"strict":true}}"#,
         ] {
             check(fine, "fine");
         }
@@ -284,9 +303,20 @@ mod tests {
             check(&format!(r#""{field}"#), &format!("`{name}` {problem}"));
         }
         check(
-            r#""response_format":{"type":"json_object"}"#,
-            "`response_format` carries a schema, which is text for the model without a label; describe the form \
-            in a message",
+            r#""response_format":{"type":"grammar"}"#,
+            "`response_format.type` is not `text`, `json_object` or `json_schema`",
+        );
+        check(
+            r#""response_format":{"type":"json_object","schema":{}}"#,
+            "`response_format.schema` is not known",
+        );
+        check(
+            r#""response_format":{"type":"json_schema"}"#,
+            "`response_format.json_schema` is not an object",
+        );
+        check(
+            r#""response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{},"example":1}}"#,
+            "`response_format.json_schema.example` is not known",
         );
         check(
             r#""reasoning_effort":"extreme""#,

@@ -30,7 +30,7 @@ known_fields! {
         "cache_control": Dropped(CACHING),
         "context_management": Dropped("the gateway decides what of the chat the model is shown"),
         "service_tier": Dropped("the operator's account decides on capacity"),
-        "output_format": Refused("carries a schema, which is text for the model without a label; describe the form in a message"),
+        "output_format": Read("the older name of `output_config.format`"),
         "top_k": Refused("is a kind of sampling that the gateway does not pass on; use `top_p`"),
         "speed": Only(&[r#""standard""#], "is supported only as `standard`: others change the cost"),
         "mcp_servers": Refused("lets the provider call servers that the gateway does not see; put the servers behind the gateway"),
@@ -54,8 +54,12 @@ known_fields! {
     }
     OUTPUT_CONFIG = "request.output_config" {
         "effort": Read("passed on; in OpenAI's formats as the effort of the reasoning"),
-        "format": Refused("carries a schema, which is text for the model without a label; describe the form in a message"),
+        "format": Read("the form of the reply; see below"),
         "task_budget": Refused("counts tokens over requests of the client, and the gateway sends other ones; leave it out"),
+    }
+    SCHEMA_FORMAT = "request.output_config.format" {
+        "type": Read("`json_schema`"),
+        "schema": Read("labelled as a message of the role `response_format`"),
     }
     CHOICE = "request.tool_choice" {
         "type": Read("`auto`, `any`, `none` or `tool`"),

@@ -3,14 +3,16 @@
 
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
 use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::output_format::{read_format, read_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, is_plain, parse_image_url};
 use super::fields::{
-    BASE64, IMAGE, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REFERENCE, REQUEST, RESULT, TEXT,
-    TEXT_OF_USER, THINKING, THOUGHT, URL, USE, USER,
+    BASE64, IMAGE, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REFERENCE, REQUEST, RESULT,
+    SCHEMA_FORMAT, TEXT, TEXT_OF_USER, THINKING, THOUGHT, URL, USE, USER,
 };
 use super::tools::{read_choice, read_tool};
 use crate::chat::{
-    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, Thinking, ThinkingDisplay, ToolCall,
+    Effort, Message, OutputFormat, OutputSchema, Part, Reasoning, Request, Sampling, Source, Sources,
+    Thinking, ThinkingDisplay, ToolCall,
 };
 use crate::json::Json;
 
@@ -62,6 +64,7 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     }
     let tools = body.objects("tools")?;
     let (choice, single_call) = read_choice(&body)?;
+    let (reasoning, format) = (read_reasoning(&body)?, read_output_format(&body)?);
     let request = Request {
         messages: messages.into(),
         tools: tools
@@ -74,14 +77,39 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
             top_p: body.number("top_p")?,
             seed: None,
             stop: body.texts("stop_sequences")?,
-            reasoning: read_reasoning(&body)?,
+            reasoning,
             verbosity: None,
             single_call,
         },
+        format,
     };
     // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: ToolForms::default() })
+}
+
+/// Decodes the form of the text, which the field `output_config.format` states, or its older name `output_format`; `None`
+/// if both are absent.
+fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
+    let read = |object: &ObjectFields<'_>, key: &str| {
+        if object.get(key).is_none() {
+            return Ok(None);
+        }
+        let known = [("json_schema", &SCHEMA_FORMAT)];
+        read_format(&object.object(key)?, &known, "is not `json_schema`", |format| {
+            let (name, description) = (String::new(), String::new());
+            Ok(OutputSchema { name, description, schema: read_schema(format)?, strict: None })
+        })
+    };
+    let older = read(body, "output_format")?;
+    let format = match body.get("output_config") {
+        Some(_) => read(&body.object("output_config")?, "format")?,
+        None => None,
+    };
+    if older.is_some() && format.is_some() && older != format {
+        return body.field_error("output_format", "differs from `output_config.format`; send one of the two");
+    }
+    Ok(format.or(older))
 }
 
 /// Decodes the parameters of reasoning: the fields `thinking` and `output_config`, which may both be absent.
@@ -373,6 +401,10 @@ mod tests {
             r#""tools":[{"name":"f","eager_input_streaming":true}]"#,
             r#""tools":[{"name":"f","defer_loading":true,"input_examples":[{}],"allowed_callers":["direct"]}]"#,
             r#""thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"medium"}"#,
+            r#""output_config":{"format":{"type":"json_schema","schema":{}},"effort":"low"}"#,
+            r#""output_format":{"type":"json_schema","schema":{"type":"object"}}"#,
+            r#""output_format":{"type":"json_schema","schema":{}},
+                "output_config":{"format":{"type":"json_schema","schema":{}}}"#,
             r#""thinking":{"type":"enabled","budget_tokens":9}"#,
             r#""thinking":{"type":"disabled"}"#,
             r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}"#,
@@ -400,6 +432,19 @@ mod tests {
         check(
             r#""output_config":{"effort":"extreme"}"#,
             "`output_config.effort` is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
+        );
+        check(
+            r#""output_config":{"format":{"type":"json_object"}}"#,
+            "`output_config.format.type` is not `json_schema`",
+        );
+        check(
+            r#""output_format":{"type":"json_schema","schema":{},"name":"n"}"#,
+            "`output_format.name` is not known",
+        );
+        check(
+            r#""output_format":{"type":"json_schema","schema":{}},
+                "output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}"#,
+            "`output_format` differs from `output_config.format`; send one of the two",
         );
         check(
             r#""mcp_servers":[]"#,

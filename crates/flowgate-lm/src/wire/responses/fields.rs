@@ -68,7 +68,20 @@ known_fields! {
     }
     TEXT = "request.text" {
         "verbosity": Read("passed on"),
-        "format": Only(&[r#"{"type":"text"}"#], "carries a schema, which is text for the model without a label; describe the form in a message"),
+        "format": Read("the form of the reply; see below"),
+    }
+    TEXT_FORMAT = "request.text.format, any text" {
+        "type": Read("`text`"),
+    }
+    JSON_FORMAT = "request.text.format, any JSON" {
+        "type": Read("`json_object`; refused if the upstream has Anthropic's format"),
+    }
+    SCHEMA_FORMAT = "request.text.format, by a schema" {
+        "type": Read("`json_schema`"),
+        "name": Read("labelled with the schema"),
+        "description": Read("labelled with the schema"),
+        "schema": Read("labelled as a message of the role `response_format`"),
+        "strict": Read("passed on"),
     }
     FUNCTION = "function tool" {
         "type": Read("`function`"),
