@@ -74,7 +74,7 @@ pub enum Part {
     Text(String),
     /// An image by its URL.
     ImageUrl(String),
-    /// An image by its content, in base64.
+    /// An image or a PDF by its content, in base64.
     ImageData {
         /// The media type, such as `image/png`.
         media_type: String,

@@ -478,8 +478,8 @@ impl TestAgent {
 
     /// Sends a streaming request; calls `heard` with each part of the text.
     pub(crate) fn listen(&self, heard: &mut (dyn FnMut(&str) + Send)) -> Completion {
-        let request =
-            Request { messages: self.chat.clone().into(), tools: self.tools.clone(), ..Request::default() };
+        let (messages, tools, format) = (self.chat.clone().into(), self.tools.clone(), self.format.clone());
+        let request = Request { messages, tools, format, ..Request::default() };
         let listener = &mut |delta: Delta<'_>| {
             if let Delta::Text(text) = delta {
                 heard(text);

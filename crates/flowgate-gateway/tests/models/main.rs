@@ -16,6 +16,7 @@ mod client_isolation;
 mod concurrent_turns;
 mod conversation_names;
 mod default_trusted;
+mod documents;
 mod error_messages;
 mod foreign_methods;
 mod freezes;

@@ -6,14 +6,15 @@ use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
 use crate::FORMS;
-use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, config};
+use crate::gateway::{GatewayHome, KEY, PATIENCE, POLICY, TestAgent, TestGateway, config};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const TRUSTED: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
 
 /// The policy of the other tests, with a label for schemas.
 fn labelled() -> String {
-    let schemas = "label message as trusted if:\n    (m: Message)\n    m.role == \"response_format\"\n";
+    let schemas =
+        "label message as trusted if:\n    (message: Message)\n    message.role == \"response_format\"\n";
     format!("{POLICY}{schemas}")
 }
 
@@ -129,6 +130,37 @@ fn no_other_model_receives_the_schema() {
         upstream.bodies().into_iter().filter(|body| body.contains(r#""model":"small""#)).collect();
     assert!(!small.is_empty());
     assert!(small.iter().all(|body| !body.contains("The town")), "{small:#?}");
+}
+
+/// JSON is streamed while the model generates it if it is certainly the last reply of the turn and nothing in it can be
+/// disarmed; a tool on offer, or a rule about replies, holds it back.
+#[test]
+fn json_is_streamed_only_as_the_last_reply() {
+    let text = r#"{"city":"Ulm, on the Danube. PAUSE It is old."}"#;
+    let without_rule = POLICY.split("raise ").next().unwrap();
+    for (policy, has_tools, early) in
+        [(without_rule, false, true), (without_rule, true, false), (POLICY, false, false)]
+    {
+        for (api, _) in FORMS {
+            let patience = if early { PATIENCE } else { std::time::Duration::from_millis(500) };
+            let upstream = UpstreamDouble::pausing(move |_| says(text), patience);
+            let gateway = TestGateway::configured(&config(&upstream.url, "responses", TRUSTED), policy);
+            let mut agent = TestAgent::new(&gateway, api, true, KEY);
+            agent.format = Some(format());
+            if !has_tools {
+                agent.tools.clear();
+            }
+            agent.chat.push(Message::User(vec![Part::from("Where is he?")]));
+            let (go_on, mut heard) = (upstream.go_on.clone(), String::new());
+            let said = agent.listen(&mut |piece| {
+                heard.push_str(piece);
+                let _ = go_on.send(());
+            });
+            assert_eq!((said.text.as_str(), heard.as_str()), (text, text), "{api:?}");
+            let was_released = upstream.was_released.load(std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(was_released, early, "{api:?} {has_tools}");
+        }
+    }
 }
 
 /// A reply that a rule withholds is no JSON, so every form marks the note in its place as a refusal.

@@ -11,8 +11,9 @@ use crate::script::POLICY;
 
 /// A policy that labels schemas, too.
 fn with_schemas(label: &str) -> String {
-    let statement =
-        format!("label message as {label} if:\n    (m: Message)\n    m.role == \"{FORMAT_ROLE}\"\n");
+    let statement = format!(
+        "label message as {label} if:\n    (message: Message)\n    message.role == \"{FORMAT_ROLE}\"\n"
+    );
     format!("{POLICY}\n{statement}")
 }
 

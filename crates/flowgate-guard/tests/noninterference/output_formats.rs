@@ -28,9 +28,9 @@ impl RunState<'_> {
         let description = match before {
             Some((first, event)) if !first.shows(&case.level, &case.label, event, "content") => {
                 self.run.changed += 1;
-                world::marked(&mut self.hidden)
+                world::unlike_others(&mut self.hidden)
             }
-            _ => world::marked(&mut shared),
+            _ => world::unlike_others(&mut shared),
         };
         let format = OutputFormat::Schema(OutputSchema {
             name: "answer".to_owned(),
@@ -38,7 +38,8 @@ impl RunState<'_> {
             schema: json!({"type": "object"}).into(),
             strict: None,
         });
-        // A client without a memory: quotations are a subject of the chats.
+        // The schema quotes nothing: a quotation would reveal bits of what it quotes, which are counted. Quotations are a
+        // subject of the chats.
         let (mut client, mut history) = (ClientProfile::default(), History::new());
         session.conversation.set_output_format(&mut client, &mut history, Some(format)).expect("room");
         session.formats.push(EventId(session.trace().events().len() - 1));

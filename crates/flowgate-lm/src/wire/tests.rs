@@ -166,8 +166,9 @@ fn completion() -> impl Strategy<Value = Completion> {
 /// Generates parts that every format can distinguish: a text alone is not empty.
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let image = prop_oneof![
-        word().prop_map(|path| Part::ImageUrl(format!("https://example.org/{path}.png"))),
         "[A-Za-z0-9+/]{4}".prop_map(|data| Part::ImageData { media_type: "image/png".to_owned(), data }),
+        "[A-Za-z0-9+/]{4}"
+            .prop_map(|data| Part::ImageData { media_type: "application/pdf".to_owned(), data }),
     ];
     prop_oneof![
         "[ -~ü]{1,30}".prop_map(|text| vec![Part::Text(text)]),

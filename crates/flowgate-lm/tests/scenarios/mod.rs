@@ -78,8 +78,8 @@ pub(crate) fn all() -> Vec<Scenario> {
     let seen = Request {
         messages: vec![Message::User(vec![
             Part::from("What do these show?"),
-            Part::ImageUrl("https://example.org/cat.png".to_owned()),
             Part::ImageData { media_type: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() },
+            Part::ImageData { media_type: "application/pdf".to_owned(), data: "JVBERi0xLjQ=".to_owned() },
         ])]
         .into(),
         ..Request::default()

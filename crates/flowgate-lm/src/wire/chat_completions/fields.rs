@@ -148,8 +148,24 @@ known_fields! {
         "flowgate": Read("the provenance of the part"),
         "prompt_cache_breakpoint": Dropped(CACHING),
     }
+    FILE_PART = "file part" {
+        "type": Read("`file`"),
+        "file": Read("see below"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    FILE_PART_OF_USER = "file part of the user" {
+        "type": Read("`file`"),
+        "file": Read("see below"),
+        "flowgate": Read("the provenance of the part; without it, a file"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    FILE = "file of a file part" {
+        "file_data": Read("the content of a PDF in base64"),
+        "filename": Dropped("the provider receives another name, since this one is text without a label"),
+        "file_id": Refused("refers to state at the provider, which has no label; send the content itself"),
+    }
     IMAGE_URL = "address of an image" {
-        "url": Read("a web address, or the content in base64"),
+        "url": Read("the content in base64"),
         "detail": Dropped("the provider decides on the resolution"),
     }
     TOOL = "tool" {

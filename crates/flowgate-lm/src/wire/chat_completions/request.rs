@@ -5,6 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::super::documents::named_pdf;
 use super::super::output_format::encode_named_schema;
 use super::super::{image_url, only_text};
 use crate::chat::{
@@ -230,7 +231,10 @@ impl Serialize for SentContent<'_> {
         }
         let part = |part: &Part| match part {
             Part::Text(text) => json!({"type": "text", "text": text}),
-            image => json!({"type": "image_url", "image_url": {"url": image_url(image)}}),
+            image => match named_pdf(image) {
+                Some((name, url)) => json!({"type": "file", "file": {"filename": name, "file_data": url}}),
+                None => json!({"type": "image_url", "image_url": {"url": image_url(image)}}),
+            },
         };
         serializer.collect_seq(self.0.iter().map(part))
     }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::documents::is_pdf;
 use super::super::output_format::described_schema;
 use super::super::{arguments_object, put};
 use crate::chat::{
@@ -190,7 +191,8 @@ fn encode_part(part: &Part) -> Value {
         Part::Text(text) => json!({"type": "text", "text": text}),
         Part::ImageUrl(url) => json!({"type": "image", "source": {"type": "url", "url": url}}),
         Part::ImageData { media_type, data } => {
-            json!({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}})
+            let kind = if is_pdf(part) { "document" } else { "image" };
+            json!({"type": kind, "source": {"type": "base64", "media_type": media_type, "data": data}})
         }
     }
 }

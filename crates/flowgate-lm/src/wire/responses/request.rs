@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::documents::named_pdf;
 use super::super::output_format::encode_named_schema;
 use super::super::{image_url, only_text, put};
 use crate::chat::{
@@ -111,7 +112,10 @@ fn encode_content(parts: &[Part]) -> Value {
     }
     let part = |part: &Part| match part {
         Part::Text(text) => json!({"type": "input_text", "text": text}),
-        image => json!({"type": "input_image", "image_url": image_url(image), "detail": "auto"}),
+        image => match named_pdf(image) {
+            Some((name, url)) => json!({"type": "input_file", "filename": name, "file_data": url}),
+            None => json!({"type": "input_image", "image_url": image_url(image), "detail": "auto"}),
+        },
     };
     parts.iter().map(part).collect()
 }
