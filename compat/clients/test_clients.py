@@ -14,6 +14,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+import known_fields
+
 BASE = os.environ["FLOWGATE_DOUBLE"]
 GOLDEN = Path(os.environ["FLOWGATE_GOLDEN"])
 APIS = ["chat_completions", "responses", "messages"]
@@ -29,6 +31,7 @@ SCENARIOS = {
     "tool_error": ("There is no such folder.", [], "end"),
     "image": ("A cat, and nothing.", [], "end"),
     "forced_tool": ("", [READ], "calls"),
+    "structured": ('{"mails":1}', [], "end"),
     "refusal": ("I cannot help with that.", [], "refused"),
     "length": ("There is one mail in your", [], "length"),
 }
@@ -262,3 +265,8 @@ def test_errors_are_the_clients_own(api):
         kind = anthropic if api == "messages" else openai
         with pytest.raises(kind.BadRequestError, match="`logit_bias` is (not known|supported only when empty)"):
             create(**{**request(api, "text"), "extra_body": {"logit_bias": {"1": 2}}})
+
+
+def test_the_list_of_fields_is_that_of_the_clients():
+    kept = (GOLDEN.parent / "client-fields.txt").read_text()
+    assert known_fields.listed() == kept, "compat/clients/fields writes it anew; then declare the new fields"

@@ -9,9 +9,10 @@ mod json;
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::Choices;
-use flowgate_lm::chat::{Completion, Message, Messages, Part, Request, ToolCall};
+use flowgate_lm::chat::{Completion, Message, Messages, OutputFormat, Part, Request, ToolCall};
 use flowgate_lm::json::{Json, items};
 use flowgate_lm::sse::{EventSplitter, SseEvent};
 use flowgate_lm::wire::{
@@ -179,7 +180,29 @@ fn carried(api: Api, mut request: Request) -> Request {
     if api == Api::Responses {
         request.sampling.stop.clear();
     }
+    request.format = request.format.and_then(|format| carried_format(api, format));
     request
+}
+
+/// Returns the part of a form of the text that a format can express.
+fn carried_format(api: Api, format: OutputFormat) -> Option<OutputFormat> {
+    let OutputFormat::Schema(mut schema) = format else {
+        return (api != Api::Messages).then_some(format);
+    };
+    match api {
+        Api::Messages => {
+            if let (Value::Object(entries), false) =
+                (Arc::make_mut(&mut schema.schema), schema.description.is_empty())
+            {
+                entries.entry("description").or_insert(Value::from(std::mem::take(&mut schema.description)));
+            }
+            (schema.name, schema.description, schema.strict) = (String::new(), String::new(), None);
+        }
+        // These formats require a name.
+        Api::ChatCompletions | Api::Responses if schema.name.is_empty() => schema.name.push_str("output"),
+        Api::ChatCompletions | Api::Responses => {}
+    }
+    Some(OutputFormat::Schema(schema))
 }
 
 /// Converts arguments for a format that requires an object.

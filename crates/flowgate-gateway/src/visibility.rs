@@ -210,8 +210,8 @@ pub(crate) fn header(
     // 0: from the first item of the conversation on.
     for item in conversation.hidden_items(sender, 0) {
         let is_derivable = match (&item.what, item.cause) {
-            // The client has sent its tools itself.
-            (HiddenItemKind::Tool(_), _) => true,
+            // The client has sent its tools and the form of the text itself.
+            (HiddenItemKind::Tool(_), _) | (HiddenItemKind::Format, HidingCause::Labelled) => true,
             // The configuration, the policy and the client's request determine these causes.
             (
                 _,
@@ -265,6 +265,7 @@ fn kind_name(what: &HiddenItemKind) -> &'static str {
         HiddenItemKind::System => "system",
         HiddenItemKind::User => "user",
         HiddenItemKind::Past => "past",
+        HiddenItemKind::Format => "format",
         HiddenItemKind::Tool(_) => "tool",
         HiddenItemKind::Answer(_) => "answer",
     }
@@ -304,6 +305,14 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     match (&item.what, item.cause) {
         (HiddenItemKind::Tool(tool), HidingCause::Unlabelled) => {
             unlabelled_tools(client, &[tool.to_string()])
+        }
+        (HiddenItemKind::Format, HidingCause::Unlabelled) => {
+            let text = format!(
+                "the schema of the reply is hidden, so the reply has any form: no statement of {file} labels it; if you trust the texts in the \
+                 schemas of this client, add a statement `label message as LABEL if:` with the lines `(message: Message)` and \
+                 `message.role == \"response_format\"`"
+            );
+            advice("label-format", false, text)
         }
         (HiddenItemKind::Answer(tool), HidingCause::Unlabelled) => {
             unlabelled_answers(client, &[tool.to_string()])
@@ -382,6 +391,7 @@ fn subject(what: &HiddenItemKind) -> String {
         HiddenItemKind::System => "a system message".to_owned(),
         HiddenItemKind::User => "a user message".to_owned(),
         HiddenItemKind::Past => "a message of another role".to_owned(),
+        HiddenItemKind::Format => "the schema of the reply".to_owned(),
         HiddenItemKind::Tool(tool) => format!("the tool `{tool}`"),
         HiddenItemKind::Answer(tool) => format!("an answer of `{tool}`"),
     }

@@ -24,6 +24,7 @@ mod inputs;
 mod merge;
 mod messages;
 mod need;
+mod output_format;
 mod outside_chat;
 mod pending_step;
 mod phase;
@@ -59,6 +60,7 @@ use crate::journal::Journal;
 use crate::links;
 use crate::method::draft::DraftJudge;
 use crate::redact::HiddenRegions;
+use crate::requested_format::RequestedFormat;
 use crate::view::{ConversationItem, ConversationItems, ModelStep, View, ViewBuilder};
 
 use handed_over_calls::HandedOverCalls;
@@ -76,6 +78,8 @@ pub struct Conversation {
     /// What the model, the screener and the filler may read.
     clearance: EndpointClearances,
     tools: ToolOffer,
+    /// The form that the client demands of the model's text.
+    format: Option<RequestedFormat>,
     /// The chat: messages, and steps with their calls.
     items: ConversationItems,
     /// The next action.
@@ -119,6 +123,7 @@ impl Conversation {
             settings,
             clearance,
             tools,
+            format: None,
             items: ConversationItems::default(),
             phase: ConversationPhase::User,
             labels: StepLabels::new(base, labelling),
@@ -191,6 +196,7 @@ impl Conversation {
             catalogue: self.tools.catalogue(),
             items: &self.items,
             sampling: &self.settings.sampling,
+            format: self.format.as_ref(),
             selected_tools: self.turn.selected_tools.as_deref(),
             can_look: self.settings.method.has_look(),
             can_slot: self.settings.method.has_slots(),
@@ -251,11 +257,16 @@ impl Conversation {
     }
 
     /// Returns the filter through which the text of the step in progress may be shown while the model writes it; `None`
-    /// if it must not be shown before the whole text is judged, because a rule may stop it or a draft may be rewritten.
+    /// if it must not be shown before the whole text is judged: a rule may stop it, a draft may be rewritten, or links in
+    /// JSON are to be disarmed.
     pub(crate) fn stream_cleaner(&self) -> Option<links::StreamCleaner> {
         let view = self.step.view()?;
         let can_stream = self.step.is_final() && !self.monitor.may_stop_replies();
-        can_stream.then(|| links::StreamCleaner::new(&self.monitor, &view.label, view.names.len()))
+        let cleaner =
+            can_stream.then(|| links::StreamCleaner::new(&self.monitor, &view.label, view.names.len()))?;
+        // The last reply of a turn must be JSON alone, and only without tools this reply is certainly the last one.
+        let is_only_reply = view.request.tools.is_empty() && self.turn.replies().is_empty();
+        (self.format.is_none() || is_only_reply && cleaner.permits_all()).then_some(cleaner)
     }
 
     /// The turn so far.

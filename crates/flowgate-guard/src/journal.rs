@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use flowgate_lm::chat::{Completion, Message, Sampling, Sources};
+use flowgate_lm::chat::{Completion, Message, OutputFormat, Sampling, Sources};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -74,6 +74,13 @@ pub enum Input {
     Offer(Vec<OfferedTool>),
     /// The sampling parameters.
     Sampling(Sampling),
+    /// The form of the model's text.
+    Format {
+        /// The form; `None` for any.
+        format: Option<OutputFormat>,
+        /// The results of lookups of its texts in the client's memory.
+        seen: Vec<TextQuotations>,
+    },
     /// The labels that other conversations of the tenant have written to stores.
     Recall(Value),
     /// The complete set of policy lines whose consents are withdrawn.

@@ -28,8 +28,10 @@ pub mod propagation;
 pub mod redact;
 mod refusal;
 pub mod replay;
+mod requested_format;
 pub mod screener;
 pub mod slot;
 pub mod view;
 
 pub use catalogue::{DescriptionAuthor, OfferedTool};
+pub use requested_format::FORMAT_ROLE;

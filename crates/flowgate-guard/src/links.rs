@@ -18,6 +18,7 @@
 mod address;
 mod cleaner;
 mod host_names;
+mod json_text;
 mod markup;
 pub(crate) mod rendered;
 mod segment;
@@ -30,9 +31,10 @@ use flowgate::trace::{Call, Tool, TraceEntry};
 use serde_json::{Map, Value};
 
 pub use cleaner::Cleaner;
+use json_text::CleanedText;
 pub use writer::{LinkDecision, LinkJudge};
 
-use crate::placeholder::StreamNeutralizer;
+use crate::placeholder::{self, StreamNeutralizer};
 
 /// The most addresses of one text that are judged; further ones are refused.
 const MAX_JUDGED: usize = 200;
@@ -72,22 +74,60 @@ pub(crate) fn disarm(
     label: Label,
     next_id: &mut usize,
 ) -> (String, Vec<String>) {
-    let policy = LinkPolicy::of(monitor, &label);
-    if policy == LinkPolicy::Any {
-        return (text.to_owned(), Vec::new());
+    let CleanedText { text, refused, .. } =
+        DisarmedReply::new(monitor, method, label, next_id).clean(monitor, text);
+    (text, refused)
+}
+
+/// Disarms a reply whose form the client demands, as [`disarm`] does, and replaces its placeholders: both in the strings of
+/// JSON as the client decodes them. `hidden` is the number of hidden regions of the view.
+pub(crate) fn disarm_json(
+    monitor: &mut Monitor,
+    method: &'static str,
+    (text, hidden): (&str, usize),
+    label: Label,
+    next_id: &mut usize,
+) -> (String, Vec<String>) {
+    let mut reply = DisarmedReply::new(monitor, method, label, next_id);
+    json_text::clean_json(text, &mut |text| reply.clean(monitor, &placeholder::neutralize(text, hidden)))
+}
+
+/// A reply that is being disarmed, in one or several texts.
+struct DisarmedReply<'a> {
+    policy: LinkPolicy,
+    /// The name of the method that the attribution records.
+    method: &'static str,
+    label: Label,
+    /// The number of the last judged call.
+    next_id: &'a mut usize,
+    /// How many addresses were found.
+    judged: usize,
+}
+
+impl<'a> DisarmedReply<'a> {
+    fn new(monitor: &Monitor, method: &'static str, label: Label, next_id: &'a mut usize) -> Self {
+        Self { policy: LinkPolicy::of(monitor, &label), method, label, next_id, judged: 0 }
     }
-    let mut judged = 0;
-    let mut judge = |url: &str| {
-        judged += 1;
-        // Addresses beyond the limit are refused without being judged.
-        let is_judged = policy == LinkPolicy::Some && judged <= MAX_JUDGED;
-        if is_judged && is_permitted(monitor, method, url, label, next_id) {
-            LinkDecision::Permitted
-        } else {
-            LinkDecision::Refused
+
+    /// Cleans a text of the reply. Addresses beyond the limit of the reply are refused without being judged.
+    fn clean(&mut self, monitor: &mut Monitor, text: &str) -> CleanedText {
+        if self.policy == LinkPolicy::Any {
+            return CleanedText { text: text.to_owned(), refused: Vec::new(), has_address: false };
         }
-    };
-    clean(text, &mut judge)
+        let mut has_address = false;
+        let mut judge = |url: &str| {
+            self.judged += 1;
+            let is_judged = self.policy == LinkPolicy::Some && self.judged <= MAX_JUDGED;
+            if is_judged && is_permitted(monitor, self.method, url, self.label, self.next_id) {
+                has_address = true;
+                LinkDecision::Permitted
+            } else {
+                LinkDecision::Refused
+            }
+        };
+        let (text, refused) = clean(text, &mut judge);
+        CleanedText { text, refused, has_address }
+    }
 }
 
 /// Breaks apart every address of a text that `judge` refuses, and markup that needs an address. Returns the cleaned
@@ -137,6 +177,11 @@ impl StreamCleaner {
         };
         self.has_begun |= !shown.is_empty();
         shown
+    }
+
+    /// Whether the policy permits every address, so that none is broken apart.
+    pub(crate) fn permits_all(&self) -> bool {
+        self.policy == LinkPolicy::Any
     }
 
     /// Whether anything has been shown, which cannot be taken back.

@@ -1,7 +1,7 @@
 //! Builds views: the chat as a model is shown it at a label.
 //!
 //! Everything that reaches the model passes through this module: messages, its own output, tool answers, tool
-//! descriptions, ids. Ids and the names of hidden regions are numbered anew in every view, so that they do not reveal
+//! descriptions, the form of the text, ids. Ids and the names of hidden regions are numbered anew in every view, so that they do not reveal
 //! how much was left out.
 
 mod items;
@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::catalogue::Catalogue;
 use crate::redact::{HiddenContent, HiddenRegions, Redactor};
+use crate::requested_format::RequestedFormat;
 use crate::slot;
 
 pub(crate) use items::{ConversationItems, ViewPrefix, ViewSummary};
@@ -101,6 +102,8 @@ pub(crate) struct ViewBuilder<'a> {
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) items: &'a [ConversationItem],
     pub(crate) sampling: &'a Sampling,
+    /// The form that the client demands of the text.
+    pub(crate) format: Option<&'a RequestedFormat>,
     /// The tools on offer, if not all.
     pub(crate) selected_tools: Option<&'a [String]>,
     /// Whether the model may request hidden regions with `look`.
@@ -159,10 +162,13 @@ impl ViewBuilder<'_> {
         let tools =
             tools.filter(|_| has_hidden == had_hidden).unwrap_or_else(|| self.tools(&label, has_hidden));
         let sampling = self.sampling.clone();
-        let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
-        let view_label = self
-            .floats_from
-            .map_or(label, |least| least.join(&shown).join(&self.catalogue.view_label(self.monitor, &label)));
+        let format = self.format.and_then(|format| format.visible_at(self.monitor, &label)).cloned();
+        let request = Request { messages, tools, choice: ToolChoice::Auto, sampling, format };
+        let view_label = self.floats_from.map_or(label, |least| {
+            let described = self.catalogue.view_label(self.monitor, &label);
+            let format = self.format.map_or(Label::BOTTOM, |format| format.view_label(self.monitor, &label));
+            least.join(&shown).join(&described).join(&format)
+        });
         let view = View { label: view_label, bound: label, request: Arc::new(request), names };
         (view, ViewSummary { calls, shown })
     }

@@ -3,6 +3,7 @@
 //! Callers use these types for every model; [`wire`](crate::wire) translates them to the format of each provider.
 
 mod messages;
+mod output_format;
 mod reasoning;
 mod source;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
+pub use output_format::{OutputFormat, OutputSchema};
 pub use reasoning::{
     Effort, Reasoning, ReasoningPart, ReasoningSummary, Seal, Thinking, ThinkingDisplay, Verbosity,
 };
@@ -29,6 +31,8 @@ pub struct Request {
     pub choice: ToolChoice,
     /// How the message is generated.
     pub sampling: Sampling,
+    /// The form that the text of the message must have; `None` for any text.
+    pub format: Option<OutputFormat>,
 }
 
 /// One message of a chat.
@@ -70,7 +74,7 @@ pub enum Part {
     Text(String),
     /// An image by its URL.
     ImageUrl(String),
-    /// An image by its content, in base64.
+    /// An image or a PDF by its content, in base64.
     ImageData {
         /// The media type, such as `image/png`.
         media_type: String,
@@ -178,9 +182,9 @@ pub struct Usage {
 }
 
 impl Request {
-    /// Returns the request without the reasoning of earlier messages, and without the parameters that
-    /// [`Sampling::without_reasoning`] removes. A chat is sent in this form to another model than the one that wrote
-    /// the reasoning, because no other model can read it.
+    /// Returns the request without the reasoning of earlier messages, without the form of the text, and without the
+    /// parameters that [`Sampling::without_reasoning`] removes. A chat is sent in this form to another model than the
+    /// one that continues it: no other model can read the reasoning, or writes the answer to the client.
     #[must_use]
     pub fn without_reasoning(mut self) -> Self {
         for message in self.messages.edit() {
@@ -188,7 +192,7 @@ impl Request {
                 thoughts.clear();
             }
         }
-        Self { sampling: self.sampling.without_reasoning(), ..self }
+        Self { sampling: self.sampling.without_reasoning(), format: None, ..self }
     }
 }
 

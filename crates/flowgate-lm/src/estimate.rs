@@ -1,7 +1,7 @@
 //! Estimates how many tokens a text has, where a server does not report it: a quarter of the bytes, rounded up. Budgets
 //! and usage reports use the estimate.
 
-use crate::chat::{Completion, Message, Part, ReasoningPart, Request, Usage};
+use crate::chat::{Completion, Message, OutputFormat, Part, ReasoningPart, Request, Usage};
 
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -15,14 +15,19 @@ pub(crate) fn usage(request: &Request, completion: &Completion) -> Usage {
     Usage { input: input(request), output: output(completion) }
 }
 
-/// Returns the estimated number of tokens of a request, computed from the size of its messages and tools in bytes.
+/// Returns the estimated number of tokens of a request, computed from the size in bytes of its messages, its tools and
+/// the schema of its answer.
 #[must_use]
 pub fn input(request: &Request) -> u64 {
     let messages: usize = request.messages.iter().map(message).sum();
     let tool = |tool: &crate::chat::ToolSpec| {
         tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
     };
-    tokens(messages + request.tools.iter().map(tool).sum::<usize>())
+    let schema = match &request.format {
+        Some(OutputFormat::Schema(schema)) => schema.text().len(),
+        Some(OutputFormat::JsonObject) | None => 0,
+    };
+    tokens(messages + request.tools.iter().map(tool).sum::<usize>() + schema)
 }
 
 /// Returns the estimated number of tokens of a completion, computed from the size of its text, calls and reasoning in

@@ -20,10 +20,12 @@
 
 mod assembly;
 pub mod chat_completions;
+mod documents;
 mod extension;
 mod fields;
 mod known_fields;
 pub mod messages;
+mod output_format;
 pub mod responses;
 mod status;
 #[cfg(test)]
@@ -35,7 +37,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::chat::{Completion, Message, Part, Request, Sources, Stop};
+use crate::chat::{Completion, Message, OutputFormat, Part, Request, Sources, Stop};
 use crate::json::Json;
 use crate::model::Listener;
 use crate::{Error, sse};
@@ -134,8 +136,12 @@ impl Api {
     /// `None` if there is none.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
-        (self == Self::Responses && !request.sampling.stop.is_empty())
-            .then_some("stop sequences in the Responses API; leave out `stop`")
+        if self == Self::Responses && !request.sampling.stop.is_empty() {
+            return Some("stop sequences in the Responses API; leave out `stop`");
+        }
+        (self == Self::Messages && request.format == Some(OutputFormat::JsonObject)).then_some(
+            "JSON without a schema in the Messages API; send a schema, or describe the JSON in a message",
+        )
     }
 
     /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer.
@@ -355,8 +361,8 @@ fn image_url(part: &Part) -> Option<String> {
     }
 }
 
-/// Parses the URL of an image; the error is the problem of the URL. Accepts only web and data URLs: another scheme
-/// could name a local file of the host that resolves it.
+/// Parses the URL of an image; the error is the problem of the URL. Accepts only data URLs: what another one names would
+/// be fetched by the host that resolves it.
 fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest
@@ -365,12 +371,23 @@ fn parse_image_url(url: &str) -> Result<Part, &'static str> {
         if !is_plain(media_type) {
             return Err("has a media type that is empty or has parameters; write one such as `image/png`");
         }
+        if !is_image(media_type) {
+            return Err(NO_IMAGE);
+        }
         return Ok(Part::ImageData { media_type: media_type.to_owned(), data: data.to_owned() });
     }
     if url.starts_with("https://") || url.starts_with("http://") {
-        return Ok(Part::ImageUrl(url.to_owned()));
+        return Err(documents::FETCHED);
     }
-    Err("must be an `http://` URL, an `https://` URL or a data URL")
+    Err("must be a data URL")
+}
+
+/// The problem of content that is sent as an image and has another media type.
+const NO_IMAGE: &str = "has a media type that does not begin with `image/`; send a PDF as a document";
+
+/// Whether a media type is that of an image.
+fn is_image(media_type: &str) -> bool {
+    media_type.starts_with("image/")
 }
 
 /// Whether a media type can be part of a data URL: it is not empty and has no parameters.

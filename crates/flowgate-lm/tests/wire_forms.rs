@@ -1,5 +1,5 @@
-//! Tests that `docs/wire-forms.md` lists every field of every format as the decoders treat it, and no other.
-//! `UPDATE_GOLDEN=1` rewrites its tables.
+//! Tests that `docs/wire-forms.md` lists every field of every format as the decoders treat it, and no other
+//! (`UPDATE_GOLDEN=1` rewrites its tables), and that the decoders know every field that the providers' own clients define.
 
 use std::path::Path;
 
@@ -42,5 +42,21 @@ fn the_documentation_lists_every_field() {
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, text).unwrap();
+    }
+}
+
+/// `compat/clients/fields` lists what the official clients of OpenAI and Anthropic can send.
+#[test]
+fn every_field_of_the_official_clients_is_known() {
+    let list = include_str!("client-fields.txt");
+    let known: Vec<(&str, &str, &str)> = Api::ALL
+        .into_iter()
+        .flat_map(|api| listed(api).into_iter().map(move |row| (title(api), row.object, row.field)))
+        .collect();
+    let rows: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(rows.len() > 200, "{}", rows.len());
+    for row in rows {
+        let is_row = |(api, object, field): &(&str, &str, &str)| format!("{api} | {object} | {field}") == row;
+        assert!(known.iter().any(is_row), "{row} has no rule in its `fields.rs`");
     }
 }

@@ -242,6 +242,7 @@ impl PyConversation {
         })?;
         let what = |kind: &HiddenItemKind| match kind {
             HiddenItemKind::Answer(tool) => format!("an output of {tool}"),
+            HiddenItemKind::Format => "the schema of the reply".to_owned(),
             HiddenItemKind::Past => "what the agent did before".to_owned(),
             HiddenItemKind::System => "a system message".to_owned(),
             HiddenItemKind::Tool(tool) => format!("the description of {tool}"),
@@ -288,7 +289,8 @@ impl PyConversation {
             let Chat { conversation, client, history } = &mut **chat;
             conversation.offer_tools(tools)?;
             conversation.set_sampling(received.request.sampling.clone());
-            conversation.accept_messages(client, history, &received.request.messages).map(|_| ())
+            conversation.accept_messages(client, history, &received.request.messages)?;
+            conversation.set_output_format(client, history, received.request.format).map(|_| ())
         })?;
         accepted.map_err(|error| errors::session_error(&error))?;
         // The names of a rejected request would replace those of the tools that the conversation still offers.

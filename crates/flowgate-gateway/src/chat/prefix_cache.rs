@@ -308,11 +308,12 @@ mod tests {
         let new_messages = whole.request.messages.get(cached_messages..).unwrap_or_default();
         assert_eq!((&settings.messages[..], &request.messages[..]), (&[][..], new_messages), "{text}");
         assert_eq!(
-            (&settings.tools, &settings.choice, &settings.sampling, model, stream, usage),
+            (&settings.tools, &settings.choice, &settings.sampling, &settings.format, model, stream, usage),
             (
                 &whole.request.tools,
                 &whole.request.choice,
                 &whole.request.sampling,
+                &whole.request.format,
                 &whole.model,
                 &whole.stream,
                 &whole.usage

@@ -156,8 +156,9 @@ pub(crate) async fn run(
         match decision {
             Decision::Later => {
                 // 0: only the request that asked knows how many questions about later calls it stored.
-                let completion =
-                    waiting_completion(&client.spec, asked.as_ref(), 0, &session.conversation.postpone());
+                let turn = session.conversation.postpone();
+                let is_formatted = session.conversation.has_output_format();
+                let completion = waiting_completion(&client.spec, asked.as_ref(), 0, &turn, is_formatted);
                 session.push_completion(client, &completion).await;
                 report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
                 return Ok(completion);
@@ -197,8 +198,12 @@ pub(crate) async fn run(
                 "the gateway has no conversation with this beginning: send the whole chat again",
             )
         })?;
+        // After the chat, because a schema may quote the texts in it.
+        let format = request.format.clone();
+        let format_bits =
+            session.conversation.set_output_format(&mut history.client, &mut session.history, format)?;
         // For the metrics: an upper bound on what the choice of the hidden words may have revealed.
-        client.add_leaked_bits(sent.bits);
+        client.add_leaked_bits(sent.bits.saturating_add(format_bits));
     }
     let history = client.history.lock().await;
     let ConversationState { conversation, explained, .. } = session;
@@ -216,6 +221,7 @@ pub(crate) async fn run(
     let begun = Instant::now();
     let mut streamer =
         TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
+    let is_formatted = session.conversation.has_output_format();
     let (model, small) = (
         UpstreamModel::new(&model, presence, &upstream_micros),
         UpstreamModel::new(&small, presence, &upstream_micros),
@@ -314,11 +320,12 @@ pub(crate) async fn run(
     }
     let completion = match turn.ended {
         Some(TurnEnd::Asked) => {
-            let completion = waiting_completion(&client.spec, question.as_ref(), upcoming, &turn);
+            let completion =
+                waiting_completion(&client.spec, question.as_ref(), upcoming, &turn, is_formatted);
             report.waits = question.map(|asked| WaitingStatus { question: asked.id });
             completion
         }
-        _ => completion(&turn, &|tool| client.spec.name_of(tool)),
+        _ => completion(&turn, &|tool| client.spec.name_of(tool), is_formatted),
     };
     session.push_completion(client, &completion).await;
     Ok(completion)
@@ -402,19 +409,24 @@ fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<A
 }
 
 /// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question and
-/// the number of `upcoming` questions about later calls.
+/// the number of `upcoming` questions about later calls. A client that demands a form of the text (`is_formatted`)
+/// receives only the note, as a refusal.
 fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
     upcoming: usize,
     turn: &Done,
+    is_formatted: bool,
 ) -> Completion {
     let more = if upcoming == 0 { String::new() } else { format!(" and {upcoming} more") };
     let note = format!(
         "[a person has to allow what comes next: question {}{more}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
         question.map_or("unknown", |asked| &asked.id)
     );
-    let mut completion = completion(turn, &|tool| client.name_of(tool));
+    let mut completion = completion(turn, &|tool| client.name_of(tool), is_formatted);
+    if is_formatted {
+        return Completion { text: note, stop: Stop::Refused, ..completion };
+    }
     let _ =
         write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { REPLY_SEPARATOR });
     completion
@@ -446,10 +458,21 @@ const REPLY_SEPARATOR: &str = "\n\n";
 /// Builds the completion of a turn for the client, with the client's names of tools, which `name_for_client` returns.
 /// The completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
 /// shows that a limit was reached.
-fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Completion {
-    let mut text = joined_text(&turn.replies);
+///
+/// A client that demands a form of the text (`is_formatted`) receives the last reply alone, because several replies or a
+/// note after one do not have the form. A note in its place is marked as a refusal.
+fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String, is_formatted: bool) -> Completion {
+    let replies = match turn.replies.split_last() {
+        Some((last, _)) if is_formatted => std::slice::from_ref(last),
+        _ => turn.replies.as_slice(),
+    };
+    let mut text = joined_text(replies);
+    let mut is_note = is_formatted && replies.iter().any(|reply| !reply.withheld.is_empty());
     if turn.ended == Some(TurnEnd::Clearance) {
         let note = "[the policy does not let the model's server see what the next step needs]";
+        if is_formatted {
+            (text, is_note) = (String::new(), true);
+        }
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
     }
     let to_tool_call = |call: &flowgate_guard::conversation::HandedOverCall| {
@@ -459,6 +482,7 @@ fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String) -> Complet
     let calls: Vec<ToolCall> = turn.calls.iter().map(to_tool_call).collect();
     let stop = match (calls.is_empty(), turn.ended) {
         (false, _) => Stop::Calls,
+        (true, _) if is_note => Stop::Refused,
         (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
         // The stop reason must not be calls if the client receives no calls.
         (true, _) if turn.stop == Stop::Calls => Stop::End,
@@ -499,6 +523,10 @@ impl Observer for TurnStreamer<'_> {
     fn before_need(&mut self, conversation: &Conversation) {
         // After the turn, the rest of the text is sent with the end of the answer.
         if conversation.is_turn_over() {
+            return;
+        }
+        // A client that demands a form of the text receives the last reply alone.
+        if conversation.has_output_format() {
             return;
         }
         self.before = joined_text(conversation.running_turn().replies());
@@ -594,23 +622,29 @@ mod tests {
             withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
             disarmed: Vec::new(),
         };
-        let check = |turn: Done, text: &str, stop: Stop| {
-            let completion = completion(&turn, &|tool| tool.name.to_string());
-            assert_eq!((completion.text.as_str(), completion.stop), (text, stop));
+        let check = |turn: Done, [any, formatted]: [(&str, Stop); 2]| {
+            for (is_formatted, expected) in [(false, any), (true, formatted)] {
+                let completion = completion(&turn, &|tool| tool.name.to_string(), is_formatted);
+                assert_eq!((completion.text.as_str(), completion.stop), expected);
+            }
         };
-        check(Done::default(), "", Stop::End);
+        check(Done::default(), [("", Stop::End); 2]);
         let replies = vec![reply("one", &[]), reply("", &["no secrets"]), reply("two", &[])];
         check(
             Done { replies, ..Done::default() },
-            "one\n\n[withheld by a rule: no secrets]\n\ntwo",
-            Stop::End,
+            [("one\n\n[withheld by a rule: no secrets]\n\ntwo", Stop::End), ("two", Stop::End)],
         );
-        check(Done { ended: Some(TurnEnd::Steps), ..Done::default() }, "", Stop::Length);
-        let ended = Some(TurnEnd::Clearance);
+        let withheld = "[withheld by a rule: no secrets]";
         check(
-            Done { ended, ..Done::default() },
-            "[the policy does not let the model's server see what the next step needs]",
-            Stop::End,
+            Done { replies: vec![reply("", &["no secrets"])], ..Done::default() },
+            [(withheld, Stop::End), (withheld, Stop::Refused)],
+        );
+        check(Done { ended: Some(TurnEnd::Steps), ..Done::default() }, [("", Stop::Length); 2]);
+        let (ended, replies) = (Some(TurnEnd::Clearance), vec![reply("{}", &[])]);
+        let note = "[the policy does not let the model's server see what the next step needs]";
+        check(
+            Done { ended, replies, ..Done::default() },
+            [(&format!("{{}}\n\n{note}"), Stop::End), (note, Stop::Refused)],
         );
     }
 }

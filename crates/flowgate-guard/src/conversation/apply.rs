@@ -24,6 +24,8 @@ pub(super) enum InputContext<'c, 'm> {
     History(&'c mut History),
     /// The history of the chat, its alignment with the sent one, and the memory of the client.
     Chat { history: &'c mut History, memory: &'c mut QuotationLookup<'m>, found: Alignment },
+    /// The history of the chat, and the memory of the client.
+    Memory { history: &'c mut History, memory: &'c mut QuotationLookup<'m> },
     /// The evidence that a call may run.
     Call(AuthorizedCall),
 }
@@ -43,6 +45,8 @@ pub(super) enum InputOutcome {
     Added(Result<EventId, PushError>),
     /// The tools on offer were replaced, or the session has no room for their descriptions.
     Offered(Result<(), PushError>),
+    /// The form of the text was replaced, or the session has no room for its schema.
+    Formatted(Result<(), PushError>),
     /// A chat was merged, or the session has no room for it.
     Merged(Result<MergeSummary, PushError>),
     /// The labels of external state were joined, or their record is malformed.
@@ -121,6 +125,15 @@ impl Conversation {
                 return InputOutcome::Unchanged;
             }
             Input::Sampling(sampling) => self.settings.sampling = sampling.clone(),
+            Input::Format { format, .. } if self.has_format(format.as_ref()) => {
+                return InputOutcome::Unchanged;
+            }
+            Input::Format { format, .. } => {
+                let InputContext::Memory { history, memory } = context else {
+                    return InputOutcome::Inapplicable;
+                };
+                return InputOutcome::Formatted(self.replace_format(memory, history, format.as_ref()));
+            }
             Input::Recall(record) => return InputOutcome::Joined(self.monitor.join_external_state(record)),
             Input::Withdrawn(lines) => {
                 if !self.monitor.withdraw_consents(lines) {

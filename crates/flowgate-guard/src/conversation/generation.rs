@@ -202,12 +202,14 @@ impl Conversation {
         for thought in &thoughts {
             let text = thought.text();
             if !text.is_empty() {
-                let judged = self.judge_text(&text, view.label, view.names.len());
+                let judged = self.judge_text(&text, view.label, view.names.len(), false);
                 self.turn.outcome.thoughts.push(judged);
             }
         }
         if !text.is_empty() {
-            let judged = self.judge_text(&text, view.label, view.names.len());
+            // Whether or not the view had the form: the client expects it in any case.
+            let is_json = self.format.is_some();
+            let judged = self.judge_text(&text, view.label, view.names.len(), is_json);
             self.turn.outcome.replies.push(judged);
         }
         let (has_calls, bound) = (!calls.is_empty(), view.bound);
@@ -245,8 +247,9 @@ impl Conversation {
 
     /// Judges a reply of the model or its reasoning before the user sees it: a text that a rule forbids is withheld,
     /// and forbidden URLs and placeholders in any other are disarmed. `label` is the label of the step that wrote the
-    /// text, `hidden` the number of hidden regions of the view that the step was shown.
-    fn judge_text(&mut self, text: &str, label: Label, hidden: usize) -> ModelReply {
+    /// text, `hidden` the number of hidden regions of the view that the step was shown. `is_json` says that the client
+    /// expects JSON, and so decodes the strings in the text.
+    fn judge_text(&mut self, text: &str, label: Label, hidden: usize, is_json: bool) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {
             Ok((_, findings)) => blocking_messages(findings),
@@ -254,10 +257,15 @@ impl Conversation {
             Err(error) => vec![error.to_string()],
         };
         let method = self.settings.method.name();
+        let next_id = self.numbers.addresses_mut();
         // Placeholders are meaningful to the model only.
-        let text = placeholder::neutralize(text, hidden);
-        let (mut text, disarmed) =
-            links::disarm(&mut self.monitor, method, &text, label, self.numbers.addresses_mut());
+        let (mut text, disarmed) = match is_json {
+            true => links::disarm_json(&mut self.monitor, method, (text, hidden), label, next_id),
+            false => {
+                let text = placeholder::neutralize(text, hidden);
+                links::disarm(&mut self.monitor, method, &text, label, next_id)
+            }
+        };
         if !withheld.is_empty() {
             self.turn.outcome.withheld.push(std::mem::take(&mut text));
         }

@@ -1,4 +1,4 @@
-//! Reports to the operator which messages, answers and tools are hidden from the *lowest steps* of a conversation, and
+//! Reports to the operator which messages, answers, tools and schemas are hidden from the *lowest steps* of a conversation, and
 //! why. These are the steps on the base label, from which each turn starts. The report has no side effects.
 
 use std::cell::OnceCell;
@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Conversation;
 use crate::history::ClientProfile;
+use crate::requested_format::FORMAT_ROLE;
 use crate::view::{CallOutcome, ConversationItem};
 
 /// Something that is hidden from the lowest steps.
@@ -40,6 +41,8 @@ pub enum HiddenItemKind {
     User,
     /// A message of another role, which only a conversation itself writes.
     Past,
+    /// The schema of the form that the client demands of the model's text.
+    Format,
     /// A tool whose description is hidden.
     Tool(Tool),
     /// An answer of a tool.
@@ -66,7 +69,7 @@ pub enum HidingCause {
 }
 
 impl Conversation {
-    /// Returns the tools on offer, and the items of the chat from index `from` on, that the lowest steps of this turn
+    /// Returns the tools on offer, the form of the text, and the items of the chat from index `from` on, that the lowest steps of this turn
     /// are not shown. Entries with the same subject and cause are merged and counted. `client` is the client that sends
     /// the chat.
     pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
@@ -88,6 +91,9 @@ impl Conversation {
                     self.hidden_answer(&made.answer, &probe).into_iter().for_each(&mut add);
                 }),
             }
+        }
+        if let Some(event) = self.format.as_ref().and_then(|format| format.event) {
+            self.hidden_message(client, event, &mut probe).into_iter().for_each(&mut add);
         }
         for (tool, label) in self.tools.catalogue().description_labels(&self.monitor) {
             if !label.flows_to(self.labels.base()) {
@@ -138,6 +144,7 @@ impl Conversation {
         let what = match message.role.as_str() {
             "system" | "developer" => HiddenItemKind::System,
             "user" => HiddenItemKind::User,
+            FORMAT_ROLE => HiddenItemKind::Format,
             _ => HiddenItemKind::Past,
         };
         let is_whole = self.is_fully_hidden(event);
@@ -148,6 +155,11 @@ impl Conversation {
         // hides the message, it belongs to a chat whose beginning is unknown, or quotes labelled text.
         let cause = match what {
             HiddenItemKind::Past => HidingCause::Unknown,
+            HiddenItemKind::Format if by_policy == self.monitor.policy().space().top() => {
+                HidingCause::Unlabelled
+            }
+            HiddenItemKind::Format if !by_policy.flows_to(self.labels.base()) => HidingCause::Labelled,
+            HiddenItemKind::Format => HidingCause::Repeated,
             _ if !by_policy.flows_to(self.labels.base()) && self.monitor.labels_messages() => {
                 HidingCause::Labelled
             }

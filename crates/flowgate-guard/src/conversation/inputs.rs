@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, ExternalStateError, PushError};
 use flowgate::trace::EventId;
-use flowgate_lm::chat::{self, Completion, Sampling};
+use flowgate_lm::chat::{self, Completion, OutputFormat, Sampling};
 use serde_json::Value;
 
 use super::apply::{InputContext, InputOutcome};
@@ -220,6 +220,31 @@ impl Conversation {
         }
         self.journal.record(|| input);
         merged.map(|sent| Some(MergeSummary { bits, ..sent }))
+    }
+
+    /// Sets the form of the model's text from now on; `None` for any. The policy labels a schema as a message of the role
+    /// [`FORMAT_ROLE`](crate::FORMAT_ROLE). What it quotes of texts that the client was shown adds the labels of these
+    /// texts. Returns the most bits about remembered texts that this reveals.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn set_output_format(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        format: Option<OutputFormat>,
+    ) -> Result<u32, PushError> {
+        let mut memory = QuotationLookup::live(client);
+        let mut input = Input::Format { format, seen: Vec::new() };
+        let context = InputContext::Memory { history, memory: &mut memory };
+        let InputOutcome::Formatted(outcome) = self.apply(&input, context) else { return Ok(0) };
+        let bits = memory.bits();
+        // As for a chat, the answers of the client's memory are known only now.
+        if let Input::Format { seen, .. } = &mut input {
+            *seen = memory.into_answers();
+        }
+        self.journal.record(|| input);
+        outcome.map(|()| bits)
     }
 
     /// Records the answer that the caller received in this turn. The history recognises it from now on, and a quotation

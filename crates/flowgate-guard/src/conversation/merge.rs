@@ -461,7 +461,7 @@ impl Conversation {
 
     /// Starts a memory of this session: from now on, new messages are compared with all labelled texts of this session,
     /// also with those that the client's memory has no room for. Does nothing if the session has one already.
-    fn track_shown_texts(&self, history: &mut History) {
+    pub(super) fn track_shown_texts(&self, history: &mut History) {
         if history.shown.0.is_some() {
             return;
         }

@@ -77,6 +77,10 @@ impl Conversation {
                 let memory = &mut QuotationLookup::from_recorded(client, seen);
                 self.apply(input, InputContext::Chat { history, memory, found })
             }
+            Input::Format { seen, .. } => {
+                let memory = &mut QuotationLookup::from_recorded(client, seen);
+                self.apply(input, InputContext::Memory { history, memory })
+            }
             Input::AnsweredTo(_) | Input::Resumed { .. } => self.apply(input, InputContext::History(history)),
             Input::HandOver => self.apply(input, InputContext::Call(call.take()?)),
             _ => self.apply(input, InputContext::Conversation),

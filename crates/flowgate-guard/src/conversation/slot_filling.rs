@@ -159,5 +159,6 @@ fn fill_request(
         tools: Vec::new(),
         choice: ToolChoice::None,
         sampling: settings.sampling.clone().without_reasoning(),
+        format: None,
     }
 }

@@ -52,7 +52,7 @@ fn question(request: Request) -> Request {
         .into(),
     };
     let choice = ToolChoice::Tool(ANSWER.to_owned());
-    let mut request = Request { messages, tools: vec![answer], choice, sampling };
+    let mut request = Request { messages, tools: vec![answer], choice, sampling, format: None };
     sandwich(&mut request, &instructions);
     request
 }

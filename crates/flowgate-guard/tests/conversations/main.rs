@@ -20,6 +20,7 @@ mod independent;
 mod links;
 mod memory;
 mod methods;
+mod output_formats;
 mod placeholders;
 mod quotations;
 mod quotations_disguised;

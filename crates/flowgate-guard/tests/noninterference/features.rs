@@ -21,7 +21,7 @@ const IN_POLICIES: [(&str, &str, u64); 9] = [
 ];
 
 /// Events in runs, and the least percentage of cases. An event that does not occur is not tested.
-const IN_RUNS: [(&str, u64); 60] = [
+const IN_RUNS: [(&str, u64); 62] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
     ("a label that a condition granted", 30),
@@ -41,6 +41,8 @@ const IN_RUNS: [(&str, u64); 60] = [
     ("a long text", 10),
     ("a hidden description", 5),
     ("a hidden user", 1),
+    ("a schema that is shown", 5),
+    ("a hidden schema", 10),
     ("a name on two servers", 20),
     ("a look beyond the model's clearance", 3),
     ("a slot that was filled", 20),

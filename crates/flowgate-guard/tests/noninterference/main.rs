@@ -37,6 +37,7 @@ mod observed_run;
 mod oracle;
 mod oracle_conditions;
 mod oracle_label;
+mod output_formats;
 mod policy;
 mod proxy_activity;
 mod random;

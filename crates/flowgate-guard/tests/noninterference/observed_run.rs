@@ -8,6 +8,7 @@ use crate::session::ObservedSession;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Event, EventBody, EventId, PathStep};
+use flowgate_guard::FORMAT_ROLE;
 use flowgate_guard::redact::HiddenContent;
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
@@ -162,6 +163,9 @@ fn note(session: &ObservedSession, observer: &Label, met: &mut BTreeSet<&'static
             }
             EventBody::Message(message) if message.role == "user" && !shows(&event.label) => {
                 met.insert("a hidden user");
+            }
+            EventBody::Message(message) if message.role == FORMAT_ROLE && !shows(&event.label) => {
+                met.insert("a hidden schema");
             }
             _ => {}
         }

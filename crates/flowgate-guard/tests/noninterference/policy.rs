@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use flowgate_guard::FORMAT_ROLE;
+
 use crate::declared_policy::{
     DeclaredCondition, DeclaredPolicy, LabelDeclaration, PartSelector, StoreStatement,
 };
@@ -117,6 +119,12 @@ impl PolicyWriter<'_> {
         if self.chance(30) {
             let label = self.label();
             self.message(vec!["memory"], label);
+        }
+        // Not drawn from the same source, so that the other cases stay what they are.
+        let mut random = Random::of(&format!("formats {}", self.text));
+        if random.chance(60) {
+            let label = if random.chance(50) { self.space.bottom() } else { self.space.low(&mut random) };
+            self.message(vec![FORMAT_ROLE], label);
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct ObservedSession {
     pub(crate) answers: Vec<VisibleAnswer>,
     /// The messages of the user.
     pub(crate) said: Vec<EventId>,
+    /// The schemas that the client demanded.
+    pub(crate) formats: Vec<EventId>,
     /// The labels of the steps of each turn, in names.
     pub(crate) labels: Vec<Vec<Value>>,
     /// The number of requests to the screener in each turn.
@@ -58,6 +60,7 @@ impl ObservedSession {
             conversation,
             answers: Vec::new(),
             said: Vec::new(),
+            formats: Vec::new(),
             labels: Vec::new(),
             screenings: Vec::new(),
             followed: TrackedSession::default(),

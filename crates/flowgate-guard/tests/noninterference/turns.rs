@@ -95,6 +95,7 @@ impl RunState<'_> {
                 _ => said,
             };
             session.said.push(session.conversation.add_user_message(said).expect("room"));
+            self.demand_format(session, first, &format!("{number} {turn}"));
             let (turn, is_visible) = self.turn(session, first);
             self.ended(&turn, is_visible);
         }
@@ -267,6 +268,9 @@ impl RunState<'_> {
         }
         if let Some(floor) = session.followed.floor.as_ref().filter(|floor| !floor.flows_to(&level)) {
             self.taint.broken.push(format!("a view at {level:?} is below the task, {floor:?}"));
+        }
+        if shown.contains("OutputSchema") {
+            self.run.met.insert("a schema that is shown");
         }
         if shown.contains("ImageData") {
             self.run.met.insert("an image that is shown");

@@ -44,8 +44,8 @@ impl LocalModel {
     /// calls at the end. No token outside a blocked text reads it.
     ///
     /// # Errors
-    /// If the model has no chat template, a tool call is required, the prompt is too long, a blocked text cannot be
-    /// located, the evaluation fails, or the listener cancels.
+    /// If the model has no chat template, a tool call or a form of the text is required, the prompt is too long, a
+    /// blocked text cannot be located, the evaluation fails, or the listener cancels.
     async fn generate(
         &self,
         request: &Request,
@@ -61,6 +61,9 @@ impl LocalModel {
                 ));
             }
         };
+        if request.format.is_some() {
+            return Err(Error::Unsupported("structured output; describe the form of the text in a message"));
+        }
         let template = self.template.as_ref();
         let prompt = template.ok_or(Error::Unsupported(
             "answers to chats, since the folder of the model has no chat template",

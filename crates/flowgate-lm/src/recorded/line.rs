@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::chat::{Completion, Message, Part, Request, Stop, ToolCall, ToolChoice, Usage};
+use crate::chat::{Completion, Message, OutputFormat, Part, Request, Stop, ToolCall, ToolChoice, Usage};
 
 /// Returns the key of a request to the model with the name `model`: the SHA-256 of both, in hexadecimal. It does not
 /// depend on the order of the keys in schemas.
@@ -27,7 +27,7 @@ fn canonical(request: &Request) -> Value {
         ToolChoice::Tool(name) => json!([name]),
     };
     let sampling = &request.sampling;
-    json!({
+    let mut canonical = json!({
         "messages": messages,
         "tools": tools.collect::<Vec<_>>(),
         "choice": choice,
@@ -36,7 +36,22 @@ fn canonical(request: &Request) -> Value {
         "top_p": sampling.top_p,
         "seed": sampling.seed,
         "stop": sampling.stop,
-    })
+    });
+    // Files that were recorded before requests had a form are still found.
+    if let (Some(format), Some(fields)) = (&request.format, canonical.as_object_mut()) {
+        fields.insert("format".to_owned(), output_format(format));
+    }
+    canonical
+}
+
+/// Returns the form of the text as it is hashed.
+fn output_format(format: &OutputFormat) -> Value {
+    match format {
+        OutputFormat::JsonObject => json!("json"),
+        OutputFormat::Schema(schema) => {
+            json!([schema.name, schema.description, schema.schema, schema.strict])
+        }
+    }
 }
 
 /// Returns a message in the form that is hashed for the key, without its reasoning. A tool output that does not say
@@ -138,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::chat::{Sampling, ToolSpec};
+    use crate::chat::{OutputSchema, Sampling, ToolSpec};
 
     proptest! {
         #[test]
@@ -185,6 +200,16 @@ mod tests {
             Request { choice: ToolChoice::Any, ..Request::default() },
             Request { choice: ToolChoice::Tool("any".to_owned()), ..Request::default() },
             Request { sampling: Sampling { seed: Some(1), ..Sampling::default() }, ..Request::default() },
+            Request { format: Some(OutputFormat::JsonObject), ..Request::default() },
+            Request {
+                format: Some(OutputFormat::Schema(OutputSchema {
+                    name: "n".to_owned(),
+                    description: String::new(),
+                    schema: json!({"type": "object"}).into(),
+                    strict: None,
+                })),
+                ..Request::default()
+            },
         ];
         let mut keys: Vec<String> = requests.iter().map(|request| key("m", request)).collect();
         keys.push(key("n", &Request::default()));

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::*;
 use crate::Delta;
 use crate::chat::{
-    Effort, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source, Thinking, ThinkingDisplay,
-    ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
+    Effort, OutputSchema, Reasoning, ReasoningPart, ReasoningSummary, Sampling, Seal, Source, Thinking,
+    ThinkingDisplay, ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
 };
 
 /// What a listener received.
@@ -166,8 +166,9 @@ fn completion() -> impl Strategy<Value = Completion> {
 /// Generates parts that every format can distinguish: a text alone is not empty.
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let image = prop_oneof![
-        word().prop_map(|path| Part::ImageUrl(format!("https://example.org/{path}.png"))),
         "[A-Za-z0-9+/]{4}".prop_map(|data| Part::ImageData { media_type: "image/png".to_owned(), data }),
+        "[A-Za-z0-9+/]{4}"
+            .prop_map(|data| Part::ImageData { media_type: "application/pdf".to_owned(), data }),
     ];
     prop_oneof![
         "[ -~ü]{1,30}".prop_map(|text| vec![Part::Text(text)]),
@@ -239,9 +240,28 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(max_tokens, temperature, top_p, seed, stop, reasoning, verbosity, single_call)| {
             Sampling { max_tokens, temperature, top_p, seed, stop, reasoning, verbosity, single_call }
         });
-    (messages(), prop::collection::vec(tool, 0..3), choice, sampling).prop_map(
-        |(messages, tools, choice, sampling)| Request { messages: messages.into(), tools, choice, sampling },
-    )
+    (messages(), prop::collection::vec(tool, 0..3), choice, sampling, prop::option::of(output_format()))
+        .prop_map(|(messages, tools, choice, sampling, format)| Request {
+            messages: messages.into(),
+            tools,
+            choice,
+            sampling,
+            format,
+        })
+}
+
+fn output_format() -> impl Strategy<Value = OutputFormat> {
+    let schema = prop::sample::select(vec![
+        json!({}),
+        json!({"type": "object", "properties": {"a": {"type": "string", "description": "Grüße."}}}),
+        json!({"description": "Any."}),
+    ]);
+    let schema = ("[a-z_]{1,8}", text(), schema, prop::option::of(any::<bool>())).prop_map(
+        |(name, description, schema, strict)| {
+            OutputFormat::Schema(OutputSchema { name, description, schema: schema.into(), strict })
+        },
+    );
+    prop_oneof![Just(OutputFormat::JsonObject), schema]
 }
 
 /// Returns what a format can carry of a request.
@@ -259,6 +279,17 @@ fn carried(api: Api, mut request: Request) -> Request {
     }
     if api == Api::Responses {
         request.sampling.stop.clear();
+    }
+    if api == Api::Messages {
+        request.format = match request.format {
+            Some(OutputFormat::Schema(schema)) => Some(OutputFormat::Schema(OutputSchema {
+                name: String::new(),
+                description: String::new(),
+                schema: output_format::described_schema(&schema).into(),
+                strict: None,
+            })),
+            _ => None,
+        };
     }
     let sampling = &mut request.sampling;
     let Reasoning { effort, thinking, display, summary, is_returned } = &mut sampling.reasoning;
@@ -411,7 +442,12 @@ proptest! {
             }
             prop_assert_eq!(&asked.request, &expected, "{:?}: {}", api, body);
             prop_assert_eq!((asked.model.as_str(), asked.stream), ("m", stream));
-            prop_assert_eq!(api.unsupported_feature(&request).is_some(), api == Api::Responses && !request.sampling.stop.is_empty());
+            let is_lost = match api {
+                Api::ChatCompletions => false,
+                Api::Responses => !request.sampling.stop.is_empty(),
+                Api::Messages => request.format == Some(OutputFormat::JsonObject),
+            };
+            prop_assert_eq!(api.unsupported_feature(&request).is_some(), is_lost);
         }
     }
 

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::{Api, ReasoningOrder, ResponseHead, ToolForms, pieces, put};
-use crate::chat::Completion;
+use crate::chat::{Completion, Stop};
 use crate::sse::SseEvent;
 
 /// An answer that may be partly written.
@@ -66,7 +66,12 @@ impl ResponseWriter {
         let written: String = self.text_pieces.concat();
         let rest = completion.text.strip_prefix(&written);
         let text = if rest.is_some() { completion.text.clone() } else { written };
-        let completion = Completion { text, ..completion.clone() };
+        // In OpenAI's formats a refusal has no text of another kind, and the written text was sent as such text.
+        let stop = match completion.stop {
+            Stop::Refused if !self.text_pieces.is_empty() && self.api != Api::Messages => Stop::End,
+            stop => stop,
+        };
+        let completion = Completion { text, stop, ..completion.clone() };
         let written_pieces = self.text_pieces.iter().map(String::as_str);
         // Encodes the whole answer in the same pieces, and then drops the events that were written.
         let all: Vec<&str> = written_pieces.chain(pieces(rest.unwrap_or_default())).collect();
@@ -112,7 +117,7 @@ fn renumber(event: &mut SseEvent, number: usize) {
 mod tests {
     use super::super::ONLY_FUNCTIONS;
     use super::*;
-    use crate::chat::{ReasoningPart, Stop, ToolCall, Usage};
+    use crate::chat::{ReasoningPart, ToolCall, Usage};
 
     /// However the text is divided, the events equal those of the whole answer in these pieces.
     #[test]
@@ -157,8 +162,32 @@ mod tests {
                 for event in &events {
                     decoder.feed(event, &mut crate::ignore_deltas).unwrap();
                 }
-                assert_eq!(decoder.finish().unwrap().text, whole.text);
+                let read = decoder.finish().unwrap();
+                assert_eq!((read.text, read.usage), (whole.text, whole.usage));
             }
+        }
+    }
+
+    /// A model that refuses after text was sent: the text stays text.
+    #[test]
+    fn a_refusal_after_text_is_text() {
+        for (api, expected) in
+            [(Api::ChatCompletions, Stop::End), (Api::Responses, Stop::End), (Api::Messages, Stop::Refused)]
+        {
+            let head = ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS };
+            let mut writer = ResponseWriter::new(api, head, true);
+            let mut events = writer.text("I can");
+            let refused =
+                Completion { text: "I cannot.".to_owned(), stop: Stop::Refused, ..Completion::default() };
+            events.extend(writer.finish(&refused));
+            assert!(events.iter().all(|event| !event.data.contains("\"refusal\":\"")), "{events:#?}");
+            assert!(events.iter().all(|event| !event.data.contains("response.refusal")), "{events:#?}");
+            let mut decoder = api.decoder();
+            for event in &events {
+                decoder.feed(event, &mut crate::ignore_deltas).unwrap();
+            }
+            let read = decoder.finish().unwrap();
+            assert_eq!((read.text.as_str(), read.stop), ("I cannot.", expected), "{api:?}");
         }
     }
 

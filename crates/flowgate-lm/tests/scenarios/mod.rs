@@ -1,7 +1,8 @@
 //! Defines the chats that the golden files contain, and that the model server in `compat/clients` answers with.
 
 use flowgate_lm::chat::{
-    Completion, Message, Part, Request, Sampling, Stop, ToolCall, ToolChoice, ToolSpec, Usage,
+    Completion, Message, OutputFormat, OutputSchema, Part, Request, Sampling, Stop, ToolCall, ToolChoice,
+    ToolSpec, Usage,
 };
 use serde_json::json;
 
@@ -77,8 +78,8 @@ pub(crate) fn all() -> Vec<Scenario> {
     let seen = Request {
         messages: vec![Message::User(vec![
             Part::from("What do these show?"),
-            Part::ImageUrl("https://example.org/cat.png".to_owned()),
             Part::ImageData { media_type: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() },
+            Part::ImageData { media_type: "application/pdf".to_owned(), data: "JVBERi0xLjQ=".to_owned() },
         ])]
         .into(),
         ..Request::default()
@@ -87,6 +88,19 @@ pub(crate) fn all() -> Vec<Scenario> {
     let sampling =
         Sampling { max_tokens: Some(13), temperature: Some(0.5), top_p: Some(0.25), ..Sampling::default() };
     let short = Request { sampling, ..question() };
+    let schema = json!({
+        "type": "object",
+        "properties": {"mails": {"type": "integer", "description": "How many mails there are."}},
+        "required": ["mails"],
+        "additionalProperties": false,
+    });
+    let format = OutputFormat::Schema(OutputSchema {
+        name: "inbox".to_owned(),
+        description: "What is in the inbox.".to_owned(),
+        schema: schema.into(),
+        strict: Some(true),
+    });
+    let structured = Request { format: Some(format), ..question() };
     let long = "There is one mail in your inbox, and it is from Ann: \u{201c}Grüße 😀\u{201d}\n";
     let with = |mut scenario: Scenario, stop: Stop| {
         scenario.completion.stop = stop;
@@ -100,6 +114,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         scenario("tool_error", after("no such folder", true), "There is no such folder.", Vec::new()),
         scenario("image", seen, "A cat, and nothing.", Vec::new()),
         scenario("forced_tool", forced, "", vec![read()]),
+        scenario("structured", structured, r#"{"mails":1}"#, Vec::new()),
         with(scenario("refusal", question(), "I cannot help with that.", Vec::new()), Stop::Refused),
         with(scenario("length", short, "There is one mail in your", Vec::new()), Stop::Length),
     ]

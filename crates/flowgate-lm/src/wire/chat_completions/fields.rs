@@ -46,7 +46,7 @@ known_fields! {
         "logit_bias": Only(&["{}"], "is supported only when empty: the gateway passes on no bias"),
         "modalities": Only(&[r#"["text"]"#], AUDIO),
         "audio": Refused(AUDIO),
-        "response_format": Only(&[r#"{"type":"text"}"#], "carries a schema, which is text for the model without a label; describe the form in a message"),
+        "response_format": Read("the form of the reply; see below"),
         "frequency_penalty": Only(&["0", "0.0"], PENALTY),
         "presence_penalty": Only(&["0", "0.0"], PENALTY),
         "functions": Refused(OLD_FUNCTIONS),
@@ -58,6 +58,22 @@ known_fields! {
     STREAM_OPTIONS = "request.stream_options" {
         "include_usage": Read("whether the stream reports token usage"),
         "include_obfuscation": Dropped("the gateway sends text in pieces of its own"),
+    }
+    TEXT_FORMAT = "request.response_format, any text" {
+        "type": Read("`text`"),
+    }
+    JSON_FORMAT = "request.response_format, any JSON" {
+        "type": Read("`json_object`; refused if the upstream has Anthropic's format"),
+    }
+    SCHEMA_FORMAT = "request.response_format, by a schema" {
+        "type": Read("`json_schema`"),
+        "json_schema": Read("see below"),
+    }
+    JSON_SCHEMA = "request.response_format.json_schema" {
+        "name": Read("labelled with the schema"),
+        "description": Read("labelled with the schema"),
+        "schema": Read("labelled as a message of the role `response_format`"),
+        "strict": Read("passed on"),
     }
     ONLY_MESSAGES = "messages, decoded alone" {
         "messages": Read("labelled one by one"),
@@ -132,8 +148,24 @@ known_fields! {
         "flowgate": Read("the provenance of the part"),
         "prompt_cache_breakpoint": Dropped(CACHING),
     }
+    FILE_PART = "file part" {
+        "type": Read("`file`"),
+        "file": Read("see below"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    FILE_PART_OF_USER = "file part of the user" {
+        "type": Read("`file`"),
+        "file": Read("see below"),
+        "flowgate": Read("the provenance of the part; without it, a file"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+    }
+    FILE = "file of a file part" {
+        "file_data": Read("the content of a PDF in base64"),
+        "filename": Dropped("the provider receives another name, since this one is text without a label"),
+        "file_id": Refused("refers to state at the provider, which has no label; send the content itself"),
+    }
     IMAGE_URL = "address of an image" {
-        "url": Read("a web address, or the content in base64"),
+        "url": Read("the content in base64"),
         "detail": Dropped("the provider decides on the resolution"),
     }
     TOOL = "tool" {

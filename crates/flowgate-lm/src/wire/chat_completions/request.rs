@@ -5,9 +5,11 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::super::documents::named_pdf;
+use super::super::output_format::encode_named_schema;
 use super::super::{image_url, only_text};
 use crate::chat::{
-    Effort, Message, Part, Request, SerializedPrefix, ToolCall, ToolChoice, ToolSpec, Verbosity,
+    Effort, Message, OutputFormat, Part, Request, SerializedPrefix, ToolCall, ToolChoice, ToolSpec, Verbosity,
 };
 
 /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer.
@@ -115,7 +117,7 @@ impl SentRequest<'_> {
     /// Serialises all fields except the model and the messages. Settings that the request leaves open are not sent, so
     /// that the server's defaults apply.
     fn serialize_remaining<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
-        let Request { messages: _, tools, choice, sampling } = self.request;
+        let Request { messages: _, tools, choice, sampling, format } = self.request;
         if !tools.is_empty() {
             body.serialize_entry("tools", &MappedList(tools, SentTool))?;
         }
@@ -146,6 +148,15 @@ impl SentRequest<'_> {
             if let Some(word) = word {
                 body.serialize_entry(key, word)?;
             }
+        }
+        let format = format.as_ref().map(|format| match format {
+            OutputFormat::JsonObject => json!({"type": "json_object"}),
+            OutputFormat::Schema(schema) => {
+                json!({"type": "json_schema", "json_schema": encode_named_schema(schema)})
+            }
+        });
+        if let Some(format) = format {
+            body.serialize_entry("response_format", &format)?;
         }
         if sampling.single_call && !tools.is_empty() {
             body.serialize_entry("parallel_tool_calls", &false)?;
@@ -220,7 +231,10 @@ impl Serialize for SentContent<'_> {
         }
         let part = |part: &Part| match part {
             Part::Text(text) => json!({"type": "text", "text": text}),
-            image => json!({"type": "image_url", "image_url": {"url": image_url(image)}}),
+            image => match named_pdf(image) {
+                Some((name, url)) => json!({"type": "file", "file": {"filename": name, "file_data": url}}),
+                None => json!({"type": "image_url", "image_url": {"url": image_url(image)}}),
+            },
         };
         serializer.collect_seq(self.0.iter().map(part))
     }

@@ -1,16 +1,19 @@
 //! Decodes requests of OpenAI's chat completions, as a server receives them: the messages, the tools and the settings.
 
+use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT, UNKNOWN_TOOL};
 use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::output_format::{read_format, read_named_schema};
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
 use super::fields::{
-    ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FUNCTION, IMAGE_PART, IMAGE_PART_OF_USER, IMAGE_URL,
-    ONLY_MESSAGES, OUTPUT, PLAIN, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, STREAM_OPTIONS, TEXT_PART,
-    TEXT_PART_OF_USER, TOOL, USER,
+    ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FILE, FILE_PART, FILE_PART_OF_USER, FUNCTION, IMAGE_PART,
+    IMAGE_PART_OF_USER, IMAGE_URL, JSON_FORMAT, JSON_SCHEMA, ONLY_MESSAGES, OUTPUT, PLAIN, REFUSAL_PART,
+    REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER,
+    TOOL, USER,
 };
 use crate::chat::{
-    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec,
-    Verbosity,
+    Effort, Message, OutputFormat, Part, Reasoning, Request, Sampling, Source, Sources, ToolCall, ToolChoice,
+    ToolSpec, Verbosity,
 };
 use crate::json::Json;
 
@@ -57,9 +60,24 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             verbosity: body.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")?,
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
+        format: read_output_format(&body)?,
     };
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
+}
+
+/// Decodes the field `response_format`; `None` if it is absent or permits any text.
+fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
+    if body.get("response_format").is_none() {
+        return Ok(None);
+    }
+    let known = [("text", &TEXT_FORMAT), ("json_object", &JSON_FORMAT), ("json_schema", &SCHEMA_FORMAT)];
+    let unknown = "is not `text`, `json_object` or `json_schema`";
+    read_format(&body.object("response_format")?, &known, unknown, |format| {
+        let schema = format.object("json_schema")?;
+        schema.reject_unsupported(&JSON_SCHEMA)?;
+        read_named_schema(&schema)
+    })
 }
 
 /// Decodes an object whose only field is the list `messages`, without the fields and tools in `dropped`. The gateway
@@ -96,7 +114,16 @@ fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireErr
     match message.get("content") {
         None => Ok(Vec::new()),
         Some(Json::Text(_)) => Ok(vec![message_source]),
-        Some(_) => message.objects("content")?.map(|part| Ok(part?.source()?.or(message_source))).collect(),
+        Some(_) => {
+            let source = |part: Result<ObjectFields<'_>, WireError>| {
+                let part = part?;
+                match part.optional_text("type")? {
+                    Some("file") => documents::source_of(&part, message_source),
+                    _ => Ok(part.source()?.or(message_source)),
+                }
+            };
+            message.objects("content")?.map(source).collect()
+        }
     }
 }
 
@@ -121,7 +148,7 @@ fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
                     _ => {
                         return message.field_error(
                             "content",
-                            "has an image, which an assistant message cannot contain",
+                            "has an image or a file, which an assistant message cannot contain",
                         );
                     }
                 }
@@ -155,21 +182,22 @@ fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
-/// The fields that parts may have: texts, refusals and images, in this order.
-const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
+/// The fields that parts may have: texts, refusals, images and files, in this order.
+const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART];
 /// The same as [`PARTS`] for a user's message, whose parts may declare their provenance.
-const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
+const PARTS_OF_USER: [KnownFields; 4] =
+    [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
 
 /// Decodes the content of a message that the user did not write.
 fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
-/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal` and `image` are the fields that the
-/// parts of the types `text`, `refusal` and `image_url` may have. Absent and empty content has no parts.
+/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal`, `image` and `file` are the fields that
+/// the parts of the types `text`, `refusal`, `image_url` and `file` may have. Absent and empty content has no parts.
 fn read_parts(
     message: &ObjectFields<'_>,
-    [text, refusal, image]: &[KnownFields; 3],
+    [text, refusal, image, file]: &[KnownFields; 4],
 ) -> Result<Vec<Part>, WireError> {
     match message.get("content") {
         None => return Ok(Vec::new()),
@@ -193,6 +221,13 @@ fn read_parts(
                 let image = part.object("image_url")?;
                 image.reject_unsupported(&IMAGE_URL)?;
                 parse_image_url(image.text("url")?).or_else(|problem| image.field_error("url", problem))
+            }
+            "file" => {
+                part.reject_unsupported(file)?;
+                let file = part.object("file")?;
+                file.reject_unsupported(&FILE)?;
+                let pdf = documents::parse_pdf(file.text("file_data")?);
+                pdf.map_or_else(|| file.field_error("file_data", documents::ONLY_PDF), Ok)
             }
             _ => part.field_error("type", NOT_SUPPORTED),
         }
@@ -270,6 +305,9 @@ mod tests {
             r#""store":true,"prompt_cache_key":"k","safety_identifier":"s","service_tier":"flex""#,
             r#""messages":[{"role":"assistant","content":"a","reasoning_content":"r"}]"#,
             r#""messages":[{"role":"tool","tool_call_id":"c","name":"f","content":"r"}]"#,
+            r#""response_format":{"type":"text"}"#,
+            r#""response_format":{"type":"json_object"}"#,
+            r#""response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{},"strict":true}}"#,
         ] {
             check(fine, "fine");
         }
@@ -284,9 +322,20 @@ mod tests {
             check(&format!(r#""{field}"#), &format!("`{name}` {problem}"));
         }
         check(
-            r#""response_format":{"type":"json_object"}"#,
-            "`response_format` carries a schema, which is text for the model without a label; describe the form \
-            in a message",
+            r#""response_format":{"type":"grammar"}"#,
+            "`response_format.type` is not `text`, `json_object` or `json_schema`",
+        );
+        check(
+            r#""response_format":{"type":"json_object","schema":{}}"#,
+            "`response_format.schema` is not known",
+        );
+        check(
+            r#""response_format":{"type":"json_schema"}"#,
+            "`response_format.json_schema` is not an object",
+        );
+        check(
+            r#""response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{},"example":1}}"#,
+            "`response_format.json_schema.example` is not known",
         );
         check(
             r#""reasoning_effort":"extreme""#,
@@ -328,11 +377,31 @@ mod tests {
         let part = |part: &str, expected: &str| {
             message(&format!(r#"{{"role":"user","content":[{part}]}}"#), expected);
         };
-        part(r#"{"type":"file","file":{"file_id":"f"}}"#, "`messages[0].content[0].type` is not supported");
-        part(r#"{"type":"image_url","image_url":{"url":"https://a/b.png","detail":"auto"}}"#, "fine");
+        part(
+            r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AA","detail":"auto"}}"#,
+            "fine",
+        );
+        part(
+            r#"{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AA"}}"#,
+            "fine",
+        );
+        part(
+            r#"{"type":"file","file":{"file_data":"data:text/plain;base64,AA"}}"#,
+            "`messages[0].content[0].file.file_data` is not the content of a PDF; send other documents as text",
+        );
+        part(
+            r#"{"type":"file","file":{"file_id":"f"}}"#,
+            "`messages[0].content[0].file.file_id` refers to state at the provider, which has no label; send the \
+            content itself",
+        );
+        part(
+            r#"{"type":"image_url","image_url":{"url":"https://example.org/a.png"}}"#,
+            "`messages[0].content[0].image_url.url` would be fetched by the provider, and what it returns has no \
+            label; send the content in base64",
+        );
         part(
             r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
-            "`messages[0].content[0].image_url.url` must be an `http://` URL, an `https://` URL or a data URL",
+            "`messages[0].content[0].image_url.url` must be a data URL",
         );
         part(
             r#"{"type":"image_url","image_url":{"url":"data:image/png,xx"}}"#,

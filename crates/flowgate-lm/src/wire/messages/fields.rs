@@ -1,10 +1,12 @@
 //! Declares the fields of requests in Anthropic's format, for their decoder ([`super::request_decoder`]) and for
 //! `docs/wire-forms.md`.
 
+use super::super::documents::FETCHED;
 use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::super::known_fields::{KnownFields, known_fields};
 
 // Reasons that several fields share.
+const CITATIONS: &str = "is supported only when disabled: it would count positions in what the model was shown, not in what the client has";
 const CACHING: &str = "affects only caching and cost";
 const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
@@ -30,7 +32,7 @@ known_fields! {
         "cache_control": Dropped(CACHING),
         "context_management": Dropped("the gateway decides what of the chat the model is shown"),
         "service_tier": Dropped("the operator's account decides on capacity"),
-        "output_format": Refused("carries a schema, which is text for the model without a label; describe the form in a message"),
+        "output_format": Read("the older name of `output_config.format`"),
         "top_k": Refused("is a kind of sampling that the gateway does not pass on; use `top_p`"),
         "speed": Only(&[r#""standard""#], "is supported only as `standard`: others change the cost"),
         "mcp_servers": Refused("lets the provider call servers that the gateway does not see; put the servers behind the gateway"),
@@ -54,8 +56,12 @@ known_fields! {
     }
     OUTPUT_CONFIG = "request.output_config" {
         "effort": Read("passed on; in OpenAI's formats as the effort of the reasoning"),
-        "format": Refused("carries a schema, which is text for the model without a label; describe the form in a message"),
+        "format": Read("the form of the reply; see below"),
         "task_budget": Refused("counts tokens over requests of the client, and the gateway sends other ones; leave it out"),
+    }
+    SCHEMA_FORMAT = "request.output_config.format" {
+        "type": Read("`json_schema`"),
+        "schema": Read("labelled as a message of the role `response_format`"),
     }
     CHOICE = "request.tool_choice" {
         "type": Read("`auto`, `any`, `none` or `tool`"),
@@ -98,25 +104,72 @@ known_fields! {
     }
     IMAGE = "image block" {
         "type": Read("`image`"),
-        "source": Read("a URL, or the content in base64"),
+        "source": Read("the content in base64"),
         "cache_control": Dropped(CACHING),
         "transformations": Refused("changes the image at the provider; send the image that the model is to see"),
     }
     IMAGE_OF_USER = "image block of the user" {
         "type": Read("`image`"),
-        "source": Read("a URL, or the content in base64"),
+        "source": Read("the content in base64"),
         "flowgate": Read("the provenance of the block"),
         "cache_control": Dropped(CACHING),
         "transformations": Refused("changes the image at the provider; send the image that the model is to see"),
     }
-    URL = "source of an image, by URL" {
-        "type": Read("`url`"),
-        "url": Read("a web address"),
+    DOCUMENT = "document block" {
+        "type": Read("`document`"),
+        "source": Read("a text, or a PDF in base64"),
+        "title": Read("the first line of the text"),
+        "context": Read("the next line of the text"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
     }
-    BASE64 = "source of an image, by content" {
+    DOCUMENT_OF_USER = "document block of the user" {
+        "type": Read("`document`"),
+        "source": Read("a text, or a PDF in base64"),
+        "title": Read("the first line of the text"),
+        "context": Read("the next line of the text"),
+        "flowgate": Read("the provenance of the block; without it, a file"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+    }
+    SEARCH_RESULT = "search result block" {
+        "type": Read("`search_result`"),
+        "source": Read("the second line of the text"),
+        "title": Read("the first line of the text"),
+        "content": Read("texts"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+    }
+    SEARCH_RESULT_OF_USER = "search result block of the user" {
+        "type": Read("`search_result`"),
+        "source": Read("the second line of the text"),
+        "title": Read("the first line of the text"),
+        "content": Read("texts"),
+        "flowgate": Read("the provenance of the block; without it, a file"),
+        "cache_control": Dropped(CACHING),
+        "citations": Only(&[r#"{"enabled":false}"#], CITATIONS),
+    }
+    URL = "source of an image or a document, by URL" {
+        "type": Read("`url`"),
+        "url": Refused(FETCHED),
+    }
+    FILE = "source of an image or a document, by a file" {
+        "type": Read("`file`"),
+        "file_id": Refused(PROVIDER_STATE),
+    }
+    BASE64 = "source of an image or a document, by content" {
         "type": Read("`base64`"),
-        "media_type": Read("the media type"),
+        "media_type": Read("the media type; of a document `application/pdf`"),
         "data": Read("the content"),
+    }
+    PLAIN_TEXT = "source of a document, by text" {
+        "type": Read("`text`"),
+        "media_type": Only(&[r#""text/plain""#], "is supported only as `text/plain`"),
+        "data": Read("labelled as a text in its place"),
+    }
+    TEXT_BLOCKS = "source of a document, by blocks" {
+        "type": Read("`content`"),
+        "content": Read("a text or text blocks, labelled as a text in its place"),
     }
     THOUGHT = "thinking block" {
         "type": Read("`thinking`"),

@@ -3,9 +3,12 @@
 
 use serde_json::{Value, json};
 
+use super::super::documents::is_pdf;
+use super::super::output_format::described_schema;
 use super::super::{arguments_object, put};
 use crate::chat::{
-    Effort, Message, Part, Reasoning, ReasoningPart, Request, Seal, Thinking, ToolCall, ToolChoice, ToolSpec,
+    Effort, Message, OutputFormat, Part, Reasoning, ReasoningPart, Request, Seal, Thinking, ToolCall,
+    ToolChoice, ToolSpec,
 };
 
 /// The token limit of a request that states none.
@@ -46,7 +49,14 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
         put(&mut choice, "disable_parallel_tool_use", true);
     }
     let Reasoning { effort, thinking, display, .. } = &sampling.reasoning;
-    let effort = effort.and_then(effort_name).map(|name| json!({"effort": name}));
+    let mut output = serde_json::Map::new();
+    output.extend(effort.and_then(effort_name).map(|name| ("effort".to_owned(), json!(name))));
+    // The format has no form for JSON without a schema: see `Api::unsupported_feature`.
+    if let Some(OutputFormat::Schema(schema)) = &request.format {
+        let format = json!({"type": "json_schema", "schema": described_schema(schema)});
+        output.insert("format".to_owned(), format);
+    }
+    let output = (!output.is_empty()).then_some(Value::Object(output));
     let thinking = thinking.map(|thinking| {
         let mut body = encode_thinking(thinking);
         if let Some(display) = display.filter(|_| thinking != Thinking::Disabled) {
@@ -57,7 +67,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let others = [
         ("tool_choice", Some(choice).filter(|choice| !choice.is_null())),
         ("thinking", thinking),
-        ("output_config", effort),
+        ("output_config", output),
         ("temperature", sampling.temperature.map(Value::from)),
         ("top_p", sampling.top_p.map(Value::from)),
         ("stop_sequences", Some(&sampling.stop).filter(|stop| !stop.is_empty()).map(|stop| json!(stop))),
@@ -181,7 +191,8 @@ fn encode_part(part: &Part) -> Value {
         Part::Text(text) => json!({"type": "text", "text": text}),
         Part::ImageUrl(url) => json!({"type": "image", "source": {"type": "url", "url": url}}),
         Part::ImageData { media_type, data } => {
-            json!({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}})
+            let kind = if is_pdf(part) { "document" } else { "image" };
+            json!({"type": kind, "source": {"type": "base64", "media_type": media_type, "data": data}})
         }
     }
 }

@@ -1,16 +1,20 @@
 //! Decodes requests of Anthropic's Messages API, as a server receives them: the messages and the settings. The tools
 //! have their own file ([`super::tools`]).
 
+use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
 use super::super::known_fields::{DroppedParts, KnownFields};
-use super::super::{ReceivedRequest, ToolForms, WireError, is_plain, parse_image_url};
+use super::super::output_format::{read_format, read_schema};
+use super::super::{NO_IMAGE, ReceivedRequest, ToolForms, WireError, is_image, is_plain};
 use super::fields::{
-    BASE64, IMAGE, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REFERENCE, REQUEST, RESULT, TEXT,
-    TEXT_OF_USER, THINKING, THOUGHT, URL, USE, USER,
+    BASE64, DOCUMENT, DOCUMENT_OF_USER, FILE, IMAGE, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, PLAIN_TEXT,
+    REDACTED, REFERENCE, REQUEST, RESULT, SCHEMA_FORMAT, SEARCH_RESULT, SEARCH_RESULT_OF_USER, TEXT,
+    TEXT_BLOCKS, TEXT_OF_USER, THINKING, THOUGHT, URL, USE, USER,
 };
 use super::tools::{read_choice, read_tool};
 use crate::chat::{
-    Effort, Message, Part, Reasoning, Request, Sampling, Source, Sources, Thinking, ThinkingDisplay, ToolCall,
+    Effort, Message, OutputFormat, OutputSchema, Part, Reasoning, Request, Sampling, Source, Sources,
+    Thinking, ThinkingDisplay, ToolCall,
 };
 use crate::json::Json;
 
@@ -62,6 +66,7 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
     }
     let tools = body.objects("tools")?;
     let (choice, single_call) = read_choice(&body)?;
+    let (reasoning, format) = (read_reasoning(&body)?, read_output_format(&body)?);
     let request = Request {
         messages: messages.into(),
         tools: tools
@@ -74,14 +79,39 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
             top_p: body.number("top_p")?,
             seed: None,
             stop: body.texts("stop_sequences")?,
-            reasoning: read_reasoning(&body)?,
+            reasoning,
             verbosity: None,
             single_call,
         },
+        format,
     };
     // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: ToolForms::default() })
+}
+
+/// Decodes the form of the text, which the field `output_config.format` states, or its older name `output_format`; `None`
+/// if both are absent.
+fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
+    let read = |object: &ObjectFields<'_>, key: &str| {
+        if object.get(key).is_none() {
+            return Ok(None);
+        }
+        let known = [("json_schema", &SCHEMA_FORMAT)];
+        read_format(&object.object(key)?, &known, "is not `json_schema`", |format| {
+            let (name, description) = (String::new(), String::new());
+            Ok(OutputSchema { name, description, schema: read_schema(format)?, strict: None })
+        })
+    };
+    let older = read(body, "output_format")?;
+    let format = match body.get("output_config") {
+        Some(_) => read(&body.object("output_config")?, "format")?,
+        None => None,
+    };
+    if older.is_some() && format.is_some() && older != format {
+        return body.field_error("output_format", "differs from `output_config.format`; send one of the two");
+    }
+    Ok(format.or(older))
 }
 
 /// Decodes the parameters of reasoning: the fields `thinking` and `output_config`, which may both be absent.
@@ -130,20 +160,80 @@ fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
     blocks(object, key)?.iter().map(text).collect()
 }
 
-/// Decodes the output of a tool under `key`: a text, or a list of texts, images and references to tools. A reference,
-/// which is the result of a search for tools, becomes a text with the tool's name.
+/// Decodes the output of a tool under `key`: a text, or a list of texts, images, documents and references to tools. A
+/// reference, which is the result of a search for tools, becomes a text with the tool's name.
 fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
     if let Some(Json::Text(text)) = object.get(key) {
         return Ok(vec![Part::Text(text.clone().into_owned())]);
     }
-    let part = |block: &ObjectFields<'_>| match block.text("type")? {
-        "tool_reference" => {
-            block.reject_unsupported(&REFERENCE)?;
-            Ok(Part::Text(format!("[tool {}]", block.text("tool_name")?)))
+    let mut parts = Vec::new();
+    for block in blocks(object, key)? {
+        match block.text("type")? {
+            "tool_reference" => {
+                block.reject_unsupported(&REFERENCE)?;
+                parts.push(Part::Text(format!("[tool {}]", block.text("tool_name")?)));
+            }
+            "document" => parts.extend(read_document(&block, &DOCUMENT)?),
+            "search_result" => parts.push(read_search_result(&block, &SEARCH_RESULT)?),
+            _ => parts.push(read_part(&block)?),
         }
-        _ => read_part(block),
-    };
-    blocks(object, key)?.iter().map(part).collect()
+    }
+    Ok(parts)
+}
+
+/// Decodes a document, whose fields `known` declares: a text, or a PDF after a text with its title and its context.
+fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Vec<Part>, WireError> {
+    block.reject_unsupported(known)?;
+    let (title, context) = (block.optional_text("title")?, block.optional_text("context")?);
+    let text = |text: &str| Part::Text(documents::titled_text(title, context, text));
+    let source = block.object("source")?;
+    match source.text("type")? {
+        "text" => {
+            source.reject_unsupported(&PLAIN_TEXT)?;
+            Ok(vec![text(source.text("data")?)])
+        }
+        "content" => {
+            source.reject_unsupported(&TEXT_BLOCKS)?;
+            Ok(vec![text(&joined_texts(&source)?)])
+        }
+        "base64" => {
+            source.reject_unsupported(&BASE64)?;
+            let Some(pdf) = documents::pdf(source.text("media_type")?, source.text("data")?) else {
+                return source.field_error("media_type", documents::ONLY_PDF);
+            };
+            let head = text("");
+            let head = Some(head).filter(|head| !matches!(head, Part::Text(text) if text.is_empty()));
+            Ok(head.into_iter().chain([pdf]).collect())
+        }
+        _ => refuse_elsewhere(&source),
+    }
+}
+
+/// Decodes the result of a search, whose fields `known` declares, as a text.
+fn read_search_result(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Part, WireError> {
+    block.reject_unsupported(known)?;
+    let (title, source) = (block.optional_text("title")?, block.optional_text("source")?);
+    Ok(Part::Text(documents::titled_text(title, source, &joined_texts(block)?)))
+}
+
+/// Returns the field `content`, a text or text blocks, as one text.
+fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
+    let texts = read_texts(object, "content")?;
+    let texts: Vec<&str> = texts
+        .iter()
+        .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+        .collect();
+    Ok(texts.join("\n\n"))
+}
+
+/// Fails for the source of an image or a document whose content is elsewhere, and for one of an unknown type.
+fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
+    match source.text("type")? {
+        "url" => source.reject_unsupported(&URL)?,
+        "file" => source.reject_unsupported(&FILE)?,
+        _ => {}
+    }
+    source.field_error("type", NOT_SUPPORTED)
 }
 
 /// Decodes a text or an image that the user did not write.
@@ -167,10 +257,6 @@ fn read_part_with(
             block.reject_unsupported(image)?;
             let source = block.object("source")?;
             match source.text("type")? {
-                "url" => {
-                    source.reject_unsupported(&URL)?;
-                    parse_image_url(source.text("url")?).or_else(|problem| source.field_error("url", problem))
-                }
                 "base64" => {
                     source.reject_unsupported(&BASE64)?;
                     if !is_plain(source.text("media_type")?) {
@@ -179,12 +265,15 @@ fn read_part_with(
                             "is a media type that is empty or has parameters; write one such as `image/png`",
                         );
                     }
+                    if !is_image(source.text("media_type")?) {
+                        return source.field_error("media_type", NO_IMAGE);
+                    }
                     Ok(Part::ImageData {
                         media_type: source.text("media_type")?.to_owned(),
                         data: source.text("data")?.to_owned(),
                     })
                 }
-                _ => source.field_error("type", NOT_SUPPORTED),
+                _ => refuse_elsewhere(&source),
             }
         }
         _ => block.field_error("type", NOT_SUPPORTED),
@@ -256,7 +345,17 @@ fn read_user(
     let mut pending = Vec::new();
     let blocks = blocks(message, "content")?;
     for block in &blocks {
-        if block.text("type")? != "tool_result" {
+        let kind = block.text("type")?;
+        if matches!(kind, "document" | "search_result") {
+            let parts = match kind {
+                "document" => read_document(block, &DOCUMENT_OF_USER)?,
+                _ => vec![read_search_result(block, &SEARCH_RESULT_OF_USER)?],
+            };
+            let source = documents::source_of(block, message_source)?;
+            pending.extend(parts.into_iter().map(|part| (part, source)));
+            continue;
+        }
+        if kind != "tool_result" {
             let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
             pending.push((part, block.source()?.or(message_source)));
             continue;
@@ -340,6 +439,41 @@ mod tests {
         assert_eq!(reasoning, expected);
     }
 
+    /// Documents become texts with their titles, or PDFs. They count as files unless they declare another source: nobody
+    /// types them, even in a message that a person typed.
+    #[test]
+    fn documents_are_files() {
+        let check = |source: &str, block: &str, expected: &[(&str, Option<Source>)]| {
+            let text = format!(
+                r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user"{source},"content":[{block}]}}]}}"#
+            );
+            let body = serde_json::from_str(&text).unwrap();
+            let read = decode_request(&Json::from(&body), &DroppedParts::default()).unwrap();
+            let Some(Message::User(parts)) = read.request.messages.first() else { panic!("{block}") };
+            let parts = parts.iter().enumerate().map(|(index, part)| match part {
+                Part::Text(text) => (text.as_str(), read.sources.of(0, index)),
+                Part::ImageUrl(data) | Part::ImageData { data, .. } => {
+                    (data.as_str(), read.sources.of(0, index))
+                }
+            });
+            assert_eq!(parts.collect::<Vec<_>>(), expected, "{source} {block}");
+        };
+        let (file, typed) = (Some(Source::File), Some(Source::Typed));
+        let text = r#"{"type":"document","title":"T","source":{"type":"text","data":"a"}}"#;
+        check("", text, &[("Title: T\n\na", file)]);
+        check(r#","flowgate":{"source":"typed"}"#, text, &[("Title: T\n\na", file)]);
+        check(r#","flowgate":{"source":"retrieved"}"#, text, &[("Title: T\n\na", Some(Source::Retrieved))]);
+        let marked = text.replace("\"title\"", r#""flowgate":{"source":"typed"},"title""#);
+        check("", &marked, &[("Title: T\n\na", typed)]);
+        let pdf = r#"{"type":"document","context":"C","source":{"type":"base64","media_type":"application/pdf","data":"AA"}}"#;
+        check("", pdf, &[("Context: C", file), ("AA", file)]);
+        let found = r#"{"type":"search_result","title":"T","source":"S","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
+        check("", found, &[("Title: T\nContext: S\n\na\n\nb", file)]);
+        let image = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}}"#;
+        check("", image, &[("AA", None)]);
+        check(r#","flowgate":{"source":"typed"}"#, image, &[("AA", typed)]);
+    }
+
     /// The operator of a gateway decides what of the unknown is dropped instead of refused.
     #[test]
     fn declared_parts_are_dropped() {
@@ -373,6 +507,10 @@ mod tests {
             r#""tools":[{"name":"f","eager_input_streaming":true}]"#,
             r#""tools":[{"name":"f","defer_loading":true,"input_examples":[{}],"allowed_callers":["direct"]}]"#,
             r#""thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"medium"}"#,
+            r#""output_config":{"format":{"type":"json_schema","schema":{}},"effort":"low"}"#,
+            r#""output_format":{"type":"json_schema","schema":{"type":"object"}}"#,
+            r#""output_format":{"type":"json_schema","schema":{}},
+                "output_config":{"format":{"type":"json_schema","schema":{}}}"#,
             r#""thinking":{"type":"enabled","budget_tokens":9}"#,
             r#""thinking":{"type":"disabled"}"#,
             r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}"#,
@@ -400,6 +538,19 @@ mod tests {
         check(
             r#""output_config":{"effort":"extreme"}"#,
             "`output_config.effort` is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
+        );
+        check(
+            r#""output_config":{"format":{"type":"json_object"}}"#,
+            "`output_config.format.type` is not `json_schema`",
+        );
+        check(
+            r#""output_format":{"type":"json_schema","schema":{},"name":"n"}"#,
+            "`output_format.name` is not known",
+        );
+        check(
+            r#""output_format":{"type":"json_schema","schema":{}},
+                "output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}"#,
+            "`output_format` differs from `output_config.format`; send one of the two",
         );
         check(
             r#""mcp_servers":[]"#,
@@ -432,7 +583,55 @@ mod tests {
         let block = |role: &str, block: &str, expected: &str| {
             check(&format!(r#""messages":[{{"role":"{role}","content":[{block}]}}]"#), expected);
         };
-        block("user", r#"{"type":"document"}"#, "`messages[0].content[0].type` is not supported");
+        for (document, expected) in [
+            (r#"{"type":"text","media_type":"text/plain","data":"a"}"#, "fine"),
+            (
+                r#"{"type":"content","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#,
+                "fine",
+            ),
+            (r#"{"type":"base64","media_type":"application/pdf","data":"AA"}"#, "fine"),
+            (
+                r#"{"type":"base64","media_type":"text/html","data":"AA"}"#,
+                "`messages[0].content[0].source.media_type` is not the content of a PDF; send other documents as text",
+            ),
+            (
+                r#"{"type":"content","content":[{"type":"image","source":{}}]}"#,
+                "`messages[0].content[0].source.content[0].type` is not supported",
+            ),
+            (
+                r#"{"type":"url","url":"https://example.org/a.pdf"}"#,
+                "`messages[0].content[0].source.url` would be fetched by the provider, and what it returns has no \
+                label; send the content in base64",
+            ),
+            (
+                r#"{"type":"file","file_id":"f"}"#,
+                "`messages[0].content[0].source.file_id` refers to state at the provider, which has no label; send the \
+                content itself",
+            ),
+            (r#"{"type":"other"}"#, "`messages[0].content[0].source.type` is not supported"),
+        ] {
+            block("user", &format!(r#"{{"type":"document","title":"t","source":{document}}}"#), expected);
+        }
+        block(
+            "user",
+            r#"{"type":"document","source":{"type":"text","data":"a"},"citations":{"enabled":true}}"#,
+            "`messages[0].content[0].citations` is supported only when disabled: it would count positions in what the \
+            model was shown, not in what the client has",
+        );
+        block("user", r#"{"type":"search_result","source":"s","title":"t","content":[]}"#, "fine");
+        block("assistant", r#"{"type":"document"}"#, "`messages[0].content[0].type` is not supported");
+        block(
+            "user",
+            r#"{"type":"image","source":{"type":"url","url":"https://example.org/a.png"}}"#,
+            "`messages[0].content[0].source.url` would be fetched by the provider, and what it returns has no label; \
+            send the content in base64",
+        );
+        block(
+            "user",
+            r#"{"type":"image","source":{"type":"base64","media_type":"application/pdf","data":"AA"}}"#,
+            "`messages[0].content[0].source.media_type` has a media type that does not begin with `image/`; send a PDF \
+            as a document",
+        );
         block("user", r#"{"type":"thinking"}"#, "`messages[0].content[0].type` is not supported");
         block(
             "assistant",

@@ -11,7 +11,7 @@ use super::super::{
 use super::request::shown_block;
 use super::response::{BlockKind, block_kind, read_stop_reason, read_thought, read_usage, stop_reason};
 use crate::Error;
-use crate::chat::{Completion, ReasoningPart, Stop};
+use crate::chat::{Completion, ReasoningPart, Stop, Usage};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
@@ -83,7 +83,9 @@ pub fn encode_stream(
         block(begin, pieces(&json).iter().map(delta).collect());
     }
     let delta = json!({"stop_reason": stop_reason(completion.stop), "stop_sequence": null});
-    let usage = json!({"output_tokens": completion.usage.output});
+    // The usage so far, in total: at the beginning of an answer that is streamed early, no token is counted yet.
+    let Usage { input, output } = completion.usage;
+    let usage = json!({"input_tokens": input, "output_tokens": output});
     events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
     events.push(event("message_stop", json!({})));
     events

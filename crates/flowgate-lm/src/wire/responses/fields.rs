@@ -1,6 +1,7 @@
 //! Declares the fields of requests in OpenAI's Responses format, for their decoder ([`super::request_decoder`]) and for
 //! `docs/wire-forms.md`.
 
+use super::super::documents::FETCHED;
 use super::super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::super::known_fields::{KnownFields, known_fields};
 
@@ -68,7 +69,20 @@ known_fields! {
     }
     TEXT = "request.text" {
         "verbosity": Read("passed on"),
-        "format": Only(&[r#"{"type":"text"}"#], "carries a schema, which is text for the model without a label; describe the form in a message"),
+        "format": Read("the form of the reply; see below"),
+    }
+    TEXT_FORMAT = "request.text.format, any text" {
+        "type": Read("`text`"),
+    }
+    JSON_FORMAT = "request.text.format, any JSON" {
+        "type": Read("`json_object`; refused if the upstream has Anthropic's format"),
+    }
+    SCHEMA_FORMAT = "request.text.format, by a schema" {
+        "type": Read("`json_schema`"),
+        "name": Read("labelled with the schema"),
+        "description": Read("labelled with the schema"),
+        "schema": Read("labelled as a message of the role `response_format`"),
+        "strict": Read("passed on"),
     }
     FUNCTION = "function tool" {
         "type": Read("`function`"),
@@ -189,17 +203,36 @@ known_fields! {
     }
     IMAGE_PART = "image part" {
         "type": Read("`input_image`"),
-        "image_url": Read("a web address, or the content in base64"),
+        "image_url": Read("the content in base64"),
         "detail": Dropped("the provider decides on the resolution"),
         "prompt_cache_breakpoint": Dropped(CACHING),
         "file_id": Refused(PROVIDER_STATE),
     }
     IMAGE_PART_OF_USER = "image part of the user" {
         "type": Read("`input_image`"),
-        "image_url": Read("a web address, or the content in base64"),
+        "image_url": Read("the content in base64"),
         "flowgate": Read("the provenance of the part"),
         "detail": Dropped("the provider decides on the resolution"),
         "prompt_cache_breakpoint": Dropped(CACHING),
         "file_id": Refused(PROVIDER_STATE),
+    }
+    FILE_PART = "file part" {
+        "type": Read("`input_file`"),
+        "file_data": Read("the content of a PDF in base64"),
+        "filename": Dropped("the provider receives another name, since this one is text without a label"),
+        "detail": Dropped("the provider decides on the resolution"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+        "file_id": Refused(PROVIDER_STATE),
+        "file_url": Refused(FETCHED),
+    }
+    FILE_PART_OF_USER = "file part of the user" {
+        "type": Read("`input_file`"),
+        "file_data": Read("the content of a PDF in base64"),
+        "flowgate": Read("the provenance of the part; without it, a file"),
+        "filename": Dropped("the provider receives another name, since this one is text without a label"),
+        "detail": Dropped("the provider decides on the resolution"),
+        "prompt_cache_breakpoint": Dropped(CACHING),
+        "file_id": Refused(PROVIDER_STATE),
+        "file_url": Refused(FETCHED),
     }
 }

@@ -2,8 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::super::documents::named_pdf;
+use super::super::output_format::encode_named_schema;
 use super::super::{image_url, only_text, put};
-use crate::chat::{Message, Part, ReasoningPart, Request, Seal, ToolCall, ToolChoice, ToolSpec};
+use crate::chat::{
+    Message, OutputFormat, Part, ReasoningPart, Request, Seal, ToolCall, ToolChoice, ToolSpec,
+};
 
 /// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. Settings that
 /// the request leaves open are not sent, so that the server's defaults apply.
@@ -35,7 +39,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let others = [
         ("reasoning", Some(Value::Object(reasoning_fields)).filter(|fields| *fields != json!({}))),
         ("include", include),
-        ("text", sampling.verbosity.map(|verbosity| json!({"verbosity": verbosity.name()}))),
+        ("text", text_settings(request)),
         ("parallel_tool_calls", is_single.then_some(Value::Bool(false))),
         ("max_output_tokens", request.sampling.max_tokens.map(Value::from)),
         ("temperature", request.sampling.temperature.map(Value::from)),
@@ -48,6 +52,23 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
         }
     }
     body
+}
+
+/// Encodes the field `text`: the verbosity and the form of the text; `None` if the request states neither.
+fn text_settings(request: &Request) -> Option<Value> {
+    let mut settings = serde_json::Map::new();
+    let verbosity = request.sampling.verbosity.map(|verbosity| json!(verbosity.name()));
+    settings.extend(verbosity.map(|verbosity| ("verbosity".to_owned(), verbosity)));
+    let format = request.format.as_ref().map(|format| match format {
+        OutputFormat::JsonObject => json!({"type": "json_object"}),
+        OutputFormat::Schema(schema) => {
+            let mut fields = serde_json::Map::from_iter([("type".to_owned(), json!("json_schema"))]);
+            fields.extend(encode_named_schema(schema));
+            Value::Object(fields)
+        }
+    });
+    settings.extend(format.map(|format| ("format".to_owned(), format)));
+    (!settings.is_empty()).then_some(Value::Object(settings))
 }
 
 /// Encodes a message as items of the input for the model with the name `model`: each part of its reasoning, its text
@@ -91,7 +112,10 @@ fn encode_content(parts: &[Part]) -> Value {
     }
     let part = |part: &Part| match part {
         Part::Text(text) => json!({"type": "input_text", "text": text}),
-        image => json!({"type": "input_image", "image_url": image_url(image), "detail": "auto"}),
+        image => match named_pdf(image) {
+            Some((name, url)) => json!({"type": "input_file", "filename": name, "file_data": url}),
+            None => json!({"type": "input_image", "image_url": image_url(image), "detail": "auto"}),
+        },
     };
     parts.iter().map(part).collect()
 }

@@ -1,18 +1,21 @@
 //! Decodes requests of OpenAI's Responses API, as a server receives them: the items of the input and the settings. The
 //! tools have their own file ([`super::tools`]).
 
+use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
 use super::super::known_fields::{DroppedParts, KnownFields};
+use super::super::output_format::{read_format, read_named_schema};
 use super::super::tool_forms::custom_arguments;
 use super::super::{ReceivedRequest, WireError, add_call, extension, parse_image_url};
 use super::fields::{
-    CALL, CUSTOM_CALL, IMAGE_PART, IMAGE_PART_OF_USER, MESSAGE, OUTPUT, REASONING, REFUSAL_PART,
-    REFUSAL_PART_OF_USER, REQUEST, STREAM_OPTIONS, TEXT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
+    CALL, CUSTOM_CALL, FILE_PART, FILE_PART_OF_USER, IMAGE_PART, IMAGE_PART_OF_USER, JSON_FORMAT, MESSAGE,
+    OUTPUT, REASONING, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT,
+    TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
 };
 use super::tools::{ReceivedTools, called_name, read_choice};
 use crate::chat::{
-    Effort, Message, Part, Reasoning, ReasoningSummary, Request, Sampling, Source, Sources, ToolCall,
-    Verbosity,
+    Effort, Message, OutputFormat, Part, Reasoning, ReasoningSummary, Request, Sampling, Source, Sources,
+    ToolCall, Verbosity,
 };
 use crate::json::Json;
 
@@ -39,6 +42,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             }
         }
     }
+    let (verbosity, format) = read_text_settings(&body)?;
     let mut tools = ReceivedTools::default();
     for tool in body.objects("tools")? {
         tools.read(&tool?, None)?;
@@ -54,9 +58,10 @@ pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Receive
             seed: None,
             stop: Vec::new(),
             reasoning: read_reasoning(&body)?,
-            verbosity: read_verbosity(&body)?,
+            verbosity,
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
+        format,
     };
     // Every answer of this format reports the token usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
@@ -106,14 +111,22 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     Ok(reasoning)
 }
 
-/// Decodes the verbosity, which the field `text` contains; `None` if the request states none.
-fn read_verbosity(body: &ObjectFields<'_>) -> Result<Option<Verbosity>, WireError> {
+/// Decodes the field `text`: the verbosity and the form of the text, as far as the request states them.
+fn read_text_settings(
+    body: &ObjectFields<'_>,
+) -> Result<(Option<Verbosity>, Option<OutputFormat>), WireError> {
     if body.get("text").is_none() {
-        return Ok(None);
+        return Ok((None, None));
     }
     let text = body.object("text")?;
     text.reject_unsupported(&TEXT)?;
-    text.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")
+    let verbosity = text.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")?;
+    if text.get("format").is_none() {
+        return Ok((verbosity, None));
+    }
+    let known = [("text", &TEXT_FORMAT), ("json_object", &JSON_FORMAT), ("json_schema", &SCHEMA_FORMAT)];
+    let unknown = "is not `text`, `json_object` or `json_schema`";
+    Ok((verbosity, read_format(&text.object("format")?, &known, unknown, read_named_schema)?))
 }
 
 /// Decodes an item of the input. Adds a call to the preceding message of the model, and any other item to `messages` as
@@ -142,7 +155,7 @@ fn read_item(
                             _ => {
                                 return item.field_error(
                                     "content",
-                                    "has an image, which an assistant message cannot contain",
+                                    "has an image or a file, which an assistant message cannot contain",
                                 );
                             }
                         }
@@ -178,17 +191,25 @@ fn read_item(
     Ok(())
 }
 
-/// The fields that parts may have: texts, refusals and images, in this order.
-const PARTS: [KnownFields; 3] = [TEXT_PART, REFUSAL_PART, IMAGE_PART];
+/// The fields that parts may have: texts, refusals, images and files, in this order.
+const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART];
 /// The same as [`PARTS`] for a user's message, whose parts may declare their provenance.
-const PARTS_OF_USER: [KnownFields; 3] = [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER];
+const PARTS_OF_USER: [KnownFields; 4] =
+    [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
 
 /// Returns the declared source of each part of a message: that of the part, or else that of the message.
 fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = item.source()?;
     match item.get("content") {
         Some(Json::List(_)) => {
-            item.objects("content")?.map(|part| Ok(part?.source()?.or(message_source))).collect()
+            let source = |part: Result<ObjectFields<'_>, WireError>| {
+                let part = part?;
+                match part.optional_text("type")? {
+                    Some("input_file") => documents::source_of(&part, message_source),
+                    _ => Ok(part.source()?.or(message_source)),
+                }
+            };
+            item.objects("content")?.map(source).collect()
         }
         _ => Ok(vec![message_source]),
     }
@@ -199,12 +220,12 @@ fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
     read_parts(item, key, &PARTS)
 }
 
-/// Decodes the parts under `key`: a text, or a list of texts, refusals and images. `text`, `refusal` and `image` are
-/// the fields that parts of these kinds may have. An empty text has no parts.
+/// Decodes the parts under `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`, `image` and
+/// `file` are the fields that parts of these kinds may have. An empty text has no parts.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,
-    [text, refusal, image]: &[KnownFields; 3],
+    [text, refusal, image, file]: &[KnownFields; 4],
 ) -> Result<Vec<Part>, WireError> {
     match item.get(key) {
         None => return item.field_error(key, "is missing"),
@@ -227,6 +248,11 @@ fn read_parts(
                 part.reject_unsupported(image)?;
                 parse_image_url(part.text("image_url")?)
                     .or_else(|problem| part.field_error("image_url", problem))
+            }
+            "input_file" => {
+                part.reject_unsupported(file)?;
+                let pdf = documents::parse_pdf(part.text("file_data")?);
+                pdf.map_or_else(|| part.field_error("file_data", documents::ONLY_PDF), Ok)
             }
             _ => part.field_error("type", NOT_SUPPORTED),
         }
@@ -292,6 +318,8 @@ mod tests {
             r#""reasoning":{"effort":"low","summary":"auto"},"include":["reasoning.encrypted_content"]"#,
             r#""store":true,"truncation":"auto","prompt_cache_key":"k","client_metadata":{"a":"b"}"#,
             r#""text":{"verbosity":"low","format":{"type":"text"}},"parallel_tool_calls":false"#,
+            r#""text":{"format":{"type":"json_object"}}"#,
+            r#""text":{"format":{"type":"json_schema","name":"n","description":"d","schema":{},"strict":null}}"#,
             r#""input":[{"type":"reasoning","id":"rs","summary":[],"content":null,"encrypted_content":"e"}]"#,
             r#""tools":[{"type":"custom","name":"apply_patch","format":{"type":"grammar","syntax":"lark","definition":"start: \"a\""}}]"#,
             r#""tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f","strict":false}]}]"#,
@@ -333,11 +361,27 @@ mod tests {
             r#""tool_choice":{"type":"file_search"}"#,
             "`tool_choice.type` is neither `function` nor `custom`",
         );
-        check(
-            r#""text":{"format":{"type":"json_object"}}"#,
-            "`text.format` carries a schema, which is text for the model without a label; describe the form in a \
-            message",
-        );
+        for (format, problem) in [
+            (r#"{"type":"grammar"}"#, "type` is not `text`, `json_object` or `json_schema`"),
+            (r#"{"type":"text","schema":{}}"#, "schema` is not known"),
+            (r#"{"type":"json_schema","schema":{}}"#, "name` is missing"),
+            (
+                r#"{"type":"json_schema","name":"a b","schema":{}}"#,
+                "name` is not a name of 1 to 64 letters, digits, `_` and `-`",
+            ),
+            (r#"{"type":"json_schema","name":"n"}"#, "schema` is missing"),
+            (r#"{"type":"json_schema","name":"n","schema":true}"#, "schema` is not an object"),
+            (
+                r#"{"type":"json_schema","name":"n","schema":{},"strict":1}"#,
+                "strict` is neither true nor false",
+            ),
+            (
+                r#"{"type":"json_schema","name":"n","schema":{"$ref":"https://example.org/s"}}"#,
+                "schema` has a `$ref` that does not begin with `#`: the gateway and the model's server fetch nothing",
+            ),
+        ] {
+            check(&format!(r#""text":{{"format":{format}}}"#), &format!("`text.format.{problem}"));
+        }
         check(
             r#""background":true"#,
             "`background` is supported only as false: a reply is judged before it is sent",
@@ -349,9 +393,20 @@ mod tests {
             r#""input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]"#,
             "`input[0].content[0].file_id` refers to state at the provider, which has no label; send the content itself",
         );
-        check(
-            r#""input":[{"role":"user","content":[{"type":"input_file","file_data":"f"}]}]"#,
-            "`input[0].content[0].type` is not supported",
-        );
+        for (file, expected) in [
+            (r#""filename":"a.pdf","file_data":"data:application/pdf;base64,AA""#, "fine"),
+            (
+                r#""file_data":"f""#,
+                "`input[0].content[0].file_data` is not the content of a PDF; send other documents as text",
+            ),
+            (
+                r#""file_url":"https://example.org/a.pdf""#,
+                "`input[0].content[0].file_url` would be fetched by the provider, and what it returns has no label; \
+                send the content in base64",
+            ),
+        ] {
+            let part = format!(r#"{{"type":"input_file",{file}}}"#);
+            check(&format!(r#""input":[{{"role":"user","content":[{part}]}}]"#), expected);
+        }
     }
 }

@@ -1,0 +1,79 @@
+//! Sets the form that the client demands of the model's text. The client sends it with each request, so a form that
+//! equals the last one changes nothing.
+//!
+//! A client may build a schema from texts that it was shown, such as the ids in an answer of a tool. So a schema carries
+//! at least the labels of the texts that it quotes, like a new message ([`super::merge`]). [`super::apply`] calls this
+//! file with the client's memory or, in a replay, with the recorded quotations.
+
+use flowgate::label::Label;
+use flowgate::monitor::PushError;
+use flowgate_lm::chat::{OutputFormat, OutputSchema, Part};
+
+use super::{Conversation, blocking_messages};
+use crate::history::History;
+use crate::history::lookup::QuotationLookup;
+use crate::requested_format::{RequestedFormat, texts_of};
+
+impl Conversation {
+    /// Whether the client demands a form of the model's text.
+    pub fn has_output_format(&self) -> bool {
+        self.format.is_some()
+    }
+
+    /// Whether the client has demanded this form last.
+    pub(super) fn has_format(&self, format: Option<&OutputFormat>) -> bool {
+        self.format.as_ref().map(|requested| &requested.format) == format
+    }
+
+    /// Replaces the form from the next step on, and has the policy label its schema.
+    ///
+    /// # Errors
+    /// If the session has no room for the schema. No form is demanded then.
+    pub(super) fn replace_format(
+        &mut self,
+        memory: &mut QuotationLookup<'_>,
+        history: &mut History,
+        format: Option<&OutputFormat>,
+    ) -> Result<(), PushError> {
+        self.format = None;
+        let Some(format) = format else { return Ok(()) };
+        // The schema may quote what was added since the last message.
+        self.memorize_session(memory, history);
+        let quoted = match format {
+            OutputFormat::Schema(schema) => self.quoted_label(memory, history, schema),
+            OutputFormat::JsonObject => Label::BOTTOM,
+        };
+        let (requested, findings) = RequestedFormat::new(&mut self.monitor, format.clone(), quoted)?;
+        self.turn.rule_messages.extend(blocking_messages(findings));
+        let label =
+            requested.event.and_then(|event| self.monitor.trace().event(event)).map(|event| event.label);
+        // The words of a schema that no statement labels would taint the same words of other authors.
+        if label == Some(self.monitor.policy().space().top()) && quoted == Label::BOTTOM {
+            history.unknown.extend(requested.event.map(|event| event.0));
+            history.memorized.0 = self.monitor.trace().len();
+        }
+        self.format = Some(requested);
+        Ok(())
+    }
+
+    /// Returns the join of the labels of the texts that a schema quotes.
+    fn quoted_label(
+        &mut self,
+        memory: &mut QuotationLookup<'_>,
+        history: &mut History,
+        schema: &OutputSchema,
+    ) -> Label {
+        let texts = texts_of(schema);
+        if memory.is_live() {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            if history.has_unknown || memory.is_incomplete_for(&texts) {
+                self.track_shown_texts(history);
+            }
+        }
+        let parts: Vec<Part> = texts.into_iter().map(Part::Text).collect();
+        let parts: Vec<&Part> = parts.iter().collect();
+        let spans = memory.find_quotations("", &parts, history.shown.0.as_ref());
+        let names = spans.iter().flatten().flat_map(|span| &span.labels);
+        names.fold(Label::BOTTOM, |label, names| label.join(&self.monitor.from_names(names)))
+    }
+}

@@ -1,0 +1,99 @@
+//! Decodes the documents and files of a client's request: what the three formats have in common.
+//!
+//! A document in text becomes a text, which is labelled and judged like any other. A PDF stays as it is: no rule can read
+//! it, so its label alone decides who is shown it. Nothing is fetched: the content of an address or of a file at the
+//! provider would reach the model without a label.
+
+use super::WireError;
+use super::fields::ObjectFields;
+use crate::chat::{Part, Source};
+
+/// The media type of the documents that are passed on as they are.
+const PDF: &str = "application/pdf";
+
+/// The name of a PDF in OpenAI's formats, which require one.
+const NAME: &str = "document.pdf";
+
+/// The problem of an address of an image or a document.
+pub(super) const FETCHED: &str =
+    "would be fetched by the provider, and what it returns has no label; send the content in base64";
+
+/// The problem of a file that is no PDF.
+pub(super) const ONLY_PDF: &str = "is not the content of a PDF; send other documents as text";
+
+/// Returns the declared provenance of a document in a user's message. Nobody types a document: without a declaration of
+/// its own, it counts as read from a file, unless its message declares another source that is not trusted.
+pub(super) fn source_of(
+    document: &ObjectFields<'_>,
+    message_source: Option<Source>,
+) -> Result<Option<Source>, WireError> {
+    let of_message = message_source.filter(|source| *source != Source::Typed);
+    Ok(document.source()?.or(of_message).or(Some(Source::File)))
+}
+
+/// Returns the text of a document that has a title and a context, which are text for the model, too.
+pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
+    let line = |name: &str, value: Option<&str>| {
+        value.filter(|value| !value.is_empty()).map_or_else(String::new, |value| format!("{name}: {value}\n"))
+    };
+    let head = line("Title", title) + &line("Context", context);
+    match (head.is_empty(), text.is_empty()) {
+        (true, _) => text.to_owned(),
+        (false, true) => head.trim_end().to_owned(),
+        (false, false) => format!("{head}\n{text}"),
+    }
+}
+
+/// Returns a PDF with this media type and content; `None` for another media type.
+pub(super) fn pdf(media_type: &str, data: &str) -> Option<Part> {
+    let (media_type, data) = (media_type.to_owned(), data.to_owned());
+    (media_type == PDF).then_some(Part::ImageData { media_type, data })
+}
+
+/// Parses a PDF from a data URL, as in OpenAI's formats; `None` if it is something else.
+pub(super) fn parse_pdf(url: &str) -> Option<Part> {
+    let (media_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    pdf(media_type, data)
+}
+
+/// Whether a part is a PDF, which every format encodes otherwise than an image.
+pub(super) fn is_pdf(part: &Part) -> bool {
+    matches!(part, Part::ImageData { media_type, .. } if media_type == PDF)
+}
+
+/// Returns the name and the content of a PDF, as OpenAI's formats have them; `None` for any other part.
+pub(super) fn named_pdf(part: &Part) -> Option<(&'static str, String)> {
+    super::image_url(part).filter(|_| is_pdf(part)).map(|url| (NAME, url))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_part_of_the_text() {
+        for (title, context, text, expected) in [
+            (None, None, "a", "a"),
+            (Some("T"), None, "a", "Title: T\n\na"),
+            (Some(""), Some("C"), "a", "Context: C\n\na"),
+            (Some("T"), Some("C"), "", "Title: T\nContext: C"),
+            (None, None, "", ""),
+        ] {
+            assert_eq!(titled_text(title, context, text), expected);
+        }
+    }
+
+    #[test]
+    fn only_a_pdf_is_a_pdf() {
+        let part =
+            |media_type: &str| Part::ImageData { media_type: media_type.to_owned(), data: "AA".to_owned() };
+        assert_eq!(parse_pdf("data:application/pdf;base64,AA"), Some(part(PDF)));
+        assert_eq!(named_pdf(&part(PDF)), Some((NAME, "data:application/pdf;base64,AA".to_owned())));
+        for other in ["data:text/plain;base64,AA", "data:application/pdf,AA", "https://example.org/a.pdf", ""]
+        {
+            assert_eq!(parse_pdf(other), None, "{other}");
+        }
+        assert_eq!(named_pdf(&part("image/png")), None);
+        assert_eq!(named_pdf(&Part::from("application/pdf")), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! Decodes and encodes the form that a request demands of the model's text ([`OutputFormat`]): what the three formats
+//! have in common. Each format declares the fields of its own objects, and its decoder and encoder use this file.
+//!
+//! A schema is text for the model, and a hostile one could be large, deep, or refer to a document elsewhere. So its size
+//! and its depth are bounded, and it may refer only to itself.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::WireError;
+use super::fields::ObjectFields;
+use super::known_fields::KnownFields;
+use crate::chat::{OutputFormat, OutputSchema};
+use crate::json::Json;
+
+/// The most bytes of a schema, as compact JSON.
+const MAX_BYTES: usize = 262_144;
+/// The most lists and objects of a schema that contain each other.
+const MAX_DEPTH: usize = 64;
+/// The most characters of the name of a schema, as in OpenAI's formats.
+const MAX_NAME: usize = 64;
+
+/// The name of a schema in OpenAI's formats, which require one, if the client has given none.
+const NAME: &str = "output";
+
+/// The problem of a schema that refers to another document.
+const ELSEWHERE: &str =
+    "has a `$ref` that does not begin with `#`: the gateway and the model's server fetch nothing";
+
+/// Reads the value of the field that states the form of the text; `None` for any text. `known` declares the fields of
+/// the value for each of its types `text`, `json_object` and `json_schema`; a type that it does not list is an error,
+/// with the problem `unknown`. `read_schema` reads a value of the type `json_schema`.
+pub(super) fn read_format<'a>(
+    format: &ObjectFields<'a>,
+    known: &[(&str, &KnownFields)],
+    unknown: &'static str,
+    read_schema: impl Fn(&ObjectFields<'a>) -> Result<OutputSchema, WireError>,
+) -> Result<Option<OutputFormat>, WireError> {
+    let kind = format.text("type")?;
+    let Some((_, fields)) = known.iter().find(|(name, _)| *name == kind) else {
+        return format.field_error("type", unknown);
+    };
+    format.reject_unsupported(fields)?;
+    match kind {
+        "json_object" => Ok(Some(OutputFormat::JsonObject)),
+        "json_schema" => Ok(Some(OutputFormat::Schema(read_schema(format)?))),
+        _ => Ok(None),
+    }
+}
+
+/// Reads a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`.
+pub(super) fn read_named_schema(object: &ObjectFields<'_>) -> Result<OutputSchema, WireError> {
+    let name = object.text("name")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_plain) {
+        return object.field_error("name", "is not a name of 1 to 64 letters, digits, `_` and `-`");
+    }
+    Ok(OutputSchema {
+        name: name.to_owned(),
+        description: object.optional_text("description")?.unwrap_or_default().to_owned(),
+        schema: read_schema(object)?,
+        strict: object.get("strict").map(|_| object.flag("strict")).transpose()?,
+    })
+}
+
+/// Reads the field `schema`: an object within the limits that refers only to itself.
+pub(super) fn read_schema(object: &ObjectFields<'_>) -> Result<Arc<Value>, WireError> {
+    let schema = match object.get("schema") {
+        None => return object.field_error("schema", "is missing"),
+        Some(schema @ Json::Object(_)) => schema.to_value(),
+        Some(_) => return object.field_error("schema", "is not an object"),
+    };
+    match problem(&schema) {
+        Some(problem) => object.field_error("schema", problem),
+        None => Ok(schema.into()),
+    }
+}
+
+/// Returns what is wrong with a schema; `None` if nothing is.
+fn problem(schema: &Value) -> Option<&'static str> {
+    // A stack, because the depth of the schema is not known yet.
+    let mut open = vec![(schema, 1)];
+    while let Some((value, depth)) = open.pop() {
+        let is_nested = matches!(value, Value::Array(_) | Value::Object(_));
+        if is_nested && depth > MAX_DEPTH {
+            return Some("is nested more than 64 levels deep; make it flatter");
+        }
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(entries) => {
+                let is_elsewhere = |key: &str| {
+                    entries.get(key).and_then(Value::as_str).is_some_and(|target| !target.starts_with('#'))
+                };
+                if is_elsewhere("$ref") || is_elsewhere("$dynamicRef") {
+                    return Some(ELSEWHERE);
+                }
+                open.extend(entries.values().map(|entry| (entry, depth + 1)));
+            }
+            _ => {}
+        }
+    }
+    (schema.to_string().len() > MAX_BYTES).then_some("is larger than 262144 bytes; make it smaller")
+}
+
+/// Encodes a schema with the fields that OpenAI's formats share.
+pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
+    let name = if schema.name.is_empty() { NAME } else { schema.name.as_str() };
+    let mut fields = Map::from_iter([("name".to_owned(), Value::from(name))]);
+    if !schema.description.is_empty() {
+        fields.insert("description".to_owned(), Value::from(schema.description.as_str()));
+    }
+    fields.insert("schema".to_owned(), (*schema.schema).clone());
+    if let Some(strict) = schema.strict {
+        fields.insert("strict".to_owned(), Value::Bool(strict));
+    }
+    fields
+}
+
+/// Returns the schema for a format that has no field for its description: the description becomes that of the schema
+/// itself, if it has none.
+pub(super) fn described_schema(schema: &OutputSchema) -> Value {
+    let mut described = (*schema.schema).clone();
+    if let (Value::Object(entries), false) = (&mut described, schema.description.is_empty()) {
+        let description = Value::from(schema.description.as_str());
+        entries.entry("description").or_insert(description);
+    }
+    described
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn schemas_are_bounded_and_refer_only_to_themselves() {
+        let nested = |depth: usize| (1..depth).fold(json!({}), |inner, _| json!({"items": inner}));
+        let long = |bytes: usize| {
+            let empty = json!({"description": ""}).to_string().len();
+            json!({"description": "a".repeat(bytes - empty)})
+        };
+        let deep = Some("is nested more than 64 levels deep; make it flatter");
+        let large = Some("is larger than 262144 bytes; make it smaller");
+        for (schema, expected) in [
+            (json!({}), None),
+            (nested(MAX_DEPTH), None),
+            (nested(MAX_DEPTH + 1), deep),
+            (long(MAX_BYTES), None),
+            (long(MAX_BYTES + 1), large),
+            (json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}), None),
+            (json!({"items": {"$ref": "https://example.org/schema.json"}}), Some(ELSEWHERE)),
+            (json!({"anyOf": [{"$dynamicRef": "other.json"}]}), Some(ELSEWHERE)),
+            // A property of that name.
+            (json!({"properties": {"$ref": {"type": "string"}}}), None),
+        ] {
+            let shown: String = schema.to_string().chars().take(80).collect();
+            assert_eq!(problem(&schema), expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_description_is_not_lost_where_a_format_has_no_field_for_it() {
+        let check = |schema: Value, description: &str, expected: Value| {
+            let (name, description) = (String::new(), description.to_owned());
+            let schema = OutputSchema { name, description, schema: schema.into(), strict: None };
+            assert_eq!(described_schema(&schema), expected);
+        };
+        check(json!({"type": "object"}), "D.", json!({"type": "object", "description": "D."}));
+        check(json!({"description": "S."}), "D.", json!({"description": "S."}));
+        check(json!({"type": "object"}), "", json!({"type": "object"}));
+    }
+}
