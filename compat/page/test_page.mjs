@@ -133,7 +133,7 @@ async function open(person, options = {}) {
   return { page, context, errors };
 }
 
-const card = (page, tool) => page.locator("article.card:not(.closed)").filter({ has: page.locator("h3", { hasText: tool }) });
+const card = (page, tool) => page.locator("article.card:not(.closed)").filter({ has: page.getByRole("heading", { name: tool, exact: true }) });
 
 async function axeFinds(page, where) {
   await page.evaluate(axe);
@@ -236,7 +236,7 @@ test("a conversation shows what influenced a call, and what a step saw", async (
   const { page, context, errors } = await open("ann");
   await page.getByRole("link", { name: "Conversations" }).click();
   await page.getByRole("link", { name: "attack", exact: true }).click();
-  await page.getByText("influenced the asked call of send_money").first().waitFor();
+  await page.getByText("influenced the call of send_money, which was asked about").first().waitFor();
   assert.ok((await page.locator(".event").filter({ hasText: "answer of read_page" }).innerText()).includes(HOSTILE));
   assert.equal(await page.title(), "Conversations – Flowgate");
   await page.getByRole("button", { name: /What step \d+ saw/ }).last().click();
@@ -291,6 +291,29 @@ test("markup that reaches the page cannot act there", async () => {
   await context.close();
 });
 
+test("ten thousand changes leave the page small, and a question after them is shown", async () => {
+  const { page, context, errors } = await open("ann");
+  const call = { tool: "send_mail", arguments: { to: "ann" }, reasons: ["mails are confirmed"], excerpts: [], evidence: [], label: [], summary: "" };
+  const question = (number, state) => ({ id: `made-up-${number}`, state, client: "agent", conversation: "many", turn: null, tenant: "agent", digest: "0", asked: 0, expires: 0, decided_by: "bob", decided: 1, you_may_decide: true, you_may_allow: true, call });
+  const event = (number, state) => `event: question\ndata: ${JSON.stringify(question(number, state))}\n\n`;
+  let body = "";
+  for (let number = 0; number < 5000; number++) body += event(number, "open") + (number >= 50 ? event(number - 50, "denied") : "");
+  for (let number = 4950; number < 5000; number++) body += event(number, "denied");
+  let streams = 0;
+  await page.route("**/api/v1/approvals/events", (route) => (streams++ === 0 ? route.fulfill({ contentType: "text/event-stream", body }) : route.continue()));
+  await page.reload();
+  await page.getByRole("heading", { name: "Questions", level: 1 }).waitFor();
+  const running = agentSays("Mail Ann hello", "after-many");
+  await card(page, "send_mail").filter({ hasText: "conversation after-many" }).waitFor();
+  assert.ok(streams > 1, "the page has read all changes and connected once more");
+  assert.ok((await page.locator("article.card").count()) <= 21);
+  await page.keyboard.press("k");
+  await card(page, "send_mail").filter({ hasText: "conversation after-many" }).getByRole("button", { name: /Deny/ }).click();
+  assert.deepEqual(await running, []);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
 test("every view is accessible: light, dark, and at 360 pixels", async () => {
   const running = agentSays("Mail Ann hello", "shown");
   for (const [name, options] of [
@@ -302,8 +325,7 @@ test("every view is accessible: light, dark, and at 360 pixels", async () => {
     await card(page, "send_mail").waitFor();
     for (const view of ["questions", "decided", "grants", "freezes", "conversations", "conversations/agent/attack", "rates"]) {
       await page.goto(`${address}/ui/#${view}`);
-      await page.locator("main h1 + div > *").first().waitFor();
-      await page.waitForLoadState("networkidle", { timeout: 1000 }).catch(() => {});
+      await page.locator("main h1 + div:not([aria-busy])").waitFor();
       await axeFinds(page, `${name} ${view}`);
       const [wide, width] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
       assert.ok(wide <= width, `${name} ${view} is ${wide} wide`);

@@ -28,7 +28,7 @@ export function outcomeOf(question) {
 
 function list(title, items) {
   if (items.length === 0) return null;
-  return [h("h4", {}, title), h("ul", {}, items.map((item) => h("li", {}, item)))];
+  return [h("h3", {}, title), h("ul", {}, items.map((item) => h("li", {}, item)))];
 }
 
 /** The arguments of a call; a text in place of them says that the person may not read them. */
@@ -47,17 +47,17 @@ function excerpt({ place, label, text }) {
 }
 
 /** What a question shows, for a person who may read all of it or a part. */
-export function contentOf(question, level = "h3") {
+export function contentOf(question) {
   const { call } = question;
   const excerpts = call.excerpts ?? [];
   return [
-    h(level, {}, h("code", {}, call.tool)),
+    h("h2", {}, h("code", {}, call.tool)),
     call.summary ? h("p", { class: "summary" }, call.summary) : null,
     list("Why you are asked", call.reasons ?? []),
-    h("h4", {}, "What would be sent"),
+    h("h3", {}, "What would be sent"),
     argumentsOf(call.arguments),
     (call.label ?? []).length > 0 ? h("p", {}, "The call carries: ", h("span", { class: "label" }, call.label.join(", "))) : null,
-    excerpts.length > 0 ? [h("h4", {}, "Text that had a hand in it"), excerpts.map(excerpt)] : null,
+    excerpts.length > 0 ? [h("h3", {}, "Text that had a hand in it"), excerpts.map(excerpt)] : null,
     list("Where the values were found", call.evidence ?? []),
     h("p", { class: "faint" },
       `${question.client}, conversation ${question.conversation}, tenant ${question.tenant}. Asked `, time(question.asked), ", expires ", time(question.expires), "."),
@@ -113,7 +113,7 @@ export function openCard(question, decide) {
 /** A question that somebody else has decided, or that has ended, while it was shown. */
 export function closedCard(question, sentence, dismiss) {
   return h("article", { class: "card closed", tabindex: "0", "data-question": question.id, "aria-label": `Question about ${question.call.tool}, no longer open` },
-    h("h3", {}, h("code", {}, question.call.tool)),
+    h("h2", {}, h("code", {}, question.call.tool)),
     h("p", {}, sentence),
     h("p", { class: "buttons" }, h("button", { type: "button", click: dismiss }, "Dismiss")));
 }

@@ -27,7 +27,7 @@ export async function view(content, { left }) {
       questions.slice(0, 200).map((question) =>
         h("details", { class: "card" },
           h("summary", {}, h("code", {}, question.call.tool), ` ${outcomeOf(question)} `, question.decided ? time(question.decided) : null),
-          contentOf(question, "h2"))),
+          contentOf(question))),
       rest + Math.max(0, questions.length - 200) > 0 ? h("p", {}, `${rest + Math.max(0, questions.length - 200)} older ones are not shown.`) : null);
   };
   select.addEventListener("change", load);

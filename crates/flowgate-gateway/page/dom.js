@@ -11,7 +11,7 @@ function set(element, name, value) {
 
 function fill(element, properties, children) {
   for (const [name, value] of Object.entries(properties)) set(element, name, value);
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     element.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }

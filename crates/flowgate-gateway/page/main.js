@@ -104,10 +104,10 @@ function showPage(session) {
     }
     document.title = `${VIEWS.get(chosen).title} – Flowgate`;
     const { title, view } = VIEWS.get(chosen);
-    const content = h("div", {});
+    const content = h("div", { "aria-busy": "true" });
     show(main, h("h1", {}, title), content);
     const failed = (refusal) => show(content, h("p", { role: "alert" }, `This cannot be shown: ${refusal.message}.`));
-    Promise.resolve(view(content, { ...context, left: leaving.signal })).catch(failed);
+    Promise.resolve(view(content, { ...context, left: leaving.signal })).catch(failed).finally(() => content.removeAttribute("aria-busy"));
   };
   window.addEventListener("hashchange", () => { showView(); main.focus(); }, { signal: closing.signal });
   for (const { begin } of VIEWS.values()) begin?.(context);

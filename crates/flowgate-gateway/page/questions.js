@@ -6,6 +6,12 @@ import { ANSWERS, closedCard, openCard, outcomeOf } from "./card.js";
 
 /** The most cards on the page; further questions are counted. */
 const MOST = 100;
+/** The most open questions in memory; the gateway lists the others when there is room. */
+const MOST_KNOWN = 1000;
+/** The most notices of questions that ended while they were shown. */
+const MOST_NOTICES = 20;
+/** The time in which new questions are announced by one sentence, in milliseconds. */
+const ANNOUNCED_TOGETHER = 500;
 
 /** The open questions, and those that ended while they were shown (`sentence` says how), by their ids. */
 const known = new Map();
@@ -15,23 +21,40 @@ const own = new Map();
 let redraw = () => {};
 let context;
 let isScheduled = false;
+let isLoading = false;
 let lost = "";
+let arrived = [];
 
 const path = (question) => `/api/v1/approvals/${encodeURIComponent(question.id)}`;
 
 /** Draws at most once for each frame, however many questions change. */
 function schedule() {
-  context.count("questions", [...known.values()].filter(({ sentence }) => !sentence).length + leftOut);
   if (isScheduled) return;
   isScheduled = true;
   requestAnimationFrame(() => {
     isScheduled = false;
+    const open = [...known.values()].filter(({ sentence }) => !sentence).length;
+    context.count("questions", open + leftOut);
+    // There is room for those that the gateway did not list.
+    if (leftOut > 0 && open < MOST / 2 && !isLoading) load().catch(() => {});
     redraw();
   });
 }
 
+/** Announces a new question, together with others that come soon after it. */
+function announceNew(question) {
+  arrived.push(question);
+  if (arrived.length > 1) return;
+  setTimeout(() => {
+    const [{ call, client }] = arrived;
+    announce(arrived.length > 1 ? `${arrived.length} new questions.` : `A new question about ${call.tool} of ${client}.`);
+    arrived = [];
+  }, ANNOUNCED_TOGETHER);
+}
+
 async function load() {
-  const { questions, left_out } = await request("GET", "/api/v1/approvals");
+  isLoading = true;
+  const { questions, left_out } = await request("GET", "/api/v1/approvals").finally(() => { isLoading = false; });
   const open = new Set(questions.map(({ id }) => id));
   for (const [id, entry] of known) if (!entry.sentence && !open.has(id)) known.delete(id);
   for (const question of questions) if (!known.has(question.id)) known.set(question.id, { question });
@@ -43,18 +66,24 @@ async function load() {
 function close(question, sentence) {
   const entry = known.get(question.id);
   if (!entry || entry.sentence) return;
-  known.set(question.id, { question, sentence });
-  announce(`${question.call.tool}: ${sentence}`);
+  // A question that was not drawn ends without a notice.
+  known.delete(question.id);
+  if (cards.has(question.id)) {
+    known.set(question.id, { question, sentence });
+    const notices = [...known].filter(([, { sentence }]) => sentence);
+    for (const [id] of notices.slice(0, Math.max(0, notices.length - MOST_NOTICES))) known.delete(id);
+    announce(`${question.call.tool}: ${sentence}`);
+  }
   schedule();
 }
 
 function change(question) {
   if (question.state === "open") {
-    if (!known.has(question.id)) {
-      known.set(question.id, { question });
-      announce(`A new question about ${question.call.tool} of ${question.client}.`);
-      schedule();
-    }
+    if (known.has(question.id)) return;
+    if (known.size < MOST_KNOWN) known.set(question.id, { question });
+    else leftOut += 1;
+    announceNew(question);
+    schedule();
   } else if (!own.delete(question.id)) {
     close(question, `This question is no longer open: ${outcomeOf(question)}.`);
   }

@@ -29,7 +29,7 @@ function chart(title, unit, lines, seconds, begun) {
   const top = Number.isInteger(most) ? most : most.toFixed(1);
   const described = lines.map(({ name, values }) => `${name}: ${unit === "ms" ? `at most ${Math.max(0, ...values.map((value) => value ?? 0)).toFixed(0)} ms` : total(values)}`).join("; ");
   return h("figure", { class: "chart" },
-    h("figcaption", {}, h("h2", {}, title), h("p", { class: "faint" }, `${described}. One point for each ${seconds} seconds, from `, time(begun), ` on; the top is ${top} ${unit}.`)),
+    h("figcaption", {}, h("h2", {}, title), h("p", { class: "faint" }, `${described}. One point for each ${seconds} seconds, from `, time(begun), ` on. The top of the chart is ${top}${unit === "ms" ? " ms" : ""}.`)),
     s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}: ${described}`, preserveAspectRatio: "none" },
       s("path", { class: "axis", d: `M0 ${HEIGHT - 1}H${WIDTH}` }),
       lines.map(({ values, dashes }, index) => s("path", { class: `line line-${index}`, d: path(values), "stroke-dasharray": dashes }))),

@@ -6,6 +6,8 @@ import { request } from "./api.js";
 
 const KINDS = { message: (source) => `message of ${source}`, call: (source) => `call of ${source}`, answer: (source) => (source ? `answer of ${source}` : "answer without a call"), description: (source) => `description of ${source}` };
 
+const OUTCOMES = { permitted: "permitted", asked: "asked about", refused: "refused" };
+
 /** The number of the colour of each label, by its words, which are beside the colour. */
 const colours = new Map();
 
@@ -15,9 +17,9 @@ function colourOf(words) {
 }
 
 function fieldElement(field, labels) {
-  if (field.hidden) return h("div", { class: "field", "data-path": field.path }, h("p", { class: "withheld" }, `${field.path}: your clearance does not cover this`));
+  if (field.hidden) return h("div", { class: "field", "data-path": field.path }, h("p", { class: "withheld" }, `${field.path} your clearance does not cover this`));
   const label = field.label === null ? "(more labels than this page tells apart)" : labels[field.label].elements.join(", ");
-  return h("div", { class: `field colour-${colourOf(label)}`, "data-path": field.path, "data-label": field.label ?? "" },
+  return h("div", { class: `field colour-${colourOf(label)}`, "data-path": field.path, "data-shown-at": field.shown_at ?? "" },
     h("p", { class: "faint" }, h("span", { class: "label" }, label), ` ${field.path} `, h("span", { class: "marks" })),
     h("pre", {}, field.text, field.is_cut ? " […]" : ""));
 }
@@ -49,9 +51,9 @@ export async function view(content, { left }, client, conversation) {
       if (Number(item.dataset.number) >= event.number) continue;
       for (const field of item.querySelectorAll(".field")) {
         const marks = field.querySelector(".marks");
-        const label = field.dataset.label;
-        if (!marks || label === "") continue;
-        const isSeen = labels[Number(label)].flows_to.includes(event.saw);
+        const shownAt = field.dataset.shownAt ?? "";
+        if (!marks || shownAt === "") continue;
+        const isSeen = labels[Number(shownAt)].flows_to.includes(event.saw);
         if (!isSeen) {
           hidden += 1;
           field.classList.add("not-seen");
@@ -84,7 +86,7 @@ export async function view(content, { left }, client, conversation) {
         h("button", { type: "button", class: "link", click: () => goTo(event) }, `#${event} ${path}`),
         " ", h("span", { class: "label" }, label.join(", ")));
     return h("li", { class: `verdict ${verdict.outcome}` },
-      h("h2", {}, `${verdict.outcome}: `, h("code", {}, verdict.tool)),
+      h("h2", {}, h("code", {}, verdict.tool), ` was ${OUTCOMES[verdict.outcome]}`),
       h("pre", {}, verdict.arguments, verdict.is_cut ? " […]" : ""),
       verdict.label.length > 0 ? h("p", {}, "The call carries: ", h("span", { class: "label" }, verdict.label.join(", "))) : null,
       verdict.reasons.map((reason) => [
@@ -96,12 +98,14 @@ export async function view(content, { left }, client, conversation) {
   /** Marks the regions that influenced a call that was asked about or refused. */
   const mark = (verdict) => {
     if (verdict.outcome === "permitted") return;
-    for (const { event, path } of verdict.reasons.flatMap((reason) => reason.regions)) {
+    // Several reasons may name the same region.
+    const regions = new Map(verdict.reasons.flatMap((reason) => reason.regions).map((region) => [`${region.event} ${region.path}`, region]));
+    for (const { event, path } of regions.values()) {
       const item = document.getElementById(`event-${event}`);
       for (const field of item?.querySelectorAll(".field") ?? []) {
         if (field.dataset.path !== path) continue;
         field.classList.add("influenced");
-        field.querySelector(".marks")?.append(h("strong", { class: "influence" }, `influenced the ${verdict.outcome} call of ${verdict.tool}`), " ");
+        field.querySelector(".marks")?.append(h("strong", { class: "influence" }, `influenced the call of ${verdict.tool}, which was ${OUTCOMES[verdict.outcome]}`), " ");
       }
     }
   };
@@ -117,6 +121,7 @@ export async function view(content, { left }, client, conversation) {
       list.append(eventElement(event, answer.labels, from));
     }
     for (const verdict of verdicts) list.append(verdictElement(verdict));
+    if (answer.verdicts_left_out > 0) list.append(h("li", { class: "verdict" }, `${answer.verdicts_left_out} further verdicts are left out.`));
     answer.verdicts.forEach(mark);
     next = answer.next;
     more.hidden = next === null;

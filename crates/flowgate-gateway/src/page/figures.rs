@@ -94,7 +94,7 @@ impl FigureSeries {
                 "asked": asked,
                 "denied": denied,
                 "mean_ms": mean.map(|mean| mean.as_secs_f64() * 1000.0),
-                "slowest_ms": (interval.requests > 0).then(|| interval.slowest.as_secs_f64() * 1000.0),
+                "slowest_ms": (interval.requests > 0).then_some(interval.slowest.as_secs_f64() * 1000.0),
             })
         });
         let written: Vec<Value> = written.collect();

@@ -21,6 +21,8 @@ const MAX_BYTES: usize = 512 << 10;
 const MAX_FIELDS: usize = 200;
 /// The most bytes of the text of one field.
 const MAX_TEXT: usize = 8 << 10;
+/// The most verdicts of one answer.
+const MAX_VERDICTS: usize = 300;
 /// The most labels that one answer distinguishes.
 const MAX_LABELS: usize = 64;
 
@@ -42,7 +44,8 @@ impl<'m> LabelledTrace<'m> {
     pub(crate) fn new(monitor: &'m Monitor, clearance: Label) -> Self {
         let trace = monitor.trace();
         let shown = (0..trace.len()).map(EventId).filter(|id| {
-            let is_done = trace.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
+            // Calls that did not run are shown by their verdicts.
+            let is_done = trace.event(*id).is_some_and(|event| event.status == Status::Done);
             is_done && trace.existence_label(*id).flows_to(&clearance)
         });
         Self { monitor, clearance, shown: shown.collect(), labels: Vec::new(), bytes: 0 }
@@ -68,13 +71,16 @@ impl<'m> LabelledTrace<'m> {
                 && (number > from || from == 0)
                 && (number <= end || is_last)
         };
-        let verdicts: Vec<Value> =
-            judged.iter().filter(is_here).map(|verdict| self.verdict(number_of(verdict), verdict)).collect();
+        let here: Vec<&CallVerdict> = judged.iter().filter(is_here).collect();
+        let verdicts: Vec<Value> = (here.iter().take(MAX_VERDICTS))
+            .map(|verdict| self.verdict(number_of(verdict), verdict))
+            .collect();
         let labels: Vec<Value> = self.labels.iter().map(|label| self.label(label)).collect();
         json!({
             "labels": labels,
             "events": events,
             "verdicts": verdicts,
+            "verdicts_left_out": here.len().saturating_sub(MAX_VERDICTS),
             "next": (!is_last).then_some(end),
         })
     }
@@ -107,11 +113,14 @@ impl<'m> LabelledTrace<'m> {
         };
         let answers = event.call.and_then(|call| self.number_of(call));
         let (mut fields, mut left_out) = (Vec::new(), false);
-        for root in roots(&event.body) {
-            // The root carries the label of the existence of the event, which the clearance covers.
-            if let Some(node) = event.document.key(0, root) {
-                left_out |= !self.fields(&event.document, node, &mut fields);
+        // The label of the root contains every field. That of an answer can be above the label of its existence.
+        let frame = event.document.frame_label();
+        if frame.flows_to(&self.clearance) {
+            for node in roots(&event.body).iter().filter_map(|root| event.document.key(0, root)) {
+                left_out |= !self.fields(&event.document, node, &frame, &mut fields);
             }
+        } else {
+            fields.push(json!({"path": "", "hidden": true}));
         }
         Some(json!({
             "number": number,
@@ -125,9 +134,9 @@ impl<'m> LabelledTrace<'m> {
         }))
     }
 
-    /// Adds the fields at a node and below it: each value with its label, and one entry for each hidden region. Returns
-    /// false if there are too many.
-    fn fields(&mut self, document: &Document, id: NodeId, fields: &mut Vec<Value>) -> bool {
+    /// Adds the fields at a node and below it: each value with its label, and one entry for each hidden region. `around`
+    /// is the join of the labels of the regions that contain the node. Returns false if there are too many fields.
+    fn fields(&mut self, document: &Document, id: NodeId, around: &Label, fields: &mut Vec<Value>) -> bool {
         let Some(node) = document.node(id) else { return true };
         if fields.len() >= MAX_FIELDS {
             return false;
@@ -142,11 +151,14 @@ impl<'m> LabelledTrace<'m> {
         {
             let (text, is_cut) = excerpt(value);
             self.bytes = self.bytes.saturating_add(text.len());
-            let label = self.index_of(&node.label);
-            fields.push(json!({"path": path, "label": label, "text": text, "is_cut": is_cut}));
+            let (label, shown_at) = (self.index_of(&node.label), self.index_of(&around.join(&node.label)));
+            fields.push(
+                json!({"path": path, "label": label, "shown_at": shown_at, "text": text, "is_cut": is_cut}),
+            );
         }
+        let within = around.join(&node.label);
         let children: Vec<NodeId> = document.children(id).collect();
-        children.into_iter().all(|child| self.fields(document, child, fields))
+        children.into_iter().all(|child| self.fields(document, child, &within, fields))
     }
 
     fn number_of(&self, id: EventId) -> Option<usize> {
@@ -196,6 +208,13 @@ impl<'m> LabelledTrace<'m> {
     fn covers(&self, region: &Region) -> bool {
         let trace = self.monitor.trace();
         let Some(document) = trace.event(region.event).map(|event| &event.document) else { return false };
+        if !trace.existence_label(region.event).flows_to(&self.clearance) {
+            return false;
+        }
+        // The whole event is covered, so its regions need not be searched.
+        if document.label_of(0).flows_to(&self.clearance) {
+            return true;
+        }
         let Some(node) = (0..document.nodes().len()).find(|node| document.path(*node) == region.path) else {
             return false;
         };
@@ -203,8 +222,7 @@ impl<'m> LabelledTrace<'m> {
         let around = std::iter::successors(Some(node), |node| {
             document.node(*node).map(|node| node.parent).filter(|parent| parent != node)
         });
-        trace.existence_label(region.event).flows_to(&self.clearance)
-            && document.label_of(node).flows_to(&self.clearance)
+        document.label_of(node).flows_to(&self.clearance)
             && around
                 .take(document.nodes().len())
                 .filter_map(|node| document.node(node))

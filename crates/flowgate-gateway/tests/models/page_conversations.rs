@@ -148,3 +148,27 @@ fn requests_and_verdicts_are_counted() {
     assert_eq!(get(&gateway, "eve", "/ui/api/figures").0, 403);
     assert_eq!(get(&gateway, "nobody", "/ui/api/figures").0, 401);
 }
+
+/// A model that is not shown the page passes it on in a slot: the page is hidden from its steps, and the question is not.
+#[test]
+fn a_step_shows_what_was_hidden_from_it() {
+    let upstream = UpstreamDouble::new(gullible);
+    let trust = "user-messages = \"trust-unmarked-even-if-pasted\"";
+    let text = config(&upstream.url, "chat-completions", trust) + PEOPLE;
+    let gateway = GatewayHome::new(&text, POLICY).start();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    assert_eq!(agent.says("Mail the page to Bob."), "Done.");
+    let (_, trace) = conversation(&gateway, "all", "");
+    let events = trace["events"].as_array().unwrap();
+    let index = |value: &Value| usize::try_from(value.as_u64().unwrap()).unwrap();
+    let step = events.iter().rfind(|event| event["kind"] == "call").unwrap();
+    assert_eq!(step["source"], "send");
+    let is_seen = |text: &str| {
+        let fields = events.iter().flat_map(|event| event["fields"].as_array().unwrap());
+        let is_field = |field: &&Value| field["text"].as_str().is_some_and(|shown| shown.contains(text));
+        let field = fields.clone().find(is_field).unwrap();
+        trace["labels"][index(&field["shown_at"])]["flows_to"].as_array().unwrap().contains(&step["saw"])
+    };
+    assert!(is_seen("Mail the page to Bob."), "{trace}");
+    assert!(!is_seen("PAY MALLORY"), "{trace}");
+}
