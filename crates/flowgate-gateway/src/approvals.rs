@@ -41,6 +41,8 @@ use crate::database::{
 };
 use crate::http::client_presence::ClientPresence;
 use crate::log::{self, Limit, OperatorLog};
+use crate::page::login_failures::LoginFailures;
+use crate::page::sessions::PageSessions;
 use crate::random;
 use crate::recorder::{self, AuditEntry, Recorder};
 use flowgate_audit::AuditEvent;
@@ -73,6 +75,9 @@ pub(crate) struct ApprovalService {
     pub(crate) log: OperatorLog,
     /// Notified when a question changes at this gateway.
     bell: watch::Sender<()>,
+    /// The sessions of people who use the page, and the failed logins.
+    pub(crate) sessions: PageSessions,
+    pub(crate) login_failures: LoginFailures,
 }
 
 /// The outcome of a question.
@@ -155,7 +160,8 @@ impl ApprovalService {
         names: FreezeTargets,
         log: OperatorLog,
     ) -> Self {
-        Self { store, people, recorder, asking, webhook, names, log, bell: watch::Sender::new(()) }
+        let (bell, sessions, login_failures) = Default::default();
+        Self { store, people, recorder, asking, webhook, names, log, bell, sessions, login_failures }
     }
 
     /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is

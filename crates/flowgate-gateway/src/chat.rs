@@ -56,6 +56,7 @@ mod upstream_model;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use flowgate_audit::watch::{WatchLog, WatchedVerdict};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,7 @@ use crate::database::{self, Database, DatabaseError};
 use crate::http::value_budget::ValueBudget;
 use crate::log::{LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
+use crate::page::figures::FigureSeries;
 use crate::recorder::Recorder;
 use crate::visibility;
 use crate::watching;
@@ -95,6 +97,8 @@ pub(crate) struct ModelRoutes {
     pub(crate) closing: CancellationToken,
     /// The number of clients in watch mode.
     watching: usize,
+    /// The figures of requests since the start, for the page.
+    pub(crate) figures: FigureSeries,
 }
 
 impl ModelRoutes {
@@ -162,7 +166,19 @@ impl ModelRoutes {
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let pending = PendingRequests::default();
         let closing = CancellationToken::new();
-        Ok(Self { clients, sessions, approvals, recorder, answers, pending, log, values, closing, watching })
+        Ok(Self {
+            clients,
+            sessions,
+            approvals,
+            recorder,
+            answers,
+            pending,
+            log,
+            values,
+            closing,
+            watching,
+            figures: FigureSeries::new(Instant::now()),
+        })
     }
 
     /// Signs the audit log, stores its head, delivers it to the witnesses and closes the database before the process

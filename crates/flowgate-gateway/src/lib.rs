@@ -29,6 +29,7 @@ pub mod log;
 mod mcp_proxy;
 mod metrics;
 pub mod openapi;
+mod page;
 mod policy_api;
 pub mod predicates;
 mod random;

@@ -432,6 +432,7 @@ impl Proxy {
             outcome: judgement.outcome(),
             reasons: judgement.reasons.clone(),
             label: judgement.label.clone(),
+            decided: judgement.decided,
             digest,
             event,
         });

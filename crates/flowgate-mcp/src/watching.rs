@@ -53,6 +53,7 @@ impl Proxy {
             outcome: judgement.outcome(),
             reasons: judgement.reasons,
             label: judgement.label,
+            decided: judgement.decided,
             digest,
             event,
         });

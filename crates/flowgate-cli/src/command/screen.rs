@@ -45,7 +45,9 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     let results = saliency::run(&model, &mut train, options.seed, cases, &mut step);
     let is_interrupted = progress.finish(output);
     let results = results.map_err(|error| InputError(format!("{name}: {error}")))?;
-    let (Some(results), Some(network), false) = (results, network, is_interrupted) else { return Ok(INTERRUPTED) };
+    let (Some(results), Some(network), false) = (results, network, is_interrupted) else {
+        return Ok(INTERRUPTED);
+    };
     saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
     let Some(threshold) = threshold(&results.rows) else {
         return Err(InputError("the cases have no dependencies to measure; raise --cases".to_owned()));

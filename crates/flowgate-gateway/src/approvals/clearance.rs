@@ -44,10 +44,15 @@ impl Clearance {
         Ok(Self(Some(names)))
     }
 
+    /// Returns the names of the greatest elements that may be read; `None` if the clearance covers everything.
+    pub(crate) fn names(&self) -> Option<&[String]> {
+        self.0.as_deref()
+    }
+
     /// Returns the greatest label that may be read under a policy. In a dimension of which the clearance names
     /// elements, it is a greatest element below all of them; in every other dimension, it is top. Under a policy that
     /// declares none of the named elements, only what is labelled bottom may be read.
-    fn label_under(&self, space: &Space) -> Label {
+    pub(crate) fn label_under(&self, space: &Space) -> Label {
         let Some(names) = &self.0 else { return space.top() };
         let (mut label, mut is_known) = (space.top(), false);
         for name in names {

@@ -2,7 +2,7 @@
 //! `http::service` calls it; [`super::decisions`] serves decisions.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
@@ -55,10 +55,10 @@ pub(crate) struct ForgetRequest {
 }
 
 impl ApprovalService {
-    /// Authenticates the person who sends a request, and requires a role of at least `least`. The error is the reply to
+    /// Authenticates the person who sends a request, by a key or by a session of the page, and requires a role of at least `least`. The error is the reply to
     /// send.
     pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, HttpReply> {
-        let person = self.people.find(headers).ok_or_else(|| {
+        let (person, _) = self.authenticate(headers).ok_or_else(|| {
             let message = "the request has no valid key of a person: send `Authorization: Bearer KEY`";
             HttpReply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")
         })?;
@@ -125,9 +125,10 @@ impl ApprovalService {
     /// Streams the changes of questions as server-sent events, after the change with the id in the header
     /// `last-event-id`; if the client sends none, from now on. A task reads the changes until the client disconnects:
     /// at once when a question changes in this gateway (`bell`), otherwise at each [`POLL_INTERVAL`], since another
-    /// gateway may have changed one.
+    /// gateway may have changed one. A stream that a session of the page has opened ends with the session.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, HttpReply> {
         let person = self.person(headers, Role::Viewer)?.name.clone();
+        let session = self.authenticate(headers).and_then(|(_, session)| session);
         let requested = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
         let mut last_change = match requested {
             Some(change) => change,
@@ -141,7 +142,9 @@ impl ApprovalService {
         tokio::spawn(async move {
             let Some(person) = approvals.people.find_by_name(&person) else { return };
             let mut idle_polls = 0;
-            while !presence.is_disconnected() {
+            let is_authenticated =
+                || session.is_none_or(|session| approvals.sessions.is_open(&session, Instant::now()));
+            while !presence.is_disconnected() && is_authenticated() {
                 // A failed read is retried with the next poll.
                 let changed_questions =
                     approvals.store.questions_after(last_change, BATCH).await.unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use flowgate_guard::history::SentChat;
@@ -43,6 +43,7 @@ impl ModelRoutes {
         if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
             report.set_rejected(reply.status);
         }
+        self.figures.count(&report.figures(), Instant::now());
         report.write(&self.log, &received.client.spec.name, received.key.as_deref());
         // The line is written above, so the HTTP service writes none for this reply.
         reply.map(HttpReply::mark_logged)

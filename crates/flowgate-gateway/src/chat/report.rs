@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::waiting_status::WaitingStatus;
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
+use crate::page::figures::RequestFigures;
 use crate::secret::Secret;
 
 /// The outcome of a request, collected while the request runs.
@@ -81,6 +82,11 @@ impl VerdictTotals {
                 Outcome::Deny => &mut self.denied,
             } += 1;
         }
+    }
+
+    /// Returns the numbers of permitted, asked and denied calls.
+    pub(crate) fn counts(self) -> [u64; 3] {
+        [self.permitted, self.asked, self.denied].map(|count| u64::try_from(count).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn fields(self) -> [(&'static str, Value); 3] {
@@ -175,6 +181,15 @@ impl RequestReport {
     /// Sets the outcome of a request that was rejected, unless a more specific failure was set before.
     pub(crate) fn set_rejected(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
+    }
+
+    /// Returns the figures of the request, which ends now.
+    pub(crate) fn figures(&self) -> RequestFigures {
+        RequestFigures {
+            took: self.begun.elapsed(),
+            is_failed: self.failure.is_some(),
+            verdicts: self.verdicts.counts(),
+        }
     }
 
     /// Writes the log line of the request, and further lines if it reached a limit on evaluation or on the model's

@@ -55,9 +55,11 @@ pub fn read_stored_trace(
                         "its policy or the settings of its client have changed since it began; restore them";
                     return Ok(StoredTraceOutcome::Unreadable(why.to_owned()));
                 }
-                let replayed = conversations::replay_with(&client, &journal.key, &journal.inputs, at_end);
+                let mut at_end = |monitor: &Monitor, _| at_end(monitor);
+                let replayed =
+                    conversations::replay_with(&client, &journal.key, &journal.inputs, &mut at_end);
                 Ok(match replayed {
-                    Ok(_) => StoredTraceOutcome::Replayed,
+                    Ok(()) => StoredTraceOutcome::Replayed,
                     Err(failure) => StoredTraceOutcome::Unreadable(failure.message),
                 })
             })

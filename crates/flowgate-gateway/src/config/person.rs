@@ -8,7 +8,7 @@ use crate::secret::Secret;
 /// A role; each role includes the preceding ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Sees questions.
+    /// Sees questions and stored conversations.
     Viewer,
     /// Decides questions.
     Approver,

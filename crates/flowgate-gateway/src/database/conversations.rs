@@ -48,6 +48,19 @@ pub(crate) struct ConversationJournal {
     pub(crate) inputs: Vec<String>,
 }
 
+/// A conversation in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedConversation {
+    /// Its number, which is never reused; newer conversations have greater numbers.
+    pub(crate) id: i64,
+    pub(crate) client: String,
+    pub(crate) name: String,
+    /// The time of last use, in milliseconds since 1970, accurate to one or two minutes.
+    pub(crate) used: i64,
+    /// The number of persisted turns.
+    pub(crate) turns: i64,
+}
+
 impl Database {
     /// Returns the conversation that a chat continues, if the cache knows it by the longest prefix of the chat. Always
     /// `None` if other gateways use the database, since the cache does not see their changes.
@@ -154,6 +167,28 @@ impl Database {
                 let Some(row) = rows.first_mut() else { return Ok(None) };
                 let inputs = read_inputs(tx, row.integer(2)?, 0).await?;
                 Ok(Some(ConversationJournal { basis: row.text(0)?, key: row.text(1)?, inputs }))
+            })
+        })
+        .await
+    }
+
+    /// Returns the conversations with a number below `before`, the newest first, at most `most` of them.
+    pub(crate) async fn newest_conversations(
+        &self,
+        before: i64,
+        most: i64,
+    ) -> Result<Vec<ListedConversation>, DatabaseError> {
+        self.run(Access::Query, move |tx| {
+            Box::pin(async move {
+                // Turns are numbered from 0.
+                let sql = "SELECT id, client, name, used, \
+                           (SELECT COALESCE(MAX(number) + 1, 0) FROM turns WHERE conversation = conversations.id) \
+                           FROM conversations WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
+                let listed = |row: &mut SqlRow| {
+                    let (id, client, name) = (row.integer(0)?, row.text(1)?, row.text(2)?);
+                    Ok(ListedConversation { id, client, name, used: row.integer(3)?, turns: row.integer(4)? })
+                };
+                tx.query(sql, &[before.into(), most.into()]).await?.iter_mut().map(listed).collect()
             })
         })
         .await

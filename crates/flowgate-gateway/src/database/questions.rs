@@ -422,9 +422,11 @@ impl Database {
                 let mut allowed = Vec::new();
                 for question in expired {
                     // Another gateway may have decided the question since. The next call then marks it.
-                    let sql = "UPDATE questions SET state = 'expired', change = ?1 WHERE id = ?2 AND state = ?3";
+                    let sql =
+                        "UPDATE questions SET state = 'expired', change = ?1 WHERE id = ?2 AND state = ?3";
                     let state = question.state.name();
-                    let marked = tx.execute(sql, &[change.into(), (&question.id).into(), state.into()]).await?;
+                    let marked =
+                        tx.execute(sql, &[change.into(), (&question.id).into(), state.into()]).await?;
                     if marked > 0 && question.state == QuestionState::Allowed {
                         allowed.push(question);
                     }

@@ -81,6 +81,8 @@ enum AdmissionStep {
 pub(crate) struct ConnectionPlace {
     admission: Arc<Admission>,
     number: u64,
+    /// The address of the client; of IPv6, its network of 64 bits.
+    peer: IpAddr,
     /// Whether the connection is protected: it may not be closed for another one.
     is_protected: AtomicBool,
     /// The number of its open requests that have a place; changed only while the connections are locked.
@@ -158,8 +160,8 @@ impl Admission {
                         let (close, must_close) = oneshot::channel();
                         let number = open.add(peer, close);
                         let (is_protected, requests) = Default::default();
-                        let place =
-                            ConnectionPlace { admission: Arc::clone(self), number, is_protected, requests };
+                        let admission = Arc::clone(self);
+                        let place = ConnectionPlace { admission, number, peer, is_protected, requests };
                         return (Arc::new(place), must_close);
                     }
                     AdmissionStep::Close(number) => open.close(number),
@@ -350,6 +352,11 @@ fn address_of(peer: IpAddr) -> IpAddr {
 }
 
 impl ConnectionPlace {
+    /// Returns the address of the client; of IPv6, its network of 64 bits.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.peer
+    }
+
     /// Protects the connection from being closed for another one: the client has shown a valid key, or has sent a
     /// complete request that needs none.
     pub(crate) fn protect(&self) {

@@ -5,9 +5,11 @@
 //! * `reached_limits`: reports limits that were reached, in the log and as rejections.
 //! * `agent_requests`: serves turns of agents, and messages to MCP servers.
 //! * `long_response`: sends responses that take long, in one piece or as a stream.
+//! * `page`: serves the page for people.
 
 mod agent_requests;
 mod long_response;
+mod page;
 mod reached_limits;
 mod receive;
 
@@ -75,6 +77,14 @@ pub(crate) enum ServiceRoute {
     Server,
     Listen,
     EndConnection,
+    PageStart,
+    PageFile,
+    Session,
+    LogIn,
+    LogOut,
+    Conversations,
+    Conversation,
+    Figures,
 }
 
 impl ServiceRoute {
@@ -88,6 +98,8 @@ impl ServiceRoute {
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
             Self::Quotations | Self::ClearQuotations => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
+            Self::PageStart | Self::PageFile | Self::Session | Self::LogIn | Self::LogOut => true,
+            Self::Conversations | Self::Conversation | Self::Figures => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
     }
@@ -95,7 +107,7 @@ impl ServiceRoute {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 27] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 36] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -123,6 +135,15 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 27] = [
     (Method::POST, "/mcp/{server}", ServiceRoute::Server),
     (Method::GET, "/mcp/{server}", ServiceRoute::Listen),
     (Method::DELETE, "/mcp/{server}", ServiceRoute::EndConnection),
+    (Method::GET, "/ui", ServiceRoute::PageStart),
+    (Method::GET, "/ui/", ServiceRoute::PageFile),
+    (Method::GET, "/ui/{file}", ServiceRoute::PageFile),
+    (Method::GET, "/ui/api/session", ServiceRoute::Session),
+    (Method::POST, "/ui/api/session", ServiceRoute::LogIn),
+    (Method::DELETE, "/ui/api/session", ServiceRoute::LogOut),
+    (Method::GET, "/ui/api/conversations", ServiceRoute::Conversations),
+    (Method::GET, "/ui/api/conversation", ServiceRoute::Conversation),
+    (Method::GET, "/ui/api/figures", ServiceRoute::Figures),
 ];
 
 /// The answer of the health route.
@@ -350,6 +371,14 @@ impl GatewayService {
             | ServiceRoute::Forget
             | ServiceRoute::ClearQuotations => self.serve_person_request(route, request).await,
             ServiceRoute::WithdrawGrant => self.withdraw_grant(request).await,
+            ServiceRoute::PageStart
+            | ServiceRoute::PageFile
+            | ServiceRoute::Session
+            | ServiceRoute::LogIn
+            | ServiceRoute::LogOut
+            | ServiceRoute::Conversations
+            | ServiceRoute::Conversation
+            | ServiceRoute::Figures => self.page(route, request).await,
             ServiceRoute::Health => Ok(self.health().await.reply()),
             ServiceRoute::OpenApi => Ok(HttpReply::json_document(openapi::DOCUMENT)),
             ServiceRoute::Metrics => {
@@ -472,14 +501,23 @@ impl GatewayService {
         protect_connection(&head.extensions);
         let api = Arc::clone(&self.api);
         // The worker owns the bytes, and releases them when it is done, also if the request is cancelled.
-        let work = self.workers.run(move || answer(&api, &read.bytes));
+        self.run_on_worker(move || answer(&api, &read.bytes)).await
+    }
+
+    /// Computes an answer on a worker thread within the time limit. Rejects the request if the queue is full or the
+    /// time is over.
+    async fn run_on_worker(
+        &self,
+        answer: impl FnOnce() -> HttpReply + Send + 'static,
+    ) -> Result<HttpReply, HttpReply> {
+        let work = self.workers.run(answer);
         let limit = self.limits.answer_time;
         match timeout(limit, work).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(WorkError::Busy)) => Err(self.refuse(
                 &GatewayBound {
                     what: "evaluations that wait for a worker",
-                    effect: "a request to the policy API was refused with 503",
+                    effect: "a request to the policy API, or for a conversation on the page, was refused with 503",
                     setting: Some("--queue, or --workers"),
                     advice: None,
                     most: self.limits.queue,

@@ -50,6 +50,7 @@ fn documented_defaults_are_those_of_the_code() {
             "cancelled requests of one connection, less its answered ones",
             crate::http::open_requests::MAX_CANCELLED.to_string(),
         ),
+        ("failed logins of one address in a minute", crate::page::login_failures::MAX_FAILURES.to_string()),
         ("evaluations that wait for a worker", limits.queue.to_string()),
         ("seconds for an answer of the policy API", seconds(limits.answer_time)),
         ("turns of agents at the same time", limits.turns.to_string()),

@@ -26,6 +26,7 @@ use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::log::{self, millis};
+use crate::page::figures::RequestFigures;
 
 impl ModelRoutes {
     /// Answers a message of a client to an MCP server, and logs a request or a failure. A streamed answer is sent to
@@ -68,7 +69,13 @@ impl ModelRoutes {
             Ok(()) => exchange.run(text).await,
             Err(error) => Err(error.into()),
         };
-        exchange.log(begun.elapsed(), is_request, outcome.as_ref().err());
+        let figures = RequestFigures {
+            took: begun.elapsed(),
+            is_failed: outcome.is_err(),
+            verdicts: exchange.verdicts.counts(),
+        };
+        self.figures.count(&figures, Instant::now());
+        exchange.log(figures.took, is_request, outcome.as_ref().err());
         match outcome {
             Ok(()) => exchange.reply.finish(is_request).await,
             Err(failure) => {

@@ -30,6 +30,8 @@ mod lasting_grants;
 mod log;
 mod many_values;
 mod mcp;
+mod page;
+mod page_conversations;
 mod persisted_turns;
 mod policy_api;
 mod predicates;

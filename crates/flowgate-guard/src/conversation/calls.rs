@@ -257,6 +257,7 @@ impl Conversation {
             outcome,
             reasons: judgement.reasons.iter().chain(granted).cloned().collect(),
             label: judgement.label.clone(),
+            decided: refusal_label.unwrap_or(judgement.decided),
             digest,
             event,
         });

@@ -1,6 +1,7 @@
 //! Defines the outcome of a turn ([`Turn`]): the replies, the verdicts, the calls that the caller runs itself, what
 //! ended the turn, and the resources that it used. The driver of the conversation receives it when the turn ends.
 
+use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, Outcome, Reason};
 use flowgate::trace::Tool;
 use flowgate_lm::chat::{Stop, Usage};
@@ -47,6 +48,9 @@ pub struct CallVerdict {
     pub reasons: Vec<Reason>,
     /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,
+    /// The label of the verdict itself: the call's label, joined with everything that the verdict depends on. Only an
+    /// observer who may see that much may learn of the verdict.
+    pub decided: Label,
     /// The keyed digest of the tool and these arguments; reveals nothing of them without the key.
     pub digest: String,
     /// The number of events in the trace before the call was judged.

@@ -111,25 +111,27 @@ pub(super) fn replay_missing(
 ///
 /// # Errors
 /// If the replay diverges; the message names the turn.
-pub(in crate::chat) fn replay(
+pub(crate) fn replay(
     client: &ClientState,
     digest_key: &str,
     turns: &[String],
 ) -> Result<Vec<CallVerdict>, RequestError> {
-    replay_with(client, digest_key, turns, &mut |_| {})
+    let mut judged = Vec::new();
+    replay_with(client, digest_key, turns, &mut |_, verdicts| judged = verdicts)?;
+    Ok(judged)
 }
 
 /// Replays a conversation as [`replay`] does, and calls `at_end` once with its monitor after the last turn, so that the
-/// caller can read the trace and its labels.
+/// caller can read the trace and its labels, and with the verdicts on its calls.
 ///
 /// # Errors
 /// As [`replay`].
-pub(in crate::chat) fn replay_with(
+pub(crate) fn replay_with(
     client: &ClientState,
     digest_key: &str,
     turns: &[String],
-    at_end: &mut dyn FnMut(&Monitor),
-) -> Result<Vec<CallVerdict>, RequestError> {
+    at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
+) -> Result<(), RequestError> {
     // The replayed conversation is not stored, so it needs no number in the database.
     let mut session = empty_state(client, 0, digest_key)?;
     let mut judged = Vec::new();
@@ -140,8 +142,8 @@ pub(in crate::chat) fn replay_with(
             RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         })?);
     }
-    at_end(session.conversation.monitor());
-    Ok(judged)
+    at_end(session.conversation.monitor(), judged);
+    Ok(())
 }
 
 /// Creates a conversation and replays its stored inputs; `None` if the replay diverges.

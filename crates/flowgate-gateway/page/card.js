@@ -1,0 +1,119 @@
+// Shows one question: what the call would do, who may have chosen it, and what a person may answer.
+
+import { h, textOf, time } from "./dom.js";
+
+/** The answers, with the key of each: its name in a request, the words of its button, and what was decided. */
+export const ANSWERS = [
+  { decision: "allow", key: "a", words: "Allow once", done: "allowed", may: (question) => question.you_may_allow },
+  { decision: "grant", key: "c", words: "Allow for the conversation", done: "allowed for the conversation", may: (question) => question.you_may_grant },
+  { decision: "grant-lasting", key: "g", words: "Allow from now on", done: "allowed from now on", may: (question) => Boolean(question.you_may_grant_for) },
+  { decision: "deny", key: "d", words: "Deny", done: "denied", may: (question) => question.you_may_decide },
+];
+
+/** What became of a question that is no longer open. */
+const STATES = new Map([
+  ["allowed", "allowed"],
+  ["denied", "denied"],
+  ["used", "allowed, and the call was sent"],
+  ["expired", "expired: nobody decided in time, or the answer was not used in time"],
+  ["void", "void: the conversation went on without the answer, or what the question is about has changed"],
+]);
+
+/** Says what became of a question, and who decided it. */
+export function outcomeOf(question) {
+  const words = STATES.get(question.state) ?? question.state;
+  if (question.lasting_grant) return `${words}, by a lasting grant of ${question.decided_by}`;
+  return question.decided_by ? `${words}, decided by ${question.decided_by}` : words;
+}
+
+function list(title, items) {
+  if (items.length === 0) return null;
+  return [h("h3", {}, title), h("ul", {}, items.map((item) => h("li", {}, item)))];
+}
+
+/** The arguments of a call; a text in place of them says that the person may not read them. */
+export function argumentsOf(values) {
+  if (typeof values !== "object" || values === null) return h("p", { class: "withheld" }, textOf(values));
+  const names = Object.keys(values);
+  if (names.length === 0) return h("p", {}, "none");
+  return h("dl", { class: "arguments" }, names.map((name) => [h("dt", {}, name), h("dd", {}, h("pre", {}, textOf(values[name])))]));
+}
+
+function excerpt({ place, label, text }) {
+  const carries = Array.isArray(label) ? label.join(", ") : textOf(label);
+  return h("figure", { class: "excerpt" },
+    h("figcaption", {}, h("span", { class: "label" }, carries), ` from ${place}`),
+    h("pre", {}, text));
+}
+
+/** What a question shows, for a person who may read all of it or a part. */
+export function contentOf(question) {
+  const { call } = question;
+  const excerpts = call.excerpts ?? [];
+  return [
+    h("h2", {}, h("code", {}, call.tool)),
+    call.summary ? h("p", { class: "summary" }, call.summary) : null,
+    list("Why you are asked", call.reasons ?? []),
+    h("h3", {}, "What would be sent"),
+    argumentsOf(call.arguments),
+    (call.label ?? []).length > 0 ? h("p", {}, "The call carries: ", h("span", { class: "label" }, call.label.join(", "))) : null,
+    excerpts.length > 0 ? [h("h3", {}, "Text that had a hand in it"), excerpts.map(excerpt)] : null,
+    list("Where the values were found", call.evidence ?? []),
+    h("p", { class: "faint" },
+      `${question.client}, conversation ${question.conversation}, tenant ${question.tenant}. Asked `, time(question.asked), ", expires ", time(question.expires), "."),
+  ];
+}
+
+function termsOf(question, id) {
+  const numberOf = (name, label, properties) => {
+    const input = h("input", { id: `${name}-${id}`, type: "number", min: "0", inputmode: "numeric", ...properties });
+    return { input, row: h("p", {}, h("label", { for: `${name}-${id}` }, label), " ", input) };
+  };
+  const days = numberOf("days", `Days (the policy allows ${question.you_may_grant_for}; 0 is until withdrawn)`, {});
+  const calls = numberOf("calls", "Calls a day, at most", { min: "1" });
+  const element = h("details", {}, h("summary", {}, "Limits of “allow from now on”"), days.row, calls.row);
+  const read = () => {
+    const terms = {};
+    if (days.input.value !== "") terms.days = Number(days.input.value);
+    if (calls.input.value !== "") terms.calls_a_day = Number(calls.input.value);
+    return Object.keys(terms).length === 0 ? undefined : terms;
+  };
+  return { element, read };
+}
+
+/**
+ * A question that can be answered. `decide(question, decision, terms)` sends an answer. The element has a method
+ * `answer(key)` for the key of an answer; it returns whether there is such an answer.
+ */
+export function openCard(question, decide) {
+  const terms = question.you_may_grant_for ? termsOf(question, question.id) : null;
+  const possible = ANSWERS.filter(({ may }) => may(question));
+  const answer = ({ decision }) => decide(question, decision, decision === "grant-lasting" ? terms?.read() : undefined);
+  const buttons = possible.map((kind) =>
+    h("button", { type: "button", class: kind.decision, "aria-keyshortcuts": kind.key, click: () => answer(kind) }, kind.words, " ", h("kbd", {}, kind.key)));
+  const leavesOpen = (question.grant_leaves_open ?? []).length > 0 && question.you_may_grant;
+  let why = null;
+  if (!question.you_may_decide) why = "You may not decide this question: your role does not allow it, or the agent asks for you.";
+  else if (!question.you_may_allow) why = "You may deny this call. Only a person who may read all of it may allow it.";
+  const element = h("article", { class: "card", tabindex: "0", "data-question": question.id, "aria-label": `Question about ${question.call.tool}` },
+    contentOf(question),
+    leavesOpen ? h("p", { class: "faint" }, `Allowed for longer, equal calls may have other values of: ${question.grant_leaves_open.join(", ")}.`) : null,
+    why ? h("p", { class: "withheld" }, why) : null,
+    terms?.element,
+    h("p", { class: "buttons" }, buttons));
+  element.answer = (key) => {
+    const kind = possible.find((kind) => kind.key === key);
+    if (kind) answer(kind);
+    return kind !== undefined;
+  };
+  element.freeze = (isFrozen) => buttons.forEach((button) => { button.disabled = isFrozen; });
+  return element;
+}
+
+/** A question that somebody else has decided, or that has ended, while it was shown. */
+export function closedCard(question, sentence, dismiss) {
+  return h("article", { class: "card closed", tabindex: "0", "data-question": question.id, "aria-label": `Question about ${question.call.tool}, no longer open` },
+    h("h2", {}, h("code", {}, question.call.tool)),
+    h("p", {}, sentence),
+    h("p", { class: "buttons" }, h("button", { type: "button", click: dismiss }, "Dismiss")));
+}

@@ -1,0 +1,53 @@
+// Builds elements. A text becomes a text node, never markup, so nothing of a trace can act on the page.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Sets a property (a function is a listener of an event; `data-` and `aria-` names and the rest are attributes). */
+function set(element, name, value) {
+  if (value === undefined || value === null || value === false) return;
+  if (typeof value === "function") element.addEventListener(name, value);
+  else element.setAttribute(name, value === true ? "" : String(value));
+}
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties)) set(element, name, value);
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+/** Returns an element of HTML with these properties and children (nodes or texts). */
+export function h(tag, properties = {}, ...children) {
+  return fill(document.createElement(tag), properties, children);
+}
+
+/** Returns an element of SVG. */
+export function s(tag, properties = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), properties, children);
+}
+
+/** Replaces the children of an element. */
+export function show(element, ...children) {
+  element.replaceChildren();
+  return fill(element, {}, children);
+}
+
+/** Returns a value of a call as text: a text as it is, anything else as JSON. */
+export function textOf(value) {
+  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+}
+
+/** Returns an element with a date, in the browser's language. */
+export function time(milliseconds) {
+  const date = new Date(milliseconds);
+  return h("time", { datetime: date.toISOString() }, date.toLocaleString());
+}
+
+const polite = () => document.getElementById("announcements");
+
+/** Lets a screen reader say a sentence, and shows it at the bottom of the page. */
+export function announce(sentence) {
+  polite().textContent = sentence;
+}

@@ -1,0 +1,43 @@
+// The view of lasting grants: what people have allowed from now on, and how to withdraw it.
+
+import { announce, h, show, textOf, time } from "./dom.js";
+import { request } from "./api.js";
+
+function limitsOf(grant) {
+  const limits = [];
+  if (grant.calls_a_day !== null) limits.push(`${grant.calls_today} of ${grant.calls_a_day} calls today`);
+  if (grant.sum_a_day) limits.push(`${grant.sum_a_day.argument}: ${textOf(grant.sum_a_day.used_today)} of ${textOf(grant.sum_a_day.most)} today`);
+  return limits.length === 0 ? "no limit" : limits.join("; ");
+}
+
+export async function view(content, { session, left }) {
+  const load = async () => {
+    const { grants } = await request("GET", "/api/v1/grants");
+    if (left.aborted) return;
+    const withdraw = async (grant, button) => {
+      button.disabled = true;
+      try {
+        await request("DELETE", `/api/v1/grants/${encodeURIComponent(grant.id)}`);
+        announce(`The grant of ${grant.who} for ${grant.call.tool} is withdrawn.`);
+      } catch (refusal) {
+        announce(`Not withdrawn: ${refusal.message}.`);
+      }
+      await load();
+      document.getElementById("main").focus();
+    };
+    show(
+      content,
+      h("p", { class: "faint" }, "Equal calls of all conversations of the client run without a question while a grant is in force."),
+      grants.length === 0 ? h("p", {}, "There are no lasting grants.") : null,
+      grants.map((grant) => {
+        const button = h("button", { type: "button", class: "deny", click: () => withdraw(grant, button) }, `Withdraw the grant for ${grant.call.tool}`);
+        return h("article", { class: "card", "data-grant": grant.id },
+          h("h2", {}, h("code", {}, grant.call.tool), ` of ${grant.client}`),
+          h("p", {}, `Given by ${grant.who} on `, time(grant.granted), grant.expires === null ? ", until it is withdrawn" : [", until ", time(grant.expires)], `; ${limitsOf(grant)}.`),
+          grant.in_force ? null : h("p", { class: "withheld" }, "Not in force: the policy or the settings of the client have changed since."),
+          h("details", {}, h("summary", {}, "The call that was allowed"), h("pre", {}, textOf(grant.call.arguments))),
+          session.role === "viewer" ? null : h("p", { class: "buttons" }, button));
+      }));
+  };
+  await load();
+}

@@ -1,0 +1,213 @@
+// The view of open questions: it is live, the questions of one turn are one group, and each answer has a key.
+
+import { announce, h, show } from "./dom.js";
+import { questions as watch, request } from "./api.js";
+import { ANSWERS, closedCard, openCard, outcomeOf } from "./card.js";
+
+/** The most cards on the page; further questions are counted. */
+const MOST = 100;
+/** The most open questions in memory; the gateway lists the others when there is room. */
+const MOST_KNOWN = 1000;
+/** The most notices of questions that ended while they were shown. */
+const MOST_NOTICES = 20;
+/** The time in which new questions are announced by one sentence, in milliseconds. */
+const ANNOUNCED_TOGETHER = 500;
+
+/** The open questions, and those that ended while they were shown (`sentence` says how), by their ids. */
+const known = new Map();
+let leftOut = 0;
+/** What the person of this page has decided, so that the news of it closes the card without a notice. */
+const own = new Map();
+let redraw = () => {};
+let context;
+let isScheduled = false;
+let isLoading = false;
+let lost = "";
+let arrived = [];
+
+const path = (question) => `/api/v1/approvals/${encodeURIComponent(question.id)}`;
+
+/** Draws at most once for each frame, however many questions change. */
+function schedule() {
+  if (isScheduled) return;
+  isScheduled = true;
+  requestAnimationFrame(() => {
+    isScheduled = false;
+    const open = [...known.values()].filter(({ sentence }) => !sentence).length;
+    context.count("questions", open + leftOut);
+    // There is room for those that the gateway did not list.
+    if (leftOut > 0 && open < MOST / 2 && !isLoading) load().catch(() => {});
+    redraw();
+  });
+}
+
+/** Announces a new question, together with others that come soon after it. */
+function announceNew(question) {
+  arrived.push(question);
+  if (arrived.length > 1) return;
+  setTimeout(() => {
+    const [{ call, client }] = arrived;
+    announce(arrived.length > 1 ? `${arrived.length} new questions.` : `A new question about ${call.tool} of ${client}.`);
+    arrived = [];
+  }, ANNOUNCED_TOGETHER);
+}
+
+async function load() {
+  isLoading = true;
+  const { questions, left_out } = await request("GET", "/api/v1/approvals").finally(() => { isLoading = false; });
+  const open = new Set(questions.map(({ id }) => id));
+  for (const [id, entry] of known) if (!entry.sentence && !open.has(id)) known.delete(id);
+  for (const question of questions) if (!known.has(question.id)) known.set(question.id, { question });
+  leftOut = left_out;
+  lost = "";
+  schedule();
+}
+
+function close(question, sentence) {
+  const entry = known.get(question.id);
+  if (!entry || entry.sentence) return;
+  // A question that was not drawn ends without a notice.
+  known.delete(question.id);
+  if (cards.has(question.id)) {
+    known.set(question.id, { question, sentence });
+    const notices = [...known].filter(([, { sentence }]) => sentence);
+    for (const [id] of notices.slice(0, Math.max(0, notices.length - MOST_NOTICES))) known.delete(id);
+    announce(`${question.call.tool}: ${sentence}`);
+  }
+  schedule();
+}
+
+function change(question) {
+  if (question.state === "open") {
+    if (known.has(question.id)) return;
+    if (known.size < MOST_KNOWN) known.set(question.id, { question });
+    else leftOut += 1;
+    announceNew(question);
+    schedule();
+  } else if (!own.delete(question.id)) {
+    close(question, `This question is no longer open: ${outcomeOf(question)}.`);
+  }
+}
+
+/** Sends an answer. If another person was faster, the card says who decided. */
+async function decide(question, decision, terms) {
+  const entry = known.get(question.id);
+  if (!entry || entry.isSent) return;
+  entry.isSent = true;
+  own.set(question.id, decision);
+  const card = document.querySelector(`[data-question="${CSS.escape(question.id)}"]`);
+  card?.freeze?.(true);
+  try {
+    await request("POST", path(question), { decision, digest: question.digest, terms });
+    known.delete(question.id);
+    announce(`${question.call.tool}: ${ANSWERS.find((answer) => answer.decision === decision).done}.`);
+  } catch (refusal) {
+    own.delete(question.id);
+    entry.isSent = false;
+    card?.freeze?.(false);
+    const now = refusal.status === 409 ? await request("GET", path(question)).catch(() => null) : null;
+    if (now && now.state !== "open") close(now, `Your answer came too late: ${outcomeOf(now)}.`);
+    else announce(`Not decided: ${refusal.message}.`);
+  }
+  schedule();
+}
+
+/** Questions of one turn of a conversation are one group. */
+function groupsOf(entries) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const { client, conversation, turn, id } = entry.question;
+    const key = turn === null ? id : JSON.stringify([client, conversation, turn]);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(entry);
+  }
+  return [...groups.values()];
+}
+
+const cards = new Map();
+
+/** Returns the card of a question, the same element as before if nothing has changed: it may have the focus. */
+function cardOf(entry) {
+  const { question, sentence } = entry;
+  const shown = cards.get(question.id);
+  if (shown && shown.sentence === sentence) return shown.card;
+  const dismiss = () => {
+    known.delete(question.id);
+    schedule();
+  };
+  const card = sentence ? closedCard(question, sentence, dismiss) : openCard(question, decide);
+  cards.set(question.id, { card, sentence });
+  return card;
+}
+
+function groupElement(entries) {
+  const open = entries.filter(({ sentence }) => !sentence).map(({ question }) => question);
+  const title = `${entries.length} calls of one turn of ${entries[0].question.client}, conversation ${entries[0].question.conversation}`;
+  const all = (decision) => {
+    for (const question of open) if (ANSWERS.find((answer) => answer.decision === decision).may(question)) decide(question, decision);
+  };
+  const buttons = [];
+  if (open.length > 1 && open.every(({ you_may_allow }) => you_may_allow)) buttons.push(h("button", { type: "button", class: "allow", click: () => all("allow") }, `Allow all ${open.length} once`));
+  if (open.length > 1 && open.every(({ you_may_decide }) => you_may_decide)) buttons.push(h("button", { type: "button", class: "deny", click: () => all("deny") }, `Deny all ${open.length}`));
+  return h("section", { class: "group", "aria-label": title }, h("h2", {}, title), entries.map(cardOf), h("p", { class: "buttons" }, buttons));
+}
+
+function draw(list) {
+  const focused = document.activeElement?.closest?.("[data-question]")?.dataset.question;
+  const before = [...list.querySelectorAll("[data-question]")].map((card) => card.dataset.question);
+  const entries = [...known.values()];
+  const shown = entries.slice(0, MOST);
+  for (const id of cards.keys()) if (!known.has(id)) cards.delete(id);
+  const rest = entries.length - shown.length + leftOut;
+  show(
+    list,
+    lost ? h("p", { role: "alert" }, lost) : null,
+    shown.length === 0 ? h("p", { class: "faint" }, "No call waits for a decision. This page shows a new question as soon as it is asked.") : null,
+    groupsOf(shown).map((group) => (group.length > 1 ? groupElement(group) : cardOf(group[0]))),
+    rest > 0 ? h("p", {}, `${rest} more questions are shown when some of these are decided.`) : null);
+  if (focused === undefined || list.contains(document.activeElement)) return;
+  // The card with the focus was moved or is gone: the focus goes to the same card, or to the next one.
+  const after = before.slice(before.indexOf(focused)).concat(before.toReversed());
+  const next = after.map((id) => cards.get(id)?.card).find((card) => card?.isConnected);
+  (next ?? document.getElementById("main")).focus();
+}
+
+/** Keys act on the card that has the focus; `j` and `k` move between cards. */
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  const all = [...document.querySelectorAll("[data-question]")];
+  const card = event.target.closest("[data-question]");
+  if (event.key === "j" || event.key === "k") {
+    const at = all.indexOf(card);
+    const next = event.key === "j" ? at + 1 : at < 0 ? 0 : at - 1;
+    all[Math.max(0, Math.min(next, all.length - 1))]?.focus();
+    event.preventDefault();
+  } else if (!event.repeat && card?.answer?.(event.key)) {
+    event.preventDefault();
+  }
+}
+
+/** Watches the questions from the login on, so that the number beside the link is right in every view. */
+export function begin(shared) {
+  context = shared;
+  known.clear();
+  cards.clear();
+  own.clear();
+  redraw = () => {};
+  const onLost = () => {
+    if (context.signal.aborted) return;
+    lost = "The connection to the gateway is lost: what is shown may be out of date.";
+    schedule();
+  };
+  watch(shared.signal, load, change, onLost);
+}
+
+export function view(content, { left }) {
+  const keys = ANSWERS.flatMap(({ key, words }, index) => [index > 0 ? ", " : "", h("kbd", {}, key), ` ${words.toLowerCase()}`]);
+  const list = h("div", { class: "cards" });
+  show(content, h("p", { class: "faint keys" }, "Keys: ", h("kbd", {}, "j"), " next question, ", h("kbd", {}, "k"), " previous, and on a question: ", keys, "."), list);
+  document.addEventListener("keydown", onKey, { signal: left });
+  redraw = () => draw(list);
+  left.addEventListener("abort", () => { redraw = () => {}; });
+  redraw();
+}

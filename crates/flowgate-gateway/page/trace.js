@@ -1,0 +1,139 @@
+// One conversation: its regions with their labels, what a step of the model saw, and the verdicts on calls with the
+// regions that influenced them.
+
+import { h, show, announce } from "./dom.js";
+import { request } from "./api.js";
+
+const KINDS = { message: (source) => `message of ${source}`, call: (source) => `call of ${source}`, answer: (source) => (source ? `answer of ${source}` : "answer without a call"), description: (source) => `description of ${source}` };
+
+const OUTCOMES = { permitted: "permitted", asked: "asked about", refused: "refused" };
+
+/** The number of the colour of each label, by its words, which are beside the colour. */
+const colours = new Map();
+
+function colourOf(words) {
+  if (!colours.has(words)) colours.set(words, colours.size % 8);
+  return colours.get(words);
+}
+
+function fieldElement(field, labels) {
+  if (field.hidden) return h("div", { class: "field", "data-path": field.path }, h("p", { class: "withheld" }, `${field.path} your clearance does not cover this`));
+  const label = field.label === null ? "(more labels than this page tells apart)" : labels[field.label].elements.join(", ");
+  return h("div", { class: `field colour-${colourOf(label)}`, "data-path": field.path, "data-shown-at": field.shown_at ?? "" },
+    h("p", { class: "faint" }, h("span", { class: "label" }, label), ` ${field.path} `, h("span", { class: "marks" })),
+    h("pre", {}, field.text, field.is_cut ? " […]" : ""));
+}
+
+/** Shows events as they come; the answers of several requests follow each other. */
+export async function view(content, { left }, client, conversation) {
+  const list = h("ol", { class: "trace" });
+  const more = h("button", { type: "button", hidden: true }, "Show what follows");
+  const state = h("p", { class: "faint" });
+  let next = 0;
+  let pressed = null;
+
+  const clear = () => {
+    for (const mark of list.querySelectorAll(".seen, .unseen")) mark.remove();
+    for (const field of list.querySelectorAll(".not-seen")) field.classList.remove("not-seen");
+    pressed?.setAttribute("aria-pressed", "false");
+    pressed = null;
+  };
+
+  /** Marks every earlier region of the same answer of the gateway as seen by a step, or hidden from it. */
+  const showSeen = (button, event, labels) => {
+    const isOn = pressed === button;
+    clear();
+    if (isOn) return;
+    pressed = button;
+    button.setAttribute("aria-pressed", "true");
+    let hidden = 0;
+    for (const item of list.querySelectorAll(`[data-answer="${button.dataset.answer}"]`)) {
+      if (Number(item.dataset.number) >= event.number) continue;
+      for (const field of item.querySelectorAll(".field")) {
+        const marks = field.querySelector(".marks");
+        const shownAt = field.dataset.shownAt ?? "";
+        if (!marks || shownAt === "") continue;
+        const isSeen = labels[Number(shownAt)].flows_to.includes(event.saw);
+        if (!isSeen) {
+          hidden += 1;
+          field.classList.add("not-seen");
+        }
+        marks.append(h("span", { class: isSeen ? "seen" : "unseen" }, isSeen ? "seen by the step" : "hidden from the step"));
+      }
+    }
+    announce(`${hidden} of the regions above were hidden from this step.`);
+  };
+
+  const eventElement = (event, labels, answer) => {
+    const button = event.saw === null ? null : h("button", { type: "button", "aria-pressed": "false", "data-answer": answer }, `What step ${event.number} saw`);
+    button?.addEventListener("click", () => showSeen(button, event, labels));
+    return h("li", { class: "event", "data-number": event.number, "data-answer": answer, id: `event-${event.number}`, tabindex: "-1" },
+      h("h2", {}, `#${event.number} ${KINDS[event.kind]?.(event.source) ?? event.kind}`),
+      event.fields.map((field) => fieldElement(field, labels)),
+      event.left_out ? h("p", { class: "faint" }, "Further fields are left out.") : null,
+      button ? h("p", { class: "buttons" }, button) : null);
+  };
+
+  const goTo = (number) => {
+    const item = document.getElementById(`event-${number}`);
+    item?.scrollIntoView({ block: "center" });
+    item?.focus();
+  };
+
+  const verdictElement = (verdict) => {
+    const regionElement = ({ event, path, label }) =>
+      h("li", {},
+        h("button", { type: "button", class: "link", click: () => goTo(event) }, `#${event} ${path}`),
+        " ", h("span", { class: "label" }, label.join(", ")));
+    return h("li", { class: `verdict ${verdict.outcome}` },
+      h("h2", {}, h("code", {}, verdict.tool), ` was ${OUTCOMES[verdict.outcome]}`),
+      h("pre", {}, verdict.arguments, verdict.is_cut ? " […]" : ""),
+      verdict.label.length > 0 ? h("p", {}, "The call carries: ", h("span", { class: "label" }, verdict.label.join(", "))) : null,
+      verdict.reasons.map((reason) => [
+        h("p", {}, `The policy ${reason.action}: ${reason.message}`, reason.line === null ? "" : ` (line ${reason.line} of the policy)`),
+        reason.regions.length > 0 ? h("ul", { "aria-label": "Regions that influenced the call" }, reason.regions.map(regionElement)) : null,
+      ]));
+  };
+
+  /** Marks the regions that influenced a call that was asked about or refused. */
+  const mark = (verdict) => {
+    if (verdict.outcome === "permitted") return;
+    // Several reasons may name the same region.
+    const regions = new Map(verdict.reasons.flatMap((reason) => reason.regions).map((region) => [`${region.event} ${region.path}`, region]));
+    for (const { event, path } of regions.values()) {
+      const item = document.getElementById(`event-${event}`);
+      for (const field of item?.querySelectorAll(".field") ?? []) {
+        if (field.dataset.path !== path) continue;
+        field.classList.add("influenced");
+        field.querySelector(".marks")?.append(h("strong", { class: "influence" }, `influenced the call of ${verdict.tool}, which was ${OUTCOMES[verdict.outcome]}`), " ");
+      }
+    }
+  };
+
+  const load = async () => {
+    const query = new URLSearchParams({ client, name: conversation, from: next });
+    const answer = await request("GET", `/ui/api/conversation?${query}`);
+    if (left.aborted) return;
+    const verdicts = [...answer.verdicts];
+    const from = next;
+    for (const event of answer.events) {
+      while (verdicts.length > 0 && verdicts[0].before <= event.number) list.append(verdictElement(verdicts.shift()));
+      list.append(eventElement(event, answer.labels, from));
+    }
+    for (const verdict of verdicts) list.append(verdictElement(verdict));
+    if (answer.verdicts_left_out > 0) list.append(h("li", { class: "verdict" }, `${answer.verdicts_left_out} further verdicts are left out.`));
+    answer.verdicts.forEach(mark);
+    next = answer.next;
+    more.hidden = next === null;
+    state.textContent = list.children.length === 0 ? "There is nothing that your clearance covers." : "";
+  };
+  more.addEventListener("click", load);
+  show(
+    content,
+    h("p", {}, h("a", { href: "#conversations" }, "All conversations")),
+    h("p", {}, `Client ${client}, conversation ${conversation}. Each region has the label that the policy gave it. A step of the model saw the regions before it whose labels its own label covers.`),
+    list,
+    state,
+    more);
+  await load();
+}

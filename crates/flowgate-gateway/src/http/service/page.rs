@@ -1,0 +1,57 @@
+//! Serves the page for people: its files, which are public, and its own routes, under `/ui/`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::{Extensions, StatusCode};
+
+use super::{GatewayService, ServiceRoute, last_segment, protect_connection};
+use crate::http::admission::ConnectionPlace;
+use crate::http::reply::HttpReply;
+use crate::page::assets;
+
+impl GatewayService {
+    /// Serves a request to the page. A request that shows a valid key or session protects its connection.
+    pub(super) async fn page(
+        self: &Arc<Self>,
+        route: ServiceRoute,
+        request: Request,
+    ) -> Result<HttpReply, HttpReply> {
+        let (headers, extensions) = (request.headers(), request.extensions());
+        let approvals = self.approvals()?;
+        let reply = match route {
+            ServiceRoute::PageStart => {
+                let reply = HttpReply::empty(StatusCode::PERMANENT_REDIRECT);
+                return Ok(reply.with_header("location", "/ui/"));
+            }
+            ServiceRoute::PageFile => {
+                return assets::serve(last_segment(request.uri())).ok_or_else(no_file_reply);
+            }
+            ServiceRoute::LogIn => approvals.log_in(headers, address_of(extensions)),
+            ServiceRoute::LogOut => approvals.log_out(headers),
+            ServiceRoute::Conversations => {
+                self.routes_of_people()?.list_conversations(headers, request.uri().query()).await
+            }
+            ServiceRoute::Conversation => {
+                let models = self.routes_of_people()?;
+                let requested = models.requested_conversation(headers, request.uri().query()).await?;
+                self.run_on_worker(move || requested.show()).await
+            }
+            ServiceRoute::Figures => self.routes_of_people()?.serve_figures(headers),
+            // The remaining route: who is logged in.
+            _ => approvals.session(headers),
+        };
+        reply.inspect(|_| protect_connection(extensions))
+    }
+}
+
+/// Returns the address of the client of a connection.
+fn address_of(extensions: &Extensions) -> IpAddr {
+    let place = extensions.get::<Arc<ConnectionPlace>>();
+    place.map_or(Ipv4Addr::UNSPECIFIED.into(), |place| place.address())
+}
+
+fn no_file_reply() -> HttpReply {
+    HttpReply::detail(StatusCode::NOT_FOUND, "the page has no file of this name: open /ui/")
+}

@@ -1,0 +1,28 @@
+//! The page for the person who decides: a web application in the binary, under `/ui/`, which needs nothing from the
+//! network. `http::service` serves it.
+//!
+//! The page calls the same routes as a person with a key, so it shows exactly what the routes show to that person. In
+//! place of the key, its requests carry a session: a cookie that scripts cannot read, and a token in a header that no
+//! other site can send.
+//!
+//! * `assets`: the files of the page, and the headers that restrict what they may do.
+//! * `browser_origin`: recognises requests that the page of another site causes.
+//! * `conversation_list`: lists the stored conversations that a person may see.
+//! * `conversation_view`: serves a stored conversation, replayed.
+//! * `figures`: counts requests and verdicts over time.
+//! * `labelled_trace`: writes the events of a conversation with their labels, and the verdicts.
+//! * `login_failures`: limits the failed logins of one address.
+//! * `query`: reads the query of a request.
+//! * `session_routes`: logs people in and out.
+//! * `sessions`: holds the sessions of people who are logged in.
+
+pub(crate) mod assets;
+pub(crate) mod browser_origin;
+pub(crate) mod conversation_list;
+pub(crate) mod conversation_view;
+pub(crate) mod figures;
+pub(crate) mod labelled_trace;
+pub(crate) mod login_failures;
+pub(crate) mod query;
+pub(crate) mod session_routes;
+pub(crate) mod sessions;

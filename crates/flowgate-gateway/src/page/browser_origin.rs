@@ -1,0 +1,75 @@
+//! Recognises requests that the page of another site causes in a person's browser. The routes for people refuse such
+//! requests if they carry a session.
+//!
+//! A browser says in `Sec-Fetch-Site` or `Origin` which site a request comes from, and no script can change these
+//! headers. A request without both comes from a program, or from a browser that leaves them out of requests to its own
+//! site; the token of the session protects those.
+
+use axum::http::{HeaderMap, HeaderName, header};
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Returns whether a request says that it comes from the page of another origin. An origin that cannot be compared
+/// counts as another one.
+pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
+    let only = |name: &HeaderName| {
+        let mut values = headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(value), None) => value.to_str().map(Some).map_err(drop),
+            // Several values, of which a browser sends none.
+            (Some(_), Some(_)) => Err(()),
+        }
+    };
+    match (only(&FETCH_SITE), only(&header::ORIGIN), only(&header::HOST)) {
+        // A proxy before the gateway may change `Host`, so this header decides if the browser sends it.
+        (Ok(Some(site)), Ok(_), _) => site != "same-origin",
+        (Ok(None), Ok(None), _) => false,
+        (Ok(None), Ok(Some(origin)), Ok(Some(host))) => !is_origin_of(origin, host),
+        _ => true,
+    }
+}
+
+/// Returns whether the browser says that it reached the page over TLS, directly or by a proxy.
+pub(crate) fn is_over_tls(headers: &HeaderMap) -> bool {
+    let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    origin.is_some_and(|origin| origin.starts_with("https://"))
+}
+
+/// Returns whether `origin` is the origin of pages of `host`.
+fn is_origin_of(origin: &str, host: &str) -> bool {
+    let name = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    name.is_some_and(|name| name.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_site_is_recognised() {
+        let check = |given: &[(&'static str, &'static str)], expected: bool| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.append(*name, value.parse().unwrap());
+            }
+            assert_eq!(is_foreign(&headers), expected, "{given:?}");
+        };
+        let host = ("host", "gate.example:8000");
+        check(&[host], false);
+        check(&[host, ("sec-fetch-site", "same-origin")], false);
+        check(&[host, ("sec-fetch-site", "same-origin"), ("origin", "https://gate.example")], false);
+        check(&[host, ("sec-fetch-site", "same-site")], true);
+        check(&[host, ("sec-fetch-site", "cross-site"), ("origin", "http://gate.example:8000")], true);
+        check(&[host, ("sec-fetch-site", "none")], true);
+        check(&[host, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-origin")], true);
+        check(&[host, ("origin", "http://gate.example:8000")], false);
+        check(&[host, ("origin", "https://GATE.example:8000")], false);
+        check(&[host, ("origin", "http://gate.example")], true);
+        check(&[host, ("origin", "http://evil.example:8000")], true);
+        check(&[host, ("origin", "null")], true);
+        check(&[host, ("origin", "gate.example:8000")], true);
+        check(&[("origin", "http://gate.example:8000")], true);
+        check(&[host, ("host", "evil.example"), ("origin", "http://gate.example:8000")], true);
+    }
+}

@@ -1,0 +1,68 @@
+//! Lists the stored conversations that a person may see, newest first, in pages. `http::service` calls it.
+
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::json;
+
+use super::query::Query;
+use crate::chat::ModelRoutes;
+use crate::config::Role;
+use crate::http::reply::HttpReply;
+
+/// The most conversations of one answer.
+const PAGE: usize = 50;
+/// The conversations that one query reads.
+const CHUNK: i64 = 200;
+/// The most queries for one answer: a person of one tenant may have to pass many conversations of others.
+const MAX_QUERIES: usize = 20;
+
+impl ModelRoutes {
+    /// Lists conversations of the clients of the person's tenants: of one client, if the query names it (`client`), and
+    /// those older than the one with the number `before`. `next` is the number for the next page, if there is one. A
+    /// page can be empty although there is a next one.
+    ///
+    /// # Errors
+    /// The reply to send if the person is not authenticated, the query is malformed, or the database fails.
+    pub(crate) async fn list_conversations(
+        &self,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Viewer)?;
+        let query = Query::read(query, &["client", "before"])?;
+        let mut before = query.number("before")?.unwrap_or(i64::MAX);
+        let clients: Vec<(&str, &str)> = (self.clients.all())
+            .map(|client| (client.spec.name.as_str(), client.spec.tenant.as_str()))
+            .filter(|(_, tenant)| person.sees_tenant(tenant))
+            .collect();
+        let is_chosen = |client: &str| query.text("client").is_none_or(|chosen| chosen == client);
+        let (mut listed, mut is_end) = (Vec::new(), false);
+        for _ in 0..MAX_QUERIES {
+            let read = self.approvals.store.newest_conversations(before, CHUNK).await;
+            let read = read.map_err(|error| HttpReply::of_database_error(&error))?;
+            is_end = i64::try_from(read.len()).is_ok_and(|count| count < CHUNK);
+            for stored in read {
+                let client = clients.iter().find(|(name, _)| *name == stored.client && is_chosen(name));
+                if client.is_some() && listed.len() >= PAGE {
+                    is_end = false;
+                    break;
+                }
+                before = stored.id;
+                listed.extend(client.map(|(name, tenant)| {
+                    json!({
+                        "client": name,
+                        "conversation": stored.name,
+                        "tenant": tenant,
+                        "turns": stored.turns,
+                        "used": stored.used,
+                    })
+                }));
+            }
+            if is_end || listed.len() >= PAGE {
+                break;
+            }
+        }
+        let names: Vec<&str> = clients.iter().map(|(name, _)| *name).collect();
+        let answer = json!({"clients": names, "conversations": listed, "next": (!is_end).then_some(before)});
+        Ok(HttpReply::json(StatusCode::OK, &answer))
+    }
+}

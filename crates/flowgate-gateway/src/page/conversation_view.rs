@@ -1,0 +1,105 @@
+//! Serves a stored conversation to the page, labelled and with its verdicts. `http::service` calls it.
+//!
+//! The conversation is replayed from its journal, as `flowgate trace export` does, by one of a bounded number of worker
+//! threads; nothing of it is changed.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use super::labelled_trace::LabelledTrace;
+use super::query::Query;
+use crate::chat::ModelRoutes;
+use crate::chat::clients::ClientState;
+use crate::chat::conversations;
+use crate::config::Role;
+use crate::database::ConversationJournal;
+use crate::http::reply::HttpReply;
+use crate::http::value_budget::ValueBudgetShare;
+use crate::limits::estimated_memory;
+
+/// The most bytes of the journal of a conversation that the page shows.
+const MAX_JOURNAL: usize = 4 << 20;
+
+/// A conversation that a person may see, before its replay.
+#[derive(Debug)]
+pub(crate) struct RequestedConversation {
+    client: Arc<ClientState>,
+    name: String,
+    journal: ConversationJournal,
+    /// The number of the first event of the answer.
+    from: usize,
+    /// The name of the person.
+    person: String,
+    models: Arc<ModelRoutes>,
+    /// The memory of the replayed values.
+    _memory: ValueBudgetShare,
+}
+
+impl ModelRoutes {
+    /// Reads the conversation that a request names by `client` and `name`, if it is of a tenant that the person sees.
+    ///
+    /// # Errors
+    /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
+    /// gateway has no room for it now.
+    pub(crate) async fn requested_conversation(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<RequestedConversation, HttpReply> {
+        let person = self.approvals.person(headers, Role::Viewer)?;
+        let query = Query::read(query, &["client", "name", "from"])?;
+        let (client, name) = (query.required("client")?, query.required("name")?);
+        let from = query.number("from")?.unwrap_or(0);
+        let unknown = || {
+            let message = "there is no conversation of this name, or it is of a tenant that you may not see";
+            HttpReply::detail(StatusCode::NOT_FOUND, message)
+        };
+        let client =
+            self.clients.find_by_name(client).filter(|client| person.sees_tenant(&client.spec.tenant));
+        let client = client.ok_or_else(unknown)?;
+        let journal = self.approvals.store.read_journal(&client.spec.name, name).await;
+        let journal = journal.map_err(|error| HttpReply::of_database_error(&error))?.ok_or_else(unknown)?;
+        if journal.basis != client.spec.basis {
+            let message = "the policy or the settings of the client have changed since this conversation began, so it \
+                cannot be replayed: a conversation that begins now can be shown";
+            return Err(HttpReply::detail(StatusCode::CONFLICT, message));
+        }
+        let bytes: usize = journal.inputs.iter().map(String::len).sum();
+        if bytes > MAX_JOURNAL {
+            let message = "this conversation is too large for the page: use `flowgate trace export`";
+            return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        let memory: usize = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes())).sum();
+        let memory = self.values.take_for_conversation(memory).map_err(|_| {
+            let message = "the gateway has no room for this conversation now: try again later";
+            HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
+        let (name, person, models) = (name.to_owned(), person.name.clone(), Arc::clone(self));
+        Ok(RequestedConversation { client, name, journal, from, person, models, _memory: memory })
+    }
+}
+
+impl RequestedConversation {
+    /// Replays the conversation, and writes it as the person may see it.
+    pub(crate) fn show(self) -> HttpReply {
+        let Some(person) = self.models.approvals.people.find_by_name(&self.person) else {
+            return HttpReply::detail(StatusCode::UNAUTHORIZED, "there is no such person");
+        };
+        let mut trace = Value::Null;
+        let ConversationJournal { key, inputs, .. } = &self.journal;
+        let replayed = conversations::replay_with(&self.client, key, inputs, &mut |monitor, judged| {
+            let clearance = person.may_read.label_under(monitor.policy().space());
+            trace = LabelledTrace::new(monitor, clearance).page(self.from, &judged);
+        });
+        if let Err(failure) = replayed {
+            return HttpReply::detail(StatusCode::CONFLICT, &failure.message);
+        }
+        if let Some(fields) = trace.as_object_mut() {
+            fields.insert("client".to_owned(), json!(self.client.spec.name));
+            fields.insert("conversation".to_owned(), json!(self.name));
+        }
+        HttpReply::json(StatusCode::OK, &trace)
+    }
+}

@@ -1,0 +1,184 @@
+//! Counts the requests of agents and the verdicts over time, since the start of the gateway, for the charts of the page.
+//! The routes of models and MCP servers count each request here.
+//!
+//! The time is divided into equal intervals. When there are too many of them, each two are merged, so that the whole time
+//! is covered by a bounded number.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use crate::chat::ModelRoutes;
+use crate::config::Role;
+use crate::http::reply::HttpReply;
+
+/// The length of an interval at the start.
+const WIDTH: Duration = Duration::from_secs(10);
+/// The most intervals.
+const MAX_INTERVALS: usize = 240;
+
+/// What one request of an agent adds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RequestFigures {
+    /// The time that it took.
+    pub(crate) took: Duration,
+    /// Whether it was refused or failed.
+    pub(crate) is_failed: bool,
+    /// The numbers of permitted, asked and denied calls.
+    pub(crate) verdicts: [u64; 3],
+}
+
+/// The figures of the gateway since its start.
+#[derive(Debug)]
+pub(crate) struct FigureSeries {
+    begun: Instant,
+    /// The time of the start, in milliseconds since 1970.
+    begun_at: u64,
+    intervals: Mutex<Intervals>,
+}
+
+/// The intervals up to the last one in which something happened.
+#[derive(Debug)]
+struct Intervals {
+    width: Duration,
+    figures: Vec<IntervalFigures>,
+}
+
+/// The figures of one interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct IntervalFigures {
+    requests: u64,
+    failed: u64,
+    verdicts: [u64; 3],
+    /// The time of all requests together.
+    took: Duration,
+    slowest: Duration,
+}
+
+impl FigureSeries {
+    /// Begins the count at `now`.
+    pub(crate) fn new(now: Instant) -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let begun_at = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        Self { begun: now, begun_at, intervals: Mutex::new(Intervals { width: WIDTH, figures: Vec::new() }) }
+    }
+
+    /// Adds a request that ended at `now`.
+    pub(crate) fn count(&self, request: &RequestFigures, now: Instant) {
+        let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(interval) = intervals.at(now.saturating_duration_since(self.begun)) {
+            interval.add(&IntervalFigures {
+                requests: 1,
+                failed: request.is_failed.into(),
+                verdicts: request.verdicts,
+                took: request.took,
+                slowest: request.took,
+            });
+        }
+    }
+
+    /// Writes the figures up to `now`.
+    fn to_json(&self, now: Instant) -> Value {
+        let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
+        // The time since the last request has intervals as well, in which nothing happened.
+        let _ = intervals.at(now.saturating_duration_since(self.begun));
+        let written = intervals.figures.iter().map(|interval| {
+            let [permitted, asked, denied] = interval.verdicts;
+            let mean = interval.took.checked_div(u32::try_from(interval.requests).unwrap_or(u32::MAX));
+            json!({
+                "requests": interval.requests,
+                "failed": interval.failed,
+                "permitted": permitted,
+                "asked": asked,
+                "denied": denied,
+                "mean_ms": mean.map(|mean| mean.as_secs_f64() * 1000.0),
+                "slowest_ms": (interval.requests > 0).then_some(interval.slowest.as_secs_f64() * 1000.0),
+            })
+        });
+        let written: Vec<Value> = written.collect();
+        json!({"begun": self.begun_at, "seconds": intervals.width.as_secs(), "intervals": written})
+    }
+}
+
+impl Intervals {
+    /// Returns the interval of a time since the start. Merges intervals until it is one of the last ones.
+    fn at(&mut self, since: Duration) -> Option<&mut IntervalFigures> {
+        loop {
+            let index = usize::try_from(since.as_millis() / self.width.as_millis().max(1)).ok()?;
+            if index < MAX_INTERVALS {
+                if index >= self.figures.len() {
+                    self.figures.resize(index + 1, IntervalFigures::default());
+                }
+                return self.figures.get_mut(index);
+            }
+            self.width = self.width.checked_mul(2)?;
+            let merged = self.figures.chunks(2).map(|pair| {
+                let mut sum = IntervalFigures::default();
+                pair.iter().for_each(|interval| sum.add(interval));
+                sum
+            });
+            self.figures = merged.collect();
+        }
+    }
+}
+
+impl IntervalFigures {
+    fn add(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.failed = self.failed.saturating_add(other.failed);
+        for (count, more) in self.verdicts.iter_mut().zip(other.verdicts) {
+            *count = count.saturating_add(more);
+        }
+        self.took = self.took.saturating_add(other.took);
+        self.slowest = self.slowest.max(other.slowest);
+    }
+}
+
+impl ModelRoutes {
+    /// Serves the figures of all clients together, to people of all tenants only: they reveal what others do.
+    pub(crate) fn serve_figures(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Viewer)?;
+        if !person.tenants.is_empty() {
+            let message =
+                "your role is limited to some tenants, but the figures are those of all clients together";
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
+        }
+        Ok(HttpReply::json(StatusCode::OK, &self.figures.to_json(Instant::now())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_time_has_a_bounded_number_of_intervals() {
+        let begun = Instant::now();
+        let series = FigureSeries::new(begun);
+        let request = |millis: u64, is_failed, verdicts| RequestFigures {
+            took: Duration::from_millis(millis),
+            is_failed,
+            verdicts,
+        };
+        series.count(&request(10, false, [1, 0, 2]), begun);
+        series.count(&request(30, true, [0, 1, 0]), begun + Duration::from_secs(9));
+        series.count(&request(5, false, [0; 3]), begun + Duration::from_secs(11));
+        let first = json!({"requests": 2, "failed": 1, "permitted": 1, "asked": 1, "denied": 2, "mean_ms": 20.0, "slowest_ms": 30.0});
+        let empty = json!({"requests": 0, "failed": 0, "permitted": 0, "asked": 0, "denied": 0, "mean_ms": null, "slowest_ms": null});
+        let shown = series.to_json(begun + Duration::from_secs(25));
+        let intervals = shown["intervals"].as_array().unwrap();
+        assert_eq!((&shown["seconds"], intervals.len()), (&json!(10), 3), "{shown}");
+        assert_eq!((&intervals[0], &intervals[1]["requests"], &intervals[2]), (&first, &json!(1), &empty));
+        // After 40 minutes, intervals have twice the length; after years, there are not more of them.
+        for (seconds, width) in [(2_399, 10), (2_400, 20), (100_000_000, 655_360)] {
+            let shown = series.to_json(begun + Duration::from_secs(seconds));
+            let intervals = shown["intervals"].as_array().unwrap();
+            assert_eq!(shown["seconds"], width, "{seconds}");
+            assert!(intervals.len() <= MAX_INTERVALS && intervals.len() > MAX_INTERVALS / 3, "{seconds}");
+            let requests: u64 = intervals.iter().map(|interval| interval["requests"].as_u64().unwrap()).sum();
+            assert_eq!(requests, 3, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Writes the trace of a conversation as a person may see it: every region with its label, what each step of the model
+//! saw, and the verdicts on calls with the regions that influenced them. `conversation_view` serves it.
+//!
+//! A region is shown if its label and the labels of all regions that contain it flow to the person's clearance. Events
+//! are numbered anew, so that the numbers do not reveal how many are left out.
+
+use flowgate::label::Label;
+use flowgate::monitor::{Monitor, Outcome, Reason};
+use flowgate::policy::Action;
+use flowgate::trace::{
+    Document, Event, EventBody, EventId, NodeContent, NodeId, PossibleInfluence, Region, Status,
+};
+use flowgate_guard::conversation::CallVerdict;
+use serde_json::{Value, json};
+
+/// The most events of one answer.
+const MAX_EVENTS: usize = 100;
+/// The most bytes of the texts of one answer.
+const MAX_BYTES: usize = 512 << 10;
+/// The most fields of one event.
+const MAX_FIELDS: usize = 200;
+/// The most bytes of the text of one field.
+const MAX_TEXT: usize = 8 << 10;
+/// The most verdicts of one answer.
+const MAX_VERDICTS: usize = 300;
+/// The most labels that one answer distinguishes.
+const MAX_LABELS: usize = 64;
+
+/// A trace at the end of a conversation, as a person with a clearance may see it.
+#[derive(Debug)]
+pub(crate) struct LabelledTrace<'m> {
+    monitor: &'m Monitor,
+    /// The clearance of the person.
+    clearance: Label,
+    /// The events whose existence the clearance covers.
+    shown: Vec<EventId>,
+    /// The labels that occur in the answer.
+    labels: Vec<Label>,
+    /// The bytes of texts in the answer.
+    bytes: usize,
+}
+
+impl<'m> LabelledTrace<'m> {
+    pub(crate) fn new(monitor: &'m Monitor, clearance: Label) -> Self {
+        let trace = monitor.trace();
+        let shown = (0..trace.len()).map(EventId).filter(|id| {
+            // Calls that did not run are shown by their verdicts.
+            let is_done = trace.event(*id).is_some_and(|event| event.status == Status::Done);
+            is_done && trace.existence_label(*id).flows_to(&clearance)
+        });
+        Self { monitor, clearance, shown: shown.collect(), labels: Vec::new(), bytes: 0 }
+    }
+
+    /// Returns the events from number `from` on, as many as fit into one answer, with the verdicts on calls among
+    /// them. `next` is the number from which the next answer begins, if there is one.
+    pub(crate) fn page(mut self, from: usize, judged: &[CallVerdict]) -> Value {
+        let (mut events, mut end) = (Vec::new(), from);
+        for (number, id) in self.shown.clone().into_iter().enumerate().skip(from).take(MAX_EVENTS) {
+            if self.bytes > MAX_BYTES {
+                break;
+            }
+            events.extend(self.event(number, id));
+            end = number + 1;
+        }
+        let is_last = end >= self.shown.len();
+        // Verdicts between the first and the last event; those after the last event belong to the last answer.
+        let number_of = |verdict: &CallVerdict| self.shown.partition_point(|id| id.0 < verdict.event);
+        let is_here = |verdict: &&CallVerdict| {
+            let number = number_of(verdict);
+            verdict.decided.flows_to(&self.clearance)
+                && (number > from || from == 0)
+                && (number <= end || is_last)
+        };
+        let here: Vec<&CallVerdict> = judged.iter().filter(is_here).collect();
+        let verdicts: Vec<Value> = (here.iter().take(MAX_VERDICTS))
+            .map(|verdict| self.verdict(number_of(verdict), verdict))
+            .collect();
+        let labels: Vec<Value> = self.labels.iter().map(|label| self.label(label)).collect();
+        json!({
+            "labels": labels,
+            "events": events,
+            "verdicts": verdicts,
+            "verdicts_left_out": here.len().saturating_sub(MAX_VERDICTS),
+            "next": (!is_last).then_some(end),
+        })
+    }
+
+    /// Writes a label: its elements in words, and the labels of the answer to which it flows.
+    fn label(&self, label: &Label) -> Value {
+        let flows = self.labels.iter().enumerate().filter(|(_, upper)| label.flows_to(upper));
+        json!({
+            "elements": self.monitor.describe(label),
+            "flows_to": flows.map(|(index, _)| index).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Returns the index of a label in the answer; `None` if the answer has too many labels.
+    fn index_of(&mut self, label: &Label) -> Option<usize> {
+        let known = self.labels.iter().position(|known| known == label);
+        if known.is_none() && self.labels.len() < MAX_LABELS {
+            self.labels.push(*label);
+            return Some(self.labels.len() - 1);
+        }
+        known
+    }
+
+    fn event(&mut self, number: usize, id: EventId) -> Option<Value> {
+        let event = self.monitor.trace().event(id)?;
+        let (kind, source) = kind_of(event, self.monitor);
+        let saw = match &event.influence {
+            PossibleInfluence::View(label, _) if is_step(event) => self.index_of(label),
+            _ => None,
+        };
+        let answers = event.call.and_then(|call| self.number_of(call));
+        let (mut fields, mut left_out) = (Vec::new(), false);
+        // The label of the root contains every field. That of an answer can be above the label of its existence.
+        let frame = event.document.frame_label();
+        if frame.flows_to(&self.clearance) {
+            for node in roots(&event.body).iter().filter_map(|root| event.document.key(0, root)) {
+                left_out |= !self.fields(&event.document, node, &frame, &mut fields);
+            }
+        } else {
+            fields.push(json!({"path": "", "hidden": true}));
+        }
+        Some(json!({
+            "number": number,
+            "kind": kind,
+            "source": source,
+            "answers": answers,
+            // The greatest label of what the step could be shown; null for what is no step of a model.
+            "saw": saw,
+            "fields": fields,
+            "left_out": left_out,
+        }))
+    }
+
+    /// Adds the fields at a node and below it: each value with its label, and one entry for each hidden region. `around`
+    /// is the join of the labels of the regions that contain the node. Returns false if there are too many fields.
+    fn fields(&mut self, document: &Document, id: NodeId, around: &Label, fields: &mut Vec<Value>) -> bool {
+        let Some(node) = document.node(id) else { return true };
+        if fields.len() >= MAX_FIELDS {
+            return false;
+        }
+        let path = document.path(id).to_string();
+        if !node.label.flows_to(&self.clearance) {
+            fields.push(json!({"path": path, "hidden": true}));
+            return true;
+        }
+        if let NodeContent::Scalar(value) = &node.content
+            && !value.is_null()
+        {
+            let (text, is_cut) = excerpt(value);
+            self.bytes = self.bytes.saturating_add(text.len());
+            let (label, shown_at) = (self.index_of(&node.label), self.index_of(&around.join(&node.label)));
+            fields.push(
+                json!({"path": path, "label": label, "shown_at": shown_at, "text": text, "is_cut": is_cut}),
+            );
+        }
+        let within = around.join(&node.label);
+        let children: Vec<NodeId> = document.children(id).collect();
+        children.into_iter().all(|child| self.fields(document, child, &within, fields))
+    }
+
+    fn number_of(&self, id: EventId) -> Option<usize> {
+        self.shown.binary_search(&id).ok()
+    }
+
+    /// Writes a verdict, whose label the clearance covers. `number` is that of the event that follows it.
+    fn verdict(&self, number: usize, verdict: &CallVerdict) -> Value {
+        let outcome = match verdict.outcome {
+            Outcome::Permit => "permitted",
+            Outcome::Confirm => "asked",
+            Outcome::Deny => "refused",
+        };
+        let (arguments, is_cut) = excerpt(&Value::Object(verdict.arguments.clone()));
+        json!({
+            "before": number,
+            "tool": verdict.tool.to_string(),
+            "outcome": outcome,
+            "arguments": arguments,
+            "is_cut": is_cut,
+            "label": verdict.label,
+            "reasons": verdict.reasons.iter().filter_map(|reason| self.reason(reason)).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Writes a reason of a verdict; `None` if the clearance does not cover one of the regions that it names.
+    fn reason(&self, reason: &Reason) -> Option<Value> {
+        if !reason.regions.iter().all(|(region, _)| self.covers(region)) {
+            return None;
+        }
+        let action = match reason.action {
+            Action::Deny => "refuses",
+            Action::Ask => "asks",
+            Action::Log => "notes",
+        };
+        let regions = reason.regions.iter().filter_map(|(region, label)| self.region(region, label));
+        let line = reason.statement.as_ref().map(|span| self.monitor.policy().line(span));
+        Some(json!({
+            "action": action,
+            "message": reason.message,
+            "line": line,
+            "regions": regions.collect::<Vec<_>>(),
+        }))
+    }
+
+    /// Returns whether the clearance covers a region and the regions that contain it.
+    fn covers(&self, region: &Region) -> bool {
+        let trace = self.monitor.trace();
+        let Some(document) = trace.event(region.event).map(|event| &event.document) else { return false };
+        if !trace.existence_label(region.event).flows_to(&self.clearance) {
+            return false;
+        }
+        // The whole event is covered, so its regions need not be searched.
+        if document.label_of(0).flows_to(&self.clearance) {
+            return true;
+        }
+        let Some(node) = (0..document.nodes().len()).find(|node| document.path(*node) == region.path) else {
+            return false;
+        };
+        // The root is its own parent.
+        let around = std::iter::successors(Some(node), |node| {
+            document.node(*node).map(|node| node.parent).filter(|parent| parent != node)
+        });
+        document.label_of(node).flows_to(&self.clearance)
+            && around
+                .take(document.nodes().len())
+                .filter_map(|node| document.node(node))
+                .all(|node| node.label.flows_to(&self.clearance))
+    }
+
+    /// Writes a region that influenced a call; `None` if its event is not shown, as one that was withdrawn.
+    fn region(&self, region: &Region, label: &[String]) -> Option<Value> {
+        let number = self.number_of(region.event)?;
+        Some(json!({"event": number, "path": region.path.to_string(), "label": label}))
+    }
+}
+
+/// Returns whether an event is the work of a model.
+fn is_step(event: &Event) -> bool {
+    match &event.body {
+        EventBody::Message(message) => message.role == "assistant",
+        EventBody::Call(_) => true,
+        EventBody::Output(_) | EventBody::Tool(_) => false,
+    }
+}
+
+/// Returns the kind of an event, and what it is: the role of a message, or the tool.
+fn kind_of(event: &Event, monitor: &Monitor) -> (&'static str, String) {
+    match &event.body {
+        EventBody::Message(message) => ("message", message.role.clone()),
+        EventBody::Call(call) => ("call", call.tool.to_string()),
+        EventBody::Tool(tool) => ("description", tool.tool.to_string()),
+        EventBody::Output(_) => {
+            let call = event.call.and_then(|call| monitor.trace().event(call)).and_then(Event::tool);
+            ("answer", call.map(ToString::to_string).unwrap_or_default())
+        }
+    }
+}
+
+/// Returns the members of an event that have its content.
+fn roots(body: &EventBody) -> &'static [&'static str] {
+    match body {
+        EventBody::Message(_) | EventBody::Output(_) => &["content", "structured"],
+        EventBody::Call(_) => &["arguments"],
+        EventBody::Tool(_) => &["description"],
+    }
+}
+
+/// Returns a value as text, at most [`MAX_TEXT`] bytes of it, and whether it was cut.
+fn excerpt(value: &Value) -> (String, bool) {
+    let mut text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let is_cut = text.len() > MAX_TEXT;
+    if is_cut {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+    }
+    (text, is_cut)
+}

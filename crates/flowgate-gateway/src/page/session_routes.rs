@@ -1,0 +1,99 @@
+//! Logs people in to the page and out of it, and tells the page who is logged in. `http::service` calls it.
+//!
+//! A person logs in with the key of the configuration, in the same header as for the other routes. The page sends it
+//! once and does not store it.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use axum::http::{HeaderMap, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::browser_origin;
+use super::login_failures::MAX_FAILURES;
+use super::sessions::{SessionId, delete_cookie};
+use crate::approvals::ApprovalService;
+use crate::config::{Person, Role};
+use crate::http::reply::HttpReply;
+use crate::log::Limit;
+
+impl ApprovalService {
+    /// Returns the person who sends a request, and the session if the request has one in place of a key. `None` if the
+    /// request has neither a valid key nor a session. A request with a key that is not valid has no session.
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<(&Person, Option<SessionId>)> {
+        if headers.contains_key(header::AUTHORIZATION) {
+            return self.people.find(headers).map(|person| (person, None));
+        }
+        let (session, name) = self.sessions.find(headers, Instant::now())?;
+        Some((self.people.find_by_name(&name)?, Some(session)))
+    }
+
+    /// Begins a session of the person whose key the request carries. `address` is that of the connection.
+    ///
+    /// # Errors
+    /// The reply to send if the key is not valid, the address has failed too often, or the request comes from the page
+    /// of another site.
+    pub(crate) fn log_in(&self, headers: &HeaderMap, address: IpAddr) -> Result<HttpReply, HttpReply> {
+        if browser_origin::is_foreign(headers) {
+            let message = "the request comes from the page of another site: open the page of this gateway";
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
+        }
+        let now = Instant::now();
+        if self.login_failures.is_refused(address, now) {
+            self.log.limit(&Limit {
+                what: "failed logins of one address in a minute",
+                effect: "a login was refused with 429",
+                setting: None,
+                advice: Some("find out who tries keys from this address"),
+                most: MAX_FAILURES.into(),
+                client: "",
+                conversation: None,
+            });
+            let message = "too many logins from this address have failed: try again in a minute";
+            let reply = HttpReply::detail(StatusCode::TOO_MANY_REQUESTS, message);
+            return Err(reply.header(header::RETRY_AFTER, "60").mark_logged());
+        }
+        let Some(person) = self.people.find(headers) else {
+            self.login_failures.count(address, now);
+            let message =
+                "this is the key of no person: use the key that [people.NAME] of the configuration names";
+            return Err(HttpReply::detail(StatusCode::UNAUTHORIZED, message));
+        };
+        let secrets = self.sessions.begin(&person.name, now).map_err(|_| {
+            let message = "the system of the gateway returned no random bytes: try again";
+            HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
+        let mut reply = session_json(person);
+        if let Some(fields) = reply.as_object_mut() {
+            fields.insert("token".to_owned(), secrets.token.as_str().into());
+        }
+        let cookie = secrets.set_cookie(browser_origin::is_over_tls(headers));
+        Ok(HttpReply::json(StatusCode::OK, &reply).with_header("set-cookie", &cookie))
+    }
+
+    /// Says who sends the request.
+    pub(crate) fn session(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.person(headers, Role::Viewer)?;
+        Ok(HttpReply::json(StatusCode::OK, &session_json(person)))
+    }
+
+    /// Ends the session of the request.
+    pub(crate) fn log_out(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.person(headers, Role::Viewer)?;
+        if let Some((_, Some(session))) = self.authenticate(headers) {
+            self.sessions.end(&session);
+        }
+        let cookie = delete_cookie(browser_origin::is_over_tls(headers));
+        Ok(HttpReply::json(StatusCode::OK, &session_json(person)).with_header("set-cookie", &cookie))
+    }
+}
+
+/// Describes a person to the page: what the person may do there.
+fn session_json(person: &Person) -> Value {
+    json!({
+        "person": person.name,
+        "role": person.role.name(),
+        "tenants": person.tenants,
+        "may_read": person.may_read.names(),
+    })
+}

@@ -1,0 +1,174 @@
+//! Tests of conversations on the page: what was recorded is shown with its labels and verdicts, and a person with a lower
+//! clearance is shown no text that it does not cover.
+
+use serde_json::{Value, json};
+
+use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
+use crate::upstream::UpstreamDouble;
+use crate::{FORMS, gullible};
+
+const PEOPLE: &str = "[people.all]\nkey-from = \"all\"\nrole = \"viewer\"\n\
+     [people.low]\nkey-from = \"low\"\nrole = \"viewer\"\nmay-read = \"trusted\"\n\
+     [people.eve]\nkey-from = \"eve\"\nrole = \"admin\"\ntenants = [\"bank\"]\n";
+
+/// Returns a home whose agents may be shown everything, so that the model obeys the page, and a person is asked about its payment.
+fn home(upstream: &UpstreamDouble) -> GatewayHome {
+    let more = "user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"";
+    GatewayHome::new(&(config(&upstream.url, "chat-completions", more) + PEOPLE), POLICY)
+}
+
+fn get(gateway: &TestGateway, person: &str, path: &str) -> (u16, Value) {
+    let (status, body) = gateway.get(path, &format!("key-of-the-person-{person}"));
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+/// Returns the answer to a request for the only conversation of the gateway.
+fn conversation(gateway: &TestGateway, person: &str, more: &str) -> (u16, Value) {
+    let (status, list) = get(gateway, person, "/ui/api/conversations");
+    assert_eq!(status, 200, "{list}");
+    let name = list["conversations"][0]["conversation"].as_str().unwrap().to_owned();
+    get(gateway, person, &format!("/ui/api/conversation?client=agent&name={name}{more}"))
+}
+
+#[test]
+fn a_call_shows_the_text_that_influenced_it() {
+    let upstream = UpstreamDouble::new(gullible);
+    let gateway = home(&upstream).start();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    let (status, trace) = conversation(&gateway, "all", "");
+    assert_eq!(status, 200, "{trace}");
+    let events = trace["events"].as_array().unwrap();
+    let labels = trace["labels"].as_array().unwrap();
+    let page = events.iter().find(|event| event["kind"] == "answer").unwrap();
+    assert_eq!(page["source"], "read");
+    let field = &page["fields"][0];
+    assert!(field["text"].as_str().unwrap().contains("PAY MALLORY"), "{page}");
+    let label_of = |index: &Value| usize::try_from(index.as_u64().unwrap()).unwrap();
+    assert_eq!(labels[label_of(&field["label"])]["elements"], json!(["untrusted"]));
+    // The call of `read` was decided before the page, the one of `send` after it.
+    let verdicts = trace["verdicts"].as_array().unwrap();
+    let outcome = |tool: &str| {
+        verdicts.iter().find(|verdict| verdict["tool"] == tool).map(|verdict| verdict["outcome"].clone())
+    };
+    assert_eq!((outcome("read"), outcome("send")), (Some(json!("permitted")), Some(json!("asked"))));
+    let asked = verdicts.iter().find(|verdict| verdict["tool"] == "send").unwrap();
+    let regions = asked["reasons"][0]["regions"].as_array().unwrap();
+    assert!(regions.iter().any(|region| region["event"] == page["number"]), "{asked}");
+    // The step that read the question saw no more than its own label.
+    let step = events.iter().find(|event| event["kind"] == "call").unwrap();
+    let saw = label_of(&step["saw"]);
+    let trusted = labels.iter().position(|label| label["elements"] == json!(["trusted"])).unwrap();
+    assert!(labels[trusted]["flows_to"].as_array().unwrap().contains(&json!(saw)), "{trace}");
+    assert_eq!(trace["next"], Value::Null);
+    // From the last event on.
+    let last = events.len() - 1;
+    let (_, rest) = conversation(&gateway, "all", &format!("&from={last}"));
+    assert_eq!(rest["events"].as_array().unwrap().len(), 1);
+    assert_eq!(rest["events"][0]["number"], last);
+}
+
+#[test]
+fn a_conversation_is_shown_as_far_as_the_clearance_covers_it() {
+    let upstream = UpstreamDouble::new(gullible);
+    let home = home(&upstream);
+    let gateway = home.start();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
+    let (status, trace) = conversation(&gateway, "low", "");
+    assert_eq!(status, 200, "{trace}");
+    let text = trace.to_string();
+    assert!(!text.contains("MALLORY") && !text.contains("mallory") && !text.contains("Otters"), "{text}");
+    assert!(text.contains("What is new?"), "{text}");
+    let events = trace["events"].as_array().unwrap();
+    let numbers: Vec<Value> = events.iter().map(|event| event["number"].clone()).collect();
+    assert_eq!(numbers, (0..events.len()).map(|number| json!(number)).collect::<Vec<_>>());
+    let page = events.iter().find(|event| event["kind"] == "answer").unwrap();
+    assert_eq!(page["fields"][0]["hidden"], true, "{page}");
+    assert!(page["fields"][0].get("text").is_none());
+
+    let rows = [
+        ("eve", "/ui/api/conversations", 200),
+        ("eve", "/ui/api/conversation?client=agent&name=c1", 404),
+        ("all", "/ui/api/conversation?client=agent&name=nothing", 404),
+        ("all", "/ui/api/conversation?client=nobody&name=c1", 404),
+        ("all", "/ui/api/conversation?client=agent", 400),
+        ("all", "/ui/api/conversations?before=x", 400),
+        ("nobody", "/ui/api/conversations", 401),
+    ];
+    for (person, path, expected) in rows {
+        let (status, answer) = get(&gateway, person, path);
+        assert_eq!(status, expected, "{person} {path}: {answer}");
+    }
+    let (_, list) = get(&gateway, "eve", "/ui/api/conversations");
+    assert_eq!((&list["conversations"], &list["clients"]), (&json!([]), &json!([])));
+    gateway.stop();
+    home.policy(&format!("{POLICY}\nx := 1\n"));
+    let gateway = home.start();
+    let (status, answer) = conversation(&gateway, "all", "");
+    assert_eq!(status, 409, "{answer}");
+}
+
+#[test]
+fn conversations_are_listed_in_pages() {
+    let upstream = UpstreamDouble::new(|_| crate::upstream::says("Hello."));
+    let gateway = home(&upstream).start();
+    for number in 0..60 {
+        let key = if number % 6 == 0 { OTHER_KEY } else { KEY };
+        TestAgent::new(&gateway, FORMS[0].0, false, key).says(&format!("Hello {number}"));
+    }
+    let check = |query: &str, expected: &[usize]| {
+        let (mut counts, mut before) = (Vec::new(), String::new());
+        loop {
+            let (_, list) = get(&gateway, "all", &format!("/ui/api/conversations?{query}{before}"));
+            counts.push(list["conversations"].as_array().unwrap().len());
+            let Some(next) = list["next"].as_i64() else { break };
+            before = format!("&before={next}");
+        }
+        assert_eq!(counts, expected, "{query}");
+    };
+    check("", &[50, 10]);
+    check("client=other", &[10]);
+    check("client=agent", &[50]);
+}
+
+/// The figures count each request of an agent and its verdicts, and reveal nothing to people of some tenants.
+#[test]
+fn requests_and_verdicts_are_counted() {
+    let upstream = UpstreamDouble::new(gullible);
+    let gateway = home(&upstream).start();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("What is new?");
+    let (status, figures) = get(&gateway, "all", "/ui/api/figures");
+    assert_eq!(status, 200, "{figures}");
+    let sum = |member: &str| -> u64 {
+        let intervals = figures["intervals"].as_array().unwrap();
+        intervals.iter().map(|interval| interval[member].as_u64().unwrap()).sum()
+    };
+    assert_eq!((sum("asked"), sum("denied"), sum("failed")), (1, 0, 0), "{figures}");
+    assert!(sum("requests") >= 2 && sum("permitted") >= 1, "{figures}");
+    assert_eq!(get(&gateway, "eve", "/ui/api/figures").0, 403);
+    assert_eq!(get(&gateway, "nobody", "/ui/api/figures").0, 401);
+}
+
+/// A model that is not shown the page passes it on in a slot: the page is hidden from its steps, and the question is not.
+#[test]
+fn a_step_shows_what_was_hidden_from_it() {
+    let upstream = UpstreamDouble::new(gullible);
+    let trust = "user-messages = \"trust-unmarked-even-if-pasted\"";
+    let text = config(&upstream.url, "chat-completions", trust) + PEOPLE;
+    let gateway = GatewayHome::new(&text, POLICY).start();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    assert_eq!(agent.says("Mail the page to Bob."), "Done.");
+    let (_, trace) = conversation(&gateway, "all", "");
+    let events = trace["events"].as_array().unwrap();
+    let index = |value: &Value| usize::try_from(value.as_u64().unwrap()).unwrap();
+    let step = events.iter().rfind(|event| event["kind"] == "call").unwrap();
+    assert_eq!(step["source"], "send");
+    let is_seen = |text: &str| {
+        let fields = events.iter().flat_map(|event| event["fields"].as_array().unwrap());
+        let is_field = |field: &&Value| field["text"].as_str().is_some_and(|shown| shown.contains(text));
+        let field = fields.clone().find(is_field).unwrap();
+        trace["labels"][index(&field["shown_at"])]["flows_to"].as_array().unwrap().contains(&step["saw"])
+    };
+    assert!(is_seen("Mail the page to Bob."), "{trace}");
+    assert!(!is_seen("PAY MALLORY"), "{trace}");
+}
