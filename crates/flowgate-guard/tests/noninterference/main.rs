@@ -26,6 +26,7 @@
 
 mod agents;
 mod answers;
+mod attention;
 mod changed_answers;
 mod chat;
 mod declared_policy;
@@ -193,6 +194,8 @@ fn given_the_chosen_labels_it_decides_nothing_either() {
         let (cases, tried) = try_all(method, true, true, 30);
         assert!(tried.hid * 2 > cases && tried.visible * 3 > cases, "{}", method.name());
         screened += tried.features.of("a screener that the observer may read as");
+        let by_attention = tried.features.of("a screener that reads attention");
+        assert_eq!(by_attention > 0, method == Method::Judge, "{}", method.name());
         // Without the recorded labels the runs differ, which is what the bits count.
         let (_, tried) = try_all(method, false, false, 15);
         assert!(tried.differed > 0, "{}", method.name());

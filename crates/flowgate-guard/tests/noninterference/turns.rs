@@ -11,6 +11,7 @@ use flowgate_lm::ignore_deltas;
 use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
 use serde_json::{Value, json};
 
+use crate::attention::chosen_by_attention;
 use crate::model::{chosen, worst};
 use crate::observed_run::ObservedRun;
 use crate::oracle_label::OracleLabel;
@@ -205,7 +206,13 @@ impl RunState<'_> {
                         self.run.met.insert("a screener that the observer may read as");
                         self.log(format!("screens {shown}"));
                     }
-                    session.conversation.accept_screening(&chosen(&request));
+                    // Which screener answers depends on all that it reads.
+                    let by_attention = Random::of(&shown).chance(50).then(|| chosen_by_attention(&request));
+                    let answer = by_attention.flatten();
+                    if answer.is_some() {
+                        self.run.met.insert("a screener that reads attention");
+                    }
+                    session.conversation.accept_screening(&answer.unwrap_or_else(|| chosen(&request)));
                 }
                 Need::Fill(request) => self.fill(session, &request),
                 Need::Approve(ask) => {
