@@ -418,8 +418,12 @@ fn reason_names(client: &ClientSettings, reasons: &[Reason]) -> Vec<String> {
             ),
         }
     };
-    let mut texts: Vec<String> = reasons.iter().map(name_of_reason).collect();
-    texts.dedup();
+    let mut texts: Vec<String> = Vec::new();
+    for text in reasons.iter().map(name_of_reason) {
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
     texts
 }
 

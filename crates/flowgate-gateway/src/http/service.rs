@@ -564,17 +564,18 @@ impl GatewayService {
         Err(HttpReply::detail(StatusCode::NOT_FOUND, &detail))
     }
 
-    /// Answers a request whose method its route does not support, with the name of the supported one. The answer is
+    /// Answers a request whose method its route does not support, with the names of the supported ones. The answer is
     /// always an error; it names no route to a caller without access.
     async fn wrong_method(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
         self.access.check(headers)?;
-        // A path with a variable segment differs from its pattern, and is answered without the method. Of a path with
-        // several methods, only the first one is named.
-        let route = ROUTES.iter().find(|(_, known, _)| *known == path);
-        let detail = route.map_or_else(
-            || "this route does not support the method of the request".to_owned(),
-            |(method, path, _)| format!("{path} supports only the method {method}"),
-        );
+        // A path with a variable segment differs from its pattern, and is answered without the methods.
+        let routes = ROUTES.iter().filter(|(_, known, _)| *known == path);
+        let methods: Vec<&str> = routes.map(|(method, ..)| method.as_str()).collect();
+        let detail = match methods.as_slice() {
+            [] => "this route does not support the method of the request".to_owned(),
+            [method] => format!("{path} supports only the method {method}"),
+            several => format!("{path} supports only the methods {}", several.join(", ")),
+        };
         Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
     }
 

@@ -199,8 +199,8 @@ fn print(
             }
             searches.iter().for_each(|search| output.line(&search.to_json(model).to_string()));
             rows().into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
-            let compared = comparison_rows(executions, options.seed);
-            compared.iter().for_each(|row| output.line(&row.to_string()));
+            let comparisons = comparison_rows(executions, options.seed);
+            comparisons.iter().for_each(|row| output.line(&row.to_string()));
             paper_rows(compared).iter().for_each(|row| output.line(&row.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "executions": executions.len()}).to_string());
