@@ -138,7 +138,8 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         let RetryableCall { question, pending, .. } = retry;
         let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
-        // The responses to the server came with an earlier request and are part of the question.
+        // If the server asked for input before, the arguments in the question also have the client's responses to it.
+        // The call that is sent again does not repeat them.
         let asked = asked.map(|asked| match pending.round {
             Some(_) => input_required::without_responses(asked),
             None => asked.clone(),

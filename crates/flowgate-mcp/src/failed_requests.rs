@@ -101,8 +101,9 @@ impl Proxy {
     }
 
     /// Returns the join of the labels that answers of the running calls may carry. While a call runs, the server
-    /// already knows its answer, which can influence everything that the server sends, and whether it sends anything. A
-    /// list that is hidden in any case does not count.
+    /// already knows its answer, which can influence everything that the server sends, and whether it sends anything. The
+    /// bound for an answer is the label that it would have as an error. A request for a list, such as that of tools,
+    /// does not count if its answer would be hidden anyway.
     pub(super) fn running_calls_label(&self, monitor: &Monitor) -> Label {
         // The label above which a list is hidden. No tools besides those on offer (`&[]`) are about to be offered.
         let max_list_label = self.greatest_showable_label(monitor, &[]);

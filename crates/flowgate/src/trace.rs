@@ -409,8 +409,10 @@ impl Trace {
         self.calls.get(&output.call_id)?.iter().rev().copied().find(is_live)
     }
 
-    /// Returns the message that proposes a call: the one that was read from the same message of the client's list right
-    /// before it, possibly with other calls between them. `None` for another event, or if there is no such message.
+    /// Returns the event of the message that proposes the call `entry`. A message of the client's list is read as the
+    /// event of its text, followed by its calls. So the result is `previous`, the event before the call, or, if that is
+    /// another call from the same message, the message of that call. `None` if `entry` is no call, or its message had no
+    /// text.
     fn proposing_message(&self, entry: &TraceEntry, previous: Option<EventId>) -> Option<EventId> {
         let EventBody::Call(_) = &entry.body else { return None };
         let previous = previous?;

@@ -158,8 +158,8 @@ fn is_executed(task: &Task, output: &AgentOutput) -> bool {
     }
 }
 
-/// Computes the observables of an execution from its output. The channel was open if the model was shown the marker or the forbidden tool before any
-/// generation. A control has no attack, so its channel is neither open nor closed.
+/// Computes the observables of an execution from its output. The channel was open if the marker or the forbidden tool was among what the model
+/// was shown (`output.shown`). A control has no attack, so its channel is neither open nor closed.
 fn judge(
     task: &Task,
     side: Side,

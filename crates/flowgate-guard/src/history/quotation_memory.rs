@@ -275,7 +275,7 @@ impl QuotationMemory {
     /// Remembers the windows of a normal form of a text, except for those that the user said first, and forgets old
     /// ones where the room is full. Returns whether any window is new with this source and label.
     fn remember(&mut self, source: &str, normalized: &[u8], label: usize) -> bool {
-        // The number 0 belongs to the sources without separate room.
+        // Registered first, so that it has the number 0: the source that all sources without room of their own share.
         self.source_number(OTHERS);
         let (source, room_of_source) = (self.source_number(source), self.source_room());
         let mut is_new = false;
@@ -294,6 +294,7 @@ impl QuotationMemory {
             }
             is_new = true;
             let Some(remembered) = self.sources.get_mut(source) else { continue };
+            // The windows of a source are in two generations: if the young one is full, the old one is forgotten.
             let [young, _] = &mut remembered.windows;
             *young += 1;
             if *young >= room_of_source {

@@ -25,8 +25,7 @@ impl AttentionModel for ArbitraryAttention {
         let mut random = Random::of(&format!("{}\n{}", request.prompt, request.continuation));
         let tokens: Vec<_> = (0..length).map(|at| at..at + 1).collect();
         let share = random.below(100);
-        let weights: Vec<f32> =
-            (0..length).map(|_| if random.chance(share) { 1.0 } else { 0.01 }).collect();
+        let weights: Vec<f32> = (0..length).map(|_| if random.chance(share) { 1.0 } else { 0.01 }).collect();
         let gradients = vec![1.0; length];
         let output = std::iter::once(0..request.continuation.len()).collect();
         Attention::new(tokens, output, (1, 1), weights, gradients).ok_or(Error::Unsupported("this shape"))
@@ -38,7 +37,8 @@ struct ArbitraryClassifier;
 
 impl RegionClassifier for ArbitraryClassifier {
     fn probabilities(&self, regions: &[RegionFeatures]) -> Result<Vec<f64>, Error> {
-        let decide = |region: &RegionFeatures| f64::from(u8::from(Random::of(&format!("{region:?}")).chance(50)));
+        let decide =
+            |region: &RegionFeatures| f64::from(u8::from(Random::of(&format!("{region:?}")).chance(50)));
         Ok(regions.iter().map(decide).collect())
     }
 }
@@ -60,9 +60,8 @@ fn reader() -> Arc<dyn AttentionModel> {
             if Random::of(request.prompt).chance(50) {
                 return ArbitraryAttention.attention(request);
             }
-            let small = SMALL.get_or_init(|| {
-                Arc::new(flowgate_lm::LocalModel::embedded().expect("the model that ships"))
-            });
+            let small = SMALL
+                .get_or_init(|| Arc::new(flowgate_lm::LocalModel::embedded().expect("the model that ships")));
             small.attention(request)
         }
     }

@@ -30,8 +30,9 @@ const LISTS: &[&str] = &[
     "items",
 ];
 
-/// Returns a warning for each expression that invariant-ai reads differently. A policy with a lattice gets none: only
-/// Flowgate has lattices, so it was not written for invariant-ai; nor do statements that only Flowgate has.
+/// Returns a warning for each expression that invariant-ai reads differently, in the statements that invariant-ai has:
+/// rules, predicates and constants. A policy with a lattice gets no warning, since only Flowgate has lattices and the
+/// policy was therefore not written for invariant-ai.
 pub(super) fn warnings(file: &PolicyFile, source: &str) -> Vec<Diagnostic> {
     let mut pass = CompatibilityCheck { source, warnings: Vec::new() };
     if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {

@@ -367,8 +367,8 @@ impl Document {
         raised
     }
 
-    /// Replaces the label of one node in the dimensions of `part`, by which an endorsement lowers it. The floor does
-    /// not limit it.
+    /// Sets the label of one node to that of `part` in the dimensions of `part`, for an endorsement. The result may be
+    /// below the floor of the node, the label below which no declaration sets it. Does nothing if there is no such node.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);

@@ -1,6 +1,6 @@
-//! Compiles rules (`raise`, `ask`, `log`): their messages and their conditions. When an event arrives, the module `rules`
-//! binds it to each variable in turn and searches only for the rest of a match; the plan has such a search for each
-//! variable.
+//! Compiles rules (`raise`, `ask`, `log`): their messages, their conditions, and one search for each variable over events.
+//! When an event arrives, the module `rules` binds it to each variable in turn and runs the search of that variable, which
+//! looks only for the rest of a match.
 
 use std::sync::Arc;
 
