@@ -72,15 +72,15 @@ impl<'m> LabelledTrace<'m> {
                 && (number <= end || is_last)
         };
         let here: Vec<&CallVerdict> = judged.iter().filter(is_here).collect();
-        let verdicts: Vec<Value> = (here.iter().take(MAX_VERDICTS))
-            .map(|verdict| self.verdict(number_of(verdict), verdict))
-            .collect();
+        let left_out = here.len().saturating_sub(MAX_VERDICTS);
+        let here = here.into_iter().take(MAX_VERDICTS);
+        let verdicts: Vec<Value> = here.map(|verdict| self.verdict(number_of(verdict), verdict)).collect();
         let labels: Vec<Value> = self.labels.iter().map(|label| self.label(label)).collect();
         json!({
             "labels": labels,
             "events": events,
             "verdicts": verdicts,
-            "verdicts_left_out": here.len().saturating_sub(MAX_VERDICTS),
+            "verdicts_left_out": left_out,
             "next": (!is_last).then_some(end),
         })
     }
