@@ -9,7 +9,7 @@
 //! * `browser_origin`: recognises requests that the page of another site causes.
 //! * `conversation_list`: lists the stored conversations that a person may see.
 //! * `conversation_view`: serves a stored conversation, replayed.
-//! * `figures`: counts requests and verdicts over time.
+//! * `figures`: counts requests and verdicts over time; `figures_route` serves them.
 //! * `labelled_trace`: writes the events of a conversation with their labels, and the verdicts.
 //! * `login_failures`: limits the failed logins of one address.
 //! * `query`: reads the query of a request.
@@ -21,6 +21,7 @@ pub(crate) mod browser_origin;
 pub(crate) mod conversation_list;
 pub(crate) mod conversation_view;
 pub(crate) mod figures;
+pub(crate) mod figures_route;
 pub(crate) mod labelled_trace;
 pub(crate) mod login_failures;
 pub(crate) mod query;

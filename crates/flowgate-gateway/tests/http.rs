@@ -428,6 +428,7 @@ async fn the_description_is_served_and_its_examples_work() {
                 "/api/v1/audit/",
                 "/api/v1/quotations",
                 "/mcp/",
+                "/ui",
             ];
             let is_missing =
                 path.starts_with("/v1/") || asks_nobody.iter().any(|route| path.starts_with(route));

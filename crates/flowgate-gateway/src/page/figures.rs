@@ -1,5 +1,5 @@
 //! Counts the requests of agents and the verdicts over time, since the start of the gateway, for the charts of the page.
-//! The routes of models and MCP servers count each request here.
+//! The routes of models and MCP servers count each request here, and `figures_route` serves the figures.
 //!
 //! The time is divided into equal intervals. When there are too many of them, each two are merged, so that the whole time
 //! is covered by a bounded number.
@@ -7,12 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-
-use crate::chat::ModelRoutes;
-use crate::config::Role;
-use crate::http::reply::HttpReply;
 
 /// The length of an interval at the start.
 const WIDTH: Duration = Duration::from_secs(10);
@@ -80,7 +75,7 @@ impl FigureSeries {
     }
 
     /// Writes the figures up to `now`.
-    fn to_json(&self, now: Instant) -> Value {
+    pub(crate) fn to_json(&self, now: Instant) -> Value {
         let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
         // The time since the last request has intervals as well, in which nothing happened.
         let _ = intervals.at(now.saturating_duration_since(self.begun));
@@ -133,19 +128,6 @@ impl IntervalFigures {
         }
         self.took = self.took.saturating_add(other.took);
         self.slowest = self.slowest.max(other.slowest);
-    }
-}
-
-impl ModelRoutes {
-    /// Serves the figures of all clients together, to people of all tenants only: they reveal what others do.
-    pub(crate) fn serve_figures(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
-        let person = self.approvals.person(headers, Role::Viewer)?;
-        if !person.tenants.is_empty() {
-            let message =
-                "your role is limited to some tenants, but the figures are those of all clients together";
-            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
-        }
-        Ok(HttpReply::json(StatusCode::OK, &self.figures.to_json(Instant::now())))
     }
 }
 

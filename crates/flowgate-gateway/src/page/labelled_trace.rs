@@ -72,15 +72,15 @@ impl<'m> LabelledTrace<'m> {
                 && (number <= end || is_last)
         };
         let here: Vec<&CallVerdict> = judged.iter().filter(is_here).collect();
-        let verdicts: Vec<Value> = (here.iter().take(MAX_VERDICTS))
-            .map(|verdict| self.verdict(number_of(verdict), verdict))
-            .collect();
+        let left_out = here.len().saturating_sub(MAX_VERDICTS);
+        let here = here.into_iter().take(MAX_VERDICTS);
+        let verdicts: Vec<Value> = here.map(|verdict| self.verdict(number_of(verdict), verdict)).collect();
         let labels: Vec<Value> = self.labels.iter().map(|label| self.label(label)).collect();
         json!({
             "labels": labels,
             "events": events,
             "verdicts": verdicts,
-            "verdicts_left_out": here.len().saturating_sub(MAX_VERDICTS),
+            "verdicts_left_out": left_out,
             "next": (!is_last).then_some(end),
         })
     }
@@ -107,8 +107,14 @@ impl<'m> LabelledTrace<'m> {
     fn event(&mut self, number: usize, id: EventId) -> Option<Value> {
         let event = self.monitor.trace().event(id)?;
         let (kind, source) = kind_of(event, self.monitor);
-        let saw = match &event.influence {
-            PossibleInfluence::View(label, _) if is_step(event) => self.index_of(label),
+        let saw = match (&event.body, &event.influence) {
+            // The frame of a call is the decision to make it; its slots may have been filled from text above that.
+            (EventBody::Call(_), PossibleInfluence::View(..)) => self.index_of(&event.document.frame_label()),
+            (EventBody::Message(message), PossibleInfluence::View(label, _))
+                if message.role == "assistant" =>
+            {
+                self.index_of(label)
+            }
             _ => None,
         };
         let answers = event.call.and_then(|call| self.number_of(call));
@@ -233,15 +239,6 @@ impl<'m> LabelledTrace<'m> {
     fn region(&self, region: &Region, label: &[String]) -> Option<Value> {
         let number = self.number_of(region.event)?;
         Some(json!({"event": number, "path": region.path.to_string(), "label": label}))
-    }
-}
-
-/// Returns whether an event is the work of a model.
-fn is_step(event: &Event) -> bool {
-    match &event.body {
-        EventBody::Message(message) => message.role == "assistant",
-        EventBody::Call(_) => true,
-        EventBody::Output(_) | EventBody::Tool(_) => false,
     }
 }
 

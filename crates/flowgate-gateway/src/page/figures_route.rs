@@ -1,0 +1,22 @@
+//! Serves the figures of the gateway to the page. `http::service` calls it.
+
+use std::time::Instant;
+
+use axum::http::{HeaderMap, StatusCode};
+
+use crate::chat::ModelRoutes;
+use crate::config::Role;
+use crate::http::reply::HttpReply;
+
+impl ModelRoutes {
+    /// Serves the figures of all clients together, to people of all tenants only: they reveal what others do.
+    pub(crate) fn serve_figures(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Viewer)?;
+        if !person.tenants.is_empty() {
+            let message =
+                "your role is limited to some tenants, but the figures are those of all clients together";
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
+        }
+        Ok(HttpReply::json(StatusCode::OK, &self.figures.to_json(Instant::now())))
+    }
+}
