@@ -15,6 +15,7 @@
 //! | `toolkit.rs` | converts descriptions of parameters in the form of ToolEmu to JSON schemas |
 //! | `arguments.rs` | chooses the arguments of the calls by which the double obeys an injected text |
 //! | `injecagent.rs`, `tau_bench.rs`, `privacy_lens.rs`, `agentdyn.rs` | read one benchmark each |
+//! | `prompt_shield.rs` | reads labelled texts, on which [`detection`](crate::detection) measures detectors |
 //! | `double.rs`, `run.rs` | implement the double, and run one case |
 //! | `figures.rs`, `report.rs`, `manifest.rs` | count the outcomes of calls, print the figures, and identify the run |
 
@@ -27,6 +28,7 @@ mod files;
 mod injecagent;
 mod manifest;
 mod privacy_lens;
+mod prompt_shield;
 mod python;
 mod reading;
 pub mod report;
@@ -43,6 +45,7 @@ pub use case::{CallPurpose, Corpus, CorpusCase, CorpusTool, ScriptedCall, ToolSe
 pub use figures::{CaseRow, CorpusFigures, FateCounts, figures};
 pub use files::{CorpusFolder, ReadFile};
 pub use manifest::manifest;
+pub use prompt_shield::{LabelledText, LabelledTexts, load_prompt_shield};
 pub use reading::CorpusError;
 pub use run::CallFate;
 

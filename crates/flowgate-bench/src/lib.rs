@@ -17,6 +17,9 @@
 //!
 //! [`corpora`] reads public benchmarks from a folder of the user, and measures what a drafted policy decides on their cases.
 //!
+//! [`saliency`] measures which regions of a prompt a model's inside names as dependencies of an output, and [`detection`] detectors of injections on
+//! labelled texts.
+//!
 //! `flowgate bench` is the command. It can record a run in a file. [`verify`] repeats a recorded run, [`compare`] draws several on one page, [`cost`]
 //! counts the requests of a run in advance, and [`statistics`] tests whether a difference between two defences can be chance.
 
@@ -24,6 +27,7 @@ pub mod agents;
 pub mod compare;
 pub mod corpora;
 pub mod cost;
+pub mod detection;
 pub mod games;
 mod html;
 mod line_chart;

@@ -14,7 +14,7 @@ pub mod case;
 pub mod distribution;
 mod drawing;
 mod instruction;
-mod measure;
+pub(crate) mod measure;
 mod report;
 mod score;
 mod split;

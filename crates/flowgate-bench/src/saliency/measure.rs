@@ -30,7 +30,7 @@ fn share(part: usize, of: usize) -> f64 {
 
 /// Measures scores, each paired with whether the output depends on the region. A region counts as named if its score is at least the threshold. `None` if
 /// there are no dependencies, or nothing else.
-pub(super) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<ScreenerFigures> {
+pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<ScreenerFigures> {
     let of = |depends: bool| -> Vec<f64> {
         let mut scores: Vec<f64> =
             scored.iter().filter(|(_, is)| *is == depends).map(|(score, _)| *score).collect();
@@ -65,7 +65,7 @@ pub(super) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<Screener
 /// Returns the ROC curve of scores, each paired with whether the output depends on the region: from (0, 0) to (1, 1) the share of the other regions and
 /// the share of the dependencies that are named, for each threshold from the highest to the lowest score. Regions with equal scores are named
 /// together, so the area under the lines between the points is [`ScreenerFigures::area`]. Empty if there are no dependencies, or nothing else.
-pub(super) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
+pub(crate) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
     let positive = scored.iter().filter(|(_, depends)| *depends).count();
     let negative = scored.len() - positive;
     if positive == 0 || negative == 0 {

@@ -103,6 +103,23 @@ pub(crate) enum BenchCommand {
     #[cfg(feature = "bench")]
     #[command(after_help = corpus::CORPUS_HELP)]
     Corpus(CorpusArgs),
+    /// Measure detectors of prompt injections on the labelled texts of PromptShield, from a folder.
+    ///
+    /// The folder has train.json, validation.json or test.json as their authors publish them; the data is not part of Flowgate. The detectors are the
+    /// function `prompt_injection` of policies and the filter of `bench games`.
+    #[cfg(feature = "bench")]
+    #[command(after_help = INJECTIONS_HELP)]
+    Injections {
+        /// The folder with the texts.
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+        /// The seed of the bootstrap samples.
+        #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+        seed: u64,
+        /// The format of the result.
+        #[arg(long, value_enum, default_value_t = TableFormat::Text)]
+        format: TableFormat,
+    },
     /// Repeat a recorded run of a suite and compare every line.
     ///
     /// The manifest in the first line names the seed and has digests of prompts, policy, data and code. The command computes them again,
@@ -115,6 +132,24 @@ pub(crate) enum BenchCommand {
         run: PathBuf,
     },
 }
+
+#[cfg(feature = "bench")]
+const INJECTIONS_HELP: &str = "\
+Examples:
+  flowgate bench injections PromptShield                 a clone of the data set
+  flowgate bench injections PromptShield --format json   with ROC curves, and a paired
+                                                         test of the two detectors
+
+How to read the table:
+  area             the probability that an injection scores higher than another text
+  found, flagged   injections and other texts with a score of at least 0.5
+  found at 0.1 %   injections that are found at the threshold that flags at most one
+                   in a thousand of the other texts; likewise for 1 %
+
+Exit codes:
+  0    the measurement is complete
+  2    the command line or the folder cannot be used
+  130  interrupted by Ctrl-C";
 
 #[cfg(feature = "bench")]
 const VERIFY_HELP: &str = "\

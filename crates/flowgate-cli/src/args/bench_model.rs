@@ -36,3 +36,18 @@ pub(crate) struct BenchModelArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
+
+impl BenchModelArgs {
+    /// Returns whether the model is evaluated in this process.
+    #[cfg(feature = "local")]
+    pub(crate) fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Returns false: this program evaluates no models.
+    #[cfg(not(feature = "local"))]
+    #[expect(clippy::unused_self, reason = "as with the feature `local`")]
+    pub(crate) fn is_local(&self) -> bool {
+        false
+    }
+}

@@ -5,7 +5,7 @@
 //! * `privacy` measures defences on tasks with private data.
 //! * `propagation` measures how low the labels of answers about documents can be.
 //! * `screeners` measures screeners that read the attention of a model.
-//! * `corpus` measures a drafted policy on public benchmarks.
+//! * `corpus` measures a drafted policy on public benchmarks, and `injections` detectors on labelled texts.
 //! * `model` provides the model of a measurement.
 //! * `compare` writes a page that compares recorded measurements, and `verify` repeats one.
 //!
@@ -21,6 +21,8 @@ mod extended;
 mod feedback;
 #[cfg(feature = "bench")]
 mod games;
+#[cfg(feature = "bench")]
+mod injections;
 #[cfg(feature = "bench")]
 mod model;
 #[cfg(feature = "local")]
@@ -68,6 +70,8 @@ pub(crate) fn run(bench: &BenchCommand, output: &mut Console) -> Result<u8, Inpu
         BenchCommand::Screeners(options) => screeners::run(options, output),
         #[cfg(feature = "bench")]
         BenchCommand::Corpus(options) => corpus::run(options, output),
+        #[cfg(feature = "bench")]
+        BenchCommand::Injections { folder, seed, format } => injections::run(folder, *seed, *format, output),
         #[cfg(feature = "bench")]
         BenchCommand::Verify { run } => verify::run(run, output),
         #[cfg(feature = "bench")]

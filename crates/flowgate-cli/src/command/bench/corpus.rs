@@ -26,16 +26,9 @@ const MAX_ENTRIES: usize = 10_000;
 /// Runs the cases of the benchmark under each method, and prints the result. Returns 1 if an attack ran without a
 /// question under the method `everything`, [`INTERRUPTED`] after an interrupt, otherwise 0.
 pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, InputError> {
-    let problem = match std::fs::metadata(&options.folder) {
-        Ok(found) if found.is_dir() => None,
-        Ok(_) => Some("this is a file; give the folder with the benchmark's files".to_owned()),
-        Err(error) => Some(describe_io_error(&error)),
-    };
-    if let Some(problem) = problem {
-        return Err(InputError(format!("{}: {problem}", options.folder.display())));
-    }
+    let folder = Folder::open(&options.folder)?;
     let failed = |error: CorpusError| InputError(format!("{}: {error}", options.folder.display()));
-    let corpus = load(options.benchmark, &Folder(options.folder.clone())).map_err(failed)?;
+    let corpus = load(options.benchmark, &folder).map_err(failed)?;
     let suite = CorpusSuite::new(corpus).map_err(failed)?;
     let methods: Vec<Method> =
         if options.methods.is_empty() { METHODS.to_vec() } else { options.methods.clone() };
@@ -92,9 +85,19 @@ fn print(
 }
 
 /// A folder on the disk with the files of a benchmark.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
+    /// Returns the folder at `path`. Fails if there is none.
+    pub(super) fn open(path: &Path) -> Result<Self, InputError> {
+        let problem = match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => return Ok(Self(path.to_owned())),
+            Ok(_) => "this is a file; give the folder with the benchmark's files".to_owned(),
+            Err(error) => describe_io_error(&error),
+        };
+        Err(InputError(format!("{}: {problem}", path.display())))
+    }
+
     /// Returns the path of a file or folder in this folder. The loader or [`list`](CorpusFolder::list) gives its name,
     /// so the path cannot lead out of the folder.
     fn path(&self, path: &str) -> PathBuf {

@@ -11,7 +11,7 @@ use flowgate_bench::games::figures::DefenceFigures;
 use flowgate_bench::games::report::{
     comparison_rows, csv, figure_rows, page, paper_rows, paper_tables, search_table, tables,
 };
-use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, manifest};
+use flowgate_bench::games::{ANSWER_TOKENS, Defence, Execution, GameSuite, Runner, Side, Variant, manifest};
 use flowgate_guard::conversation::Method;
 use flowgate_lm::{BlockingModel, ChatModel};
 use serde_json::{Map, Value, json};
@@ -50,8 +50,7 @@ pub(crate) fn run(options: &GamesArgs, output: &mut Console) -> Result<u8, Input
         runner = runner.with_blocking(blocking);
     }
     let defences = if options.defences.is_empty() {
-        let is_local = named.as_ref().is_some_and(|model| model.blocking().is_some());
-        let by_attention = Defence::by_attention().into_iter().filter(|_| is_local);
+        let by_attention = Defence::by_attention().into_iter().filter(|_| options.model.is_local());
         Defence::standard().into_iter().chain(by_attention).collect()
     } else {
         options.defences.clone()
@@ -158,8 +157,10 @@ fn print(
 ) {
     let GameResults { executions, figures, searches, is_of_double } = results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();
-    let compared = [(model, figures.as_slice())];
-    let compared = if *is_of_double { &[] } else { compared.as_slice() };
+    let beside_paper = [(model, figures.as_slice())];
+    // The paper has no variants.
+    let is_compared = !*is_of_double && options.variant == Variant::Paper;
+    let beside_paper = if is_compared { beside_paper.as_slice() } else { &[] };
     // The figures without a defence, with which each row compares those of its defence.
     let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
     let rows = || -> Vec<Map<String, Value>> {
@@ -174,12 +175,12 @@ fn print(
                     search_table(searches, usize::try_from(options.queries).unwrap_or(usize::MAX))
                 );
             }
-            if !compared.is_empty() {
-                text = format!("{text}\n{}", paper_tables(compared));
+            if !beside_paper.is_empty() {
+                text = format!("{text}\n{}", paper_tables(beside_paper));
             }
             text.lines().for_each(|line| output.line(line));
         }
-        GamesFormat::Html => output.write_bytes(page(figures, manifest, compared).as_bytes()),
+        GamesFormat::Html => output.write_bytes(page(figures, manifest, beside_paper).as_bytes()),
         GamesFormat::Csv => csv(&rows()).lines().for_each(|line| output.line(line)),
         GamesFormat::Json => {
             let searches: Vec<Value> = searches.iter().map(|search| search.to_json(model)).collect();
@@ -187,7 +188,7 @@ fn print(
                 "manifest": manifest,
                 "figures": rows(),
                 "searches": searches,
-                "paper": paper_rows(compared),
+                "paper": paper_rows(beside_paper),
                 "interrupted": is_interrupted,
             });
             output.line(&document.to_string());
@@ -199,9 +200,9 @@ fn print(
             }
             searches.iter().for_each(|search| output.line(&search.to_json(model).to_string()));
             rows().into_iter().for_each(|row| output.line(&Value::Object(row).to_string()));
-            let comparisons = comparison_rows(executions, options.seed);
-            comparisons.iter().for_each(|row| output.line(&row.to_string()));
-            paper_rows(compared).iter().for_each(|row| output.line(&row.to_string()));
+            let compared = comparison_rows(executions, options.seed);
+            compared.iter().for_each(|row| output.line(&row.to_string()));
+            paper_rows(beside_paper).iter().for_each(|row| output.line(&row.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "executions": executions.len()}).to_string());
             }

@@ -1,0 +1,38 @@
+//! Runs `flowgate bench injections`: measures detectors of prompt injections on the labelled texts of PromptShield.
+
+use std::path::Path;
+
+use flowgate_bench::corpora::load_prompt_shield;
+use flowgate_bench::detection::{InjectionDetector, lines, measure, table_text};
+
+use super::corpus::Folder;
+use crate::args::TableFormat;
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::{INTERRUPTED, Progress};
+
+/// Measures the detectors and prints the result. Returns 0, or [`INTERRUPTED`] after an interrupt.
+pub(crate) fn run(
+    folder: &Path,
+    seed: u64,
+    format: TableFormat,
+    output: &mut Console,
+) -> Result<u8, InputError> {
+    let texts = load_prompt_shield(&Folder::open(folder)?)
+        .map_err(|error| InputError(format!("{}: {error}", folder.display())))?;
+    let count: usize = texts.splits.iter().map(|(_, texts)| texts.len()).sum();
+    let progress = Progress::over_steps(count * InjectionDetector::ALL.len(), "text", output);
+    let rows = measure(&texts, &mut || {
+        progress.step();
+        progress.is_interrupted()
+    });
+    let is_interrupted = progress.finish(output);
+    let Some(rows) = rows.filter(|_| !is_interrupted) else { return Ok(INTERRUPTED) };
+    match format {
+        TableFormat::Text => table_text(&rows).lines().for_each(|line| output.line(line)),
+        TableFormat::Json => {
+            lines(&texts, &rows, seed).iter().for_each(|line| output.line(&line.to_string()));
+        }
+    }
+    Ok(0)
+}
