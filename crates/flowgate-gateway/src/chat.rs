@@ -52,6 +52,7 @@ pub(crate) mod stream;
 mod tests;
 mod tool_choice_model;
 mod turn;
+mod turn_completion;
 mod upstream_model;
 
 use std::sync::Arc;

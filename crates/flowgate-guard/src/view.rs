@@ -1,8 +1,8 @@
 //! Builds views: the chat as a model is shown it at a label.
 //!
 //! Everything that reaches the model passes through this module: messages, its own output, tool answers, tool
-//! descriptions, the form of the text, ids. Ids and the names of hidden regions are numbered anew in every view, so that they do not reveal
-//! how much was left out.
+//! descriptions, the form of the text, ids. Ids and the names of hidden regions are numbered anew in every view, so that
+//! they do not reveal how much was left out.
 
 mod items;
 

@@ -4,7 +4,6 @@
 //! afterwards.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +11,12 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{AuthorizedCall, PushError};
-use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::Decision;
-use flowgate_guard::conversation::{CONTINUE, Conversation, ModelReply, Turn as Done, TurnEnd, VoidedCall};
+use flowgate_guard::conversation::{Conversation, Turn as Done, TurnEnd, VoidedCall};
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
-use flowgate_lm::chat::{Completion, Message, ReasoningPart, Stop, ToolCall, ToolSpec};
+use flowgate_lm::chat::{Completion, Message, ToolSpec};
 use flowgate_lm::wire;
 use flowgate_lm::{BoxFuture, Error};
 
@@ -28,6 +26,7 @@ use super::person_approver::PersonApprover;
 use super::report::{self, RequestReport};
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
+use super::turn_completion::{REPLY_SEPARATOR, completion, joined_text, waiting_completion};
 use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
@@ -408,93 +407,6 @@ fn take_audit_events(client: &ClientState, name: &str, turn: &mut Done) -> Vec<A
     entries.chain(withheld.map(|text| recorder::withheld_reply_entry(&client.spec, name, text))).collect()
 }
 
-/// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question and
-/// the number of `upcoming` questions about later calls. A client that demands a form of the text (`is_formatted`)
-/// receives only the note, as a refusal.
-fn waiting_completion(
-    client: &ClientSettings,
-    question: Option<&ApprovalReference>,
-    upcoming: usize,
-    turn: &Done,
-    is_formatted: bool,
-) -> Completion {
-    let more = if upcoming == 0 { String::new() } else { format!(" and {upcoming} more") };
-    let note = format!(
-        "[a person has to allow what comes next: question {}{more}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
-        question.map_or("unknown", |asked| &asked.id)
-    );
-    let mut completion = completion(turn, &|tool| client.name_of(tool), is_formatted);
-    if is_formatted {
-        return Completion { text: note, stop: Stop::Refused, ..completion };
-    }
-    let _ =
-        write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { REPLY_SEPARATOR });
-    completion
-}
-
-/// Joins the model's replies into one text for the client; a withheld reply is replaced by a note that names the
-/// rules that withheld it.
-fn joined_text(replies: &[ModelReply]) -> String {
-    let mut text = String::new();
-    for reply in replies {
-        let part = shown_text(reply);
-        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
-    }
-    text
-}
-
-/// Returns a text of the model as the client receives it: the text itself, or a note that names the rules that withhold
-/// it.
-fn shown_text(reply: &ModelReply) -> String {
-    match reply.withheld.as_slice() {
-        [] => reply.text.clone(),
-        rules => format!("[withheld by a rule: {}]", rules.join("; ")),
-    }
-}
-
-/// The separator between two replies of the model in one completion.
-const REPLY_SEPARATOR: &str = "\n\n";
-
-/// Builds the completion of a turn for the client, with the client's names of tools, which `name_for_client` returns.
-/// The completion shows why a turn ended early: its text names the clearance of the model's server, and its stop reason
-/// shows that a limit was reached.
-///
-/// A client that demands a form of the text (`is_formatted`) receives the last reply alone, because several replies or a
-/// note after one do not have the form. A note in its place is marked as a refusal.
-fn completion(turn: &Done, name_for_client: &dyn Fn(&Tool) -> String, is_formatted: bool) -> Completion {
-    let replies = match turn.replies.split_last() {
-        Some((last, _)) if is_formatted => std::slice::from_ref(last),
-        _ => turn.replies.as_slice(),
-    };
-    let mut text = joined_text(replies);
-    let mut is_note = is_formatted && replies.iter().any(|reply| !reply.withheld.is_empty());
-    if turn.ended == Some(TurnEnd::Clearance) {
-        let note = "[the policy does not let the model's server see what the next step needs]";
-        if is_formatted {
-            (text, is_note) = (String::new(), true);
-        }
-        let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
-    }
-    let to_tool_call = |call: &flowgate_guard::conversation::HandedOverCall| {
-        let (id, name, arguments) = (call.id.clone(), name_for_client(&call.tool), call.arguments.clone());
-        ToolCall { id, name, arguments }
-    };
-    let calls: Vec<ToolCall> = turn.calls.iter().map(to_tool_call).collect();
-    let stop = match (calls.is_empty(), turn.ended) {
-        (false, _) => Stop::Calls,
-        (true, _) if is_note => Stop::Refused,
-        (true, Some(TurnEnd::Steps | TurnEnd::Full)) => Stop::Length,
-        // The stop reason must not be calls if the client receives no calls.
-        (true, _) if turn.stop == Stop::Calls => Stop::End,
-        (true, _) => turn.stop,
-    };
-    // What only the model's server can read stays in the conversation: no rule can judge it.
-    let to_thought =
-        |thought: &ModelReply| ReasoningPart { texts: vec![shown_text(thought)], ..ReasoningPart::default() };
-    let thoughts = turn.thoughts.iter().map(to_thought).collect();
-    Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
-}
-
 /// Builds the offer of a client's tool from its declaration. Its description gets the label that the policy gives it,
 /// as the description of a server's tool does. A client declares no schema of the output.
 fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
@@ -608,43 +520,4 @@ fn model_error(error: &Error) -> RequestError {
         _ => (StatusCode::BAD_GATEWAY, NO_COMPLETION.to_owned()),
     };
     RequestError::new(status, message).with_cause(report::cause_of_error(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_turn_is_one_message() {
-        let reply = |text: &str, withheld: &[&str]| ModelReply {
-            text: text.to_owned(),
-            label: Vec::new(),
-            withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
-            disarmed: Vec::new(),
-        };
-        let check = |turn: Done, [any, formatted]: [(&str, Stop); 2]| {
-            for (is_formatted, expected) in [(false, any), (true, formatted)] {
-                let completion = completion(&turn, &|tool| tool.name.to_string(), is_formatted);
-                assert_eq!((completion.text.as_str(), completion.stop), expected);
-            }
-        };
-        check(Done::default(), [("", Stop::End); 2]);
-        let replies = vec![reply("one", &[]), reply("", &["no secrets"]), reply("two", &[])];
-        check(
-            Done { replies, ..Done::default() },
-            [("one\n\n[withheld by a rule: no secrets]\n\ntwo", Stop::End), ("two", Stop::End)],
-        );
-        let withheld = "[withheld by a rule: no secrets]";
-        check(
-            Done { replies: vec![reply("", &["no secrets"])], ..Done::default() },
-            [(withheld, Stop::End), (withheld, Stop::Refused)],
-        );
-        check(Done { ended: Some(TurnEnd::Steps), ..Done::default() }, [("", Stop::Length); 2]);
-        let (ended, replies) = (Some(TurnEnd::Clearance), vec![reply("{}", &[])]);
-        let note = "[the policy does not let the model's server see what the next step needs]";
-        check(
-            Done { ended, replies, ..Done::default() },
-            [(&format!("{{}}\n\n{note}"), Stop::End), (note, Stop::Refused)],
-        );
-    }
 }

@@ -11,11 +11,16 @@ use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
 const TRUSTED: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
 
+/// A label for schemas.
+const SCHEMAS: &str = r#"
+label message as trusted if:
+    (message: Message)
+    message.role == "response_format"
+"#;
+
 /// The policy of the other tests, with a label for schemas.
 fn labelled() -> String {
-    let schemas =
-        "label message as trusted if:\n    (message: Message)\n    message.role == \"response_format\"\n";
-    format!("{POLICY}{schemas}")
+    format!("{POLICY}{SCHEMAS}")
 }
 
 fn schema() -> Value {
@@ -58,9 +63,8 @@ fn a_schema_reaches_the_model_in_every_form() {
                     };
                     assert_eq!(sent["properties"], schema()["properties"], "{at}: {body}");
                     assert_eq!(body.to_string().matches("The town").count(), 1, "{at}: {body}");
-                    // Anthropic's format has no fields for the name and the description.
-                    let is_described = body.to_string().contains("Where it is.");
-                    assert_eq!(is_described, api != Api::Messages, "{at}: {body}");
+                    // Where a form has no field for the description, it is in the schema.
+                    assert!(body.to_string().contains("Where it is."), "{at}: {body}");
                 }
             }
         }
@@ -68,7 +72,7 @@ fn a_schema_reaches_the_model_in_every_form() {
 }
 
 /// Without a label, or in a view below it, no part of the schema reaches the model: not in any form, and not when the
-/// chat goes on.
+/// chat continues.
 #[test]
 fn a_schema_without_a_label_reaches_no_model() {
     for (upstream_form, name) in FORMS {
@@ -91,7 +95,7 @@ fn a_schema_without_a_label_reaches_no_model() {
     }
 }
 
-/// A client that asks is told which line would show its schema.
+/// A client that asks receives which line would show its schema.
 #[test]
 fn a_hidden_schema_is_explained() {
     let upstream = UpstreamDouble::new(|_| says("It is in Ulm."));
@@ -99,6 +103,7 @@ fn a_hidden_schema_is_explained() {
     let body = json!({
         "model": "double",
         "messages": [{"role": "user", "content": "Where?"}],
+        "tools": [{"type": "function", "function": {"name": "send"}}],
         "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": schema()}},
     });
     let key = format!("Bearer {KEY}");
@@ -137,9 +142,9 @@ fn no_other_model_receives_the_schema() {
 #[test]
 fn json_is_streamed_only_as_the_last_reply() {
     let text = r#"{"city":"Ulm, on the Danube. PAUSE It is old."}"#;
-    let without_rule = POLICY.split("raise ").next().unwrap();
+    let without_rule = format!("{}{SCHEMAS}", POLICY.split("raise ").next().unwrap());
     for (policy, has_tools, early) in
-        [(without_rule, false, true), (without_rule, true, false), (POLICY, false, false)]
+        [(&without_rule, false, true), (&without_rule, true, false), (&labelled(), false, false)]
     {
         for (api, _) in FORMS {
             let patience = if early { PATIENCE } else { std::time::Duration::from_millis(500) };

@@ -1,5 +1,5 @@
-//! Reports to the operator which messages, answers, tools and schemas are hidden from the *lowest steps* of a conversation, and
-//! why. These are the steps on the base label, from which each turn starts. The report has no side effects.
+//! Reports to the operator which messages, answers, tools and schemas are hidden from the *lowest steps* of a
+//! conversation, and why. These are the steps on the base label, from which each turn starts. The report has no side effects.
 
 use std::cell::OnceCell;
 
@@ -69,8 +69,8 @@ pub enum HidingCause {
 }
 
 impl Conversation {
-    /// Returns the tools on offer, the form of the text, and the items of the chat from index `from` on, that the lowest steps of this turn
-    /// are not shown. Entries with the same subject and cause are merged and counted. `client` is the client that sends
+    /// Returns the tools on offer, the form of the text, and the items of the chat from index `from` on, that the lowest
+    /// steps of this turn are not shown. Entries with the same subject and cause are merged and counted. `client` is the client that sends
     /// the chat.
     pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
         let mut report: Vec<HiddenItem> = Vec::new();

@@ -109,13 +109,8 @@ fn escape_length(text: &str) -> usize {
         Some('u') if is_unicode(text) => {
             // Two escapes denote one character if the first is the first half of a pair.
             let second = text.get(6..).filter(|rest| is_unicode(rest));
-            let is_half = text.get(2..4).is_some_and(|hex| {
-                let hex = hex.to_ascii_lowercase();
-                hex.starts_with("d8")
-                    || hex.starts_with("d9")
-                    || hex.starts_with("da")
-                    || hex.starts_with("db")
-            });
+            let half = text.get(2..4).map(str::to_ascii_lowercase);
+            let is_half = half.is_some_and(|hex| ["d8", "d9", "da", "db"].contains(&hex.as_str()));
             if is_half && second.is_some() { 12 } else { 6 }
         }
         Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => 2,

@@ -15,6 +15,7 @@
 //! * The model's reasoning is a list of blocks with signatures. It is encoded with its signatures, and decoded from
 //!   answers. The reasoning in a client's request is dropped: the server has its own copy.
 
+mod content;
 mod fields;
 mod request;
 mod request_decoder;

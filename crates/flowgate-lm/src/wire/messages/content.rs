@@ -1,0 +1,244 @@
+//! Decodes the content of messages in Anthropic's Messages API: texts, images, documents and results of searches. The
+//! decoder of requests ([`super::request_decoder`]) uses this file for every message.
+
+use super::super::documents;
+use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::super::known_fields::KnownFields;
+use super::super::{NO_IMAGE, WireError, is_image, is_plain};
+use super::fields::{
+    BASE64, DOCUMENT, FILE, IMAGE, PLAIN_TEXT, REFERENCE, SEARCH_RESULT, TEXT, TEXT_BLOCKS, URL,
+};
+use crate::chat::Part;
+use crate::json::Json;
+
+/// Returns the blocks of the list under `key`; none if it is absent.
+pub(super) fn blocks<'a>(object: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
+    object.objects(key)?.collect()
+}
+
+/// Decodes the content under `key`: a text, or a list of blocks, which must all be texts.
+pub(super) fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    if let Some(Json::Text(text)) = object.get(key) {
+        return Ok(vec![Part::Text(text.clone().into_owned())]);
+    }
+    let text = |block: &ObjectFields<'_>| {
+        if block.text("type")? == "text" {
+            read_part(block)
+        } else {
+            block.field_error("type", NOT_SUPPORTED)
+        }
+    };
+    blocks(object, key)?.iter().map(text).collect()
+}
+
+/// Decodes the output of a tool under `key`: a text, or a list of texts, images, documents and references to tools. A
+/// reference, which is the result of a search for tools, becomes a text with the tool's name.
+pub(super) fn read_parts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    if let Some(Json::Text(text)) = object.get(key) {
+        return Ok(vec![Part::Text(text.clone().into_owned())]);
+    }
+    let mut parts = Vec::new();
+    for block in blocks(object, key)? {
+        match block.text("type")? {
+            "tool_reference" => {
+                block.reject_unsupported(&REFERENCE)?;
+                parts.push(Part::Text(format!("[tool {}]", block.text("tool_name")?)));
+            }
+            "document" => parts.extend(read_document(&block, &DOCUMENT)?),
+            "search_result" => parts.push(read_search_result(&block, &SEARCH_RESULT)?),
+            _ => parts.push(read_part(&block)?),
+        }
+    }
+    Ok(parts)
+}
+
+/// Decodes a document, whose fields `known` declares: a text, or a PDF after a text with its title and its context.
+pub(super) fn read_document(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Vec<Part>, WireError> {
+    block.reject_unsupported(known)?;
+    let (title, context) = (block.optional_text("title")?, block.optional_text("context")?);
+    let text = |text: &str| Part::Text(documents::titled_text(title, context, text));
+    let source = block.object("source")?;
+    match source.text("type")? {
+        "text" => {
+            source.reject_unsupported(&PLAIN_TEXT)?;
+            Ok(vec![text(source.text("data")?)])
+        }
+        "content" => {
+            source.reject_unsupported(&TEXT_BLOCKS)?;
+            Ok(vec![text(&joined_texts(&source)?)])
+        }
+        "base64" => {
+            source.reject_unsupported(&BASE64)?;
+            let Some(pdf) = documents::pdf(source.text("media_type")?, source.text("data")?) else {
+                return source.field_error("media_type", documents::ONLY_PDF);
+            };
+            let head = text("");
+            let head = Some(head).filter(|head| !matches!(head, Part::Text(text) if text.is_empty()));
+            Ok(head.into_iter().chain([pdf]).collect())
+        }
+        _ => refuse_elsewhere(&source),
+    }
+}
+
+/// Decodes the result of a search, whose fields `known` declares, as a text.
+pub(super) fn read_search_result(block: &ObjectFields<'_>, known: &KnownFields) -> Result<Part, WireError> {
+    block.reject_unsupported(known)?;
+    let (title, source) = (block.optional_text("title")?, block.optional_text("source")?);
+    Ok(Part::Text(documents::titled_text(title, source, &joined_texts(block)?)))
+}
+
+/// Returns the field `content`, a text or text blocks, as one text.
+fn joined_texts(object: &ObjectFields<'_>) -> Result<String, WireError> {
+    let texts = read_texts(object, "content")?;
+    let texts: Vec<&str> = texts
+        .iter()
+        .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+        .collect();
+    Ok(texts.join("\n\n"))
+}
+
+/// Fails for the source of an image or a document whose content is elsewhere, and for one of an unknown type.
+fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
+    match source.text("type")? {
+        "url" => source.reject_unsupported(&URL)?,
+        "file" => source.reject_unsupported(&FILE)?,
+        _ => {}
+    }
+    source.field_error("type", NOT_SUPPORTED)
+}
+
+/// Decodes a text or an image that the user did not write.
+pub(super) fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
+    read_part_with(block, &TEXT, &IMAGE)
+}
+
+/// Decodes a block with a text or an image; any other block is an error. `text` and `image` are the fields that a block
+/// of this kind may have. They depend on the message: only the blocks of a user's message may declare their provenance.
+pub(super) fn read_part_with(
+    block: &ObjectFields<'_>,
+    text: &KnownFields,
+    image: &KnownFields,
+) -> Result<Part, WireError> {
+    match block.text("type")? {
+        "text" => {
+            block.reject_unsupported(text)?;
+            Ok(Part::Text(block.text("text")?.to_owned()))
+        }
+        "image" => {
+            block.reject_unsupported(image)?;
+            let source = block.object("source")?;
+            match source.text("type")? {
+                "base64" => {
+                    source.reject_unsupported(&BASE64)?;
+                    if !is_plain(source.text("media_type")?) {
+                        return source.field_error(
+                            "media_type",
+                            "is a media type that is empty or has parameters; write one such as `image/png`",
+                        );
+                    }
+                    if !is_image(source.text("media_type")?) {
+                        return source.field_error("media_type", NO_IMAGE);
+                    }
+                    Ok(Part::ImageData {
+                        media_type: source.text("media_type")?.to_owned(),
+                        data: source.text("data")?.to_owned(),
+                    })
+                }
+                _ => refuse_elsewhere(&source),
+            }
+        }
+        _ => block.field_error("type", NOT_SUPPORTED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::DroppedParts;
+    use super::super::decode_request;
+    use super::*;
+    use crate::chat::{Message, Source};
+
+    /// Documents become texts with their titles, or PDFs. They count as files unless they declare another source: nobody
+    /// types them, even in a message that a person typed.
+    #[test]
+    fn documents_are_files() {
+        let check = |source: &str, block: &str, expected: &[(&str, Option<Source>)]| {
+            let text = format!(
+                r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user"{source},"content":[{block}]}}]}}"#
+            );
+            let body = serde_json::from_str(&text).unwrap();
+            let read = decode_request(&Json::from(&body), &DroppedParts::default()).unwrap();
+            let Some(Message::User(parts)) = read.request.messages.first() else { panic!("{block}") };
+            let parts = parts.iter().enumerate().map(|(index, part)| match part {
+                Part::Text(text) => (text.as_str(), read.sources.of(0, index)),
+                Part::ImageUrl(data) | Part::ImageData { data, .. } => {
+                    (data.as_str(), read.sources.of(0, index))
+                }
+            });
+            assert_eq!(parts.collect::<Vec<_>>(), expected, "{source} {block}");
+        };
+        let (file, typed) = (Some(Source::File), Some(Source::Typed));
+        let text = r#"{"type":"document","title":"T","source":{"type":"text","data":"a"}}"#;
+        check("", text, &[("Title: T\n\na", file)]);
+        check(r#","flowgate":{"source":"typed"}"#, text, &[("Title: T\n\na", file)]);
+        check(r#","flowgate":{"source":"retrieved"}"#, text, &[("Title: T\n\na", Some(Source::Retrieved))]);
+        let marked = text.replace("\"title\"", r#""flowgate":{"source":"typed"},"title""#);
+        check("", &marked, &[("Title: T\n\na", typed)]);
+        let pdf = r#"{"type":"document","context":"C","source":{"type":"base64","media_type":"application/pdf","data":"AA"}}"#;
+        check("", pdf, &[("Context: C", file), ("AA", file)]);
+        let found = r#"{"type":"search_result","title":"T","source":"S","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
+        check("", found, &[("Title: T\nContext: S\n\na\n\nb", file)]);
+        let image = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA"}}"#;
+        check("", image, &[("AA", None)]);
+        check(r#","flowgate":{"source":"typed"}"#, image, &[("AA", typed)]);
+    }
+
+    #[test]
+    fn what_cannot_be_passed_on_is_refused_by_name() {
+        let block = |role: &str, block: &str, expected: &str| {
+            let text = format!(
+                r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"{role}","content":[{block}]}}]}}"#
+            );
+            let body = serde_json::from_str(&text).unwrap();
+            let read = decode_request(&Json::from(&body), &DroppedParts::default());
+            let shown = read.map_or_else(|error| error.to_string(), |_| "fine".to_owned());
+            assert_eq!(shown, expected, "{block}");
+        };
+        for (document, expected) in [
+            (r#"{"type":"text","media_type":"text/plain","data":"a"}"#, "fine"),
+            (
+                r#"{"type":"content","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#,
+                "fine",
+            ),
+            (r#"{"type":"base64","media_type":"application/pdf","data":"AA"}"#, "fine"),
+            (
+                r#"{"type":"base64","media_type":"text/html","data":"AA"}"#,
+                "`messages[0].content[0].source.media_type` is not the content of a PDF; send other documents as text",
+            ),
+            (
+                r#"{"type":"content","content":[{"type":"image","source":{}}]}"#,
+                "`messages[0].content[0].source.content[0].type` is not supported",
+            ),
+            (
+                r#"{"type":"url","url":"https://example.org/a.pdf"}"#,
+                "`messages[0].content[0].source.url` would be fetched by the provider, and what it returns has no \
+                label; send the content in base64",
+            ),
+            (
+                r#"{"type":"file","file_id":"f"}"#,
+                "`messages[0].content[0].source.file_id` refers to state at the provider, which has no label; send the \
+                content itself",
+            ),
+            (r#"{"type":"other"}"#, "`messages[0].content[0].source.type` is not supported"),
+        ] {
+            block("user", &format!(r#"{{"type":"document","title":"t","source":{document}}}"#), expected);
+        }
+        block(
+            "user",
+            r#"{"type":"document","source":{"type":"text","data":"a"},"citations":{"enabled":true}}"#,
+            "`messages[0].content[0].citations` is supported only when disabled: it would count positions in what the \
+            model was shown, not in what the client has",
+        );
+        block("user", r#"{"type":"search_result","source":"s","title":"t","content":[]}"#, "fine");
+    }
+}
