@@ -106,6 +106,8 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         #[cfg(feature = "bench")]
         ("bench compare", "<FILE>...", vec!["MISSING"]),
         ("bench corpus", "<FOLDER>", vec!["injecagent", "MISSING"]),
+        #[cfg(feature = "bench")]
+        ("bench injections", "<FOLDER>", vec!["MISSING"]),
         #[cfg(all(feature = "bench", feature = "run"))]
         ("bench games", "--answers", vec!["--answers", "MISSING", "--model", "m", "--url", url]),
         #[cfg(all(feature = "bench", feature = "run"))]

@@ -136,10 +136,12 @@ fn the_experiment_of_the_paper_is_repeated() {
     ] {
         assert!(printed.contains(expected), "{printed}");
     }
-    // An answer for each of the 36 executions of each model; none is asked for again.
-    assert_eq!(std::fs::read_to_string(&answers).unwrap().lines().count(), 72);
+    // Equal requests are asked once, and none is asked for again.
+    let asked = || std::fs::read_to_string(&answers).unwrap().lines().count();
+    let first_run = asked();
+    assert!(first_run > 0 && first_run <= 72, "{first_run}");
     assert_eq!(String::from_utf8(flowgate(&kept).stdout).unwrap(), printed);
-    assert_eq!(std::fs::read_to_string(&answers).unwrap().lines().count(), 72);
+    assert_eq!(asked(), first_run);
     let page = flowgate(&[
         "bench",
         "compare",
@@ -170,7 +172,7 @@ fn the_experiment_of_the_paper_is_repeated() {
 fn screeners_are_measured_and_drawn() {
     let charts = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screener-charts");
     let _ = std::fs::remove_dir_all(&charts);
-    let run = ["bench", "screeners", "--cases", "2"];
+    let run = ["bench", "screeners", "--cases", "1"];
     let output = flowgate(&[&run[..], &["--format", "json", "--charts", name(&charts)]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let printed = String::from_utf8(output.stdout).unwrap();
