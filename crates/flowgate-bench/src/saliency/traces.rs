@@ -231,8 +231,9 @@ fn has_words(text: &str, words: &str) -> bool {
         && text.match_indices(&words).any(|(at, _)| {
             let before = text.get(..at).and_then(|before| before.chars().next_back());
             let after = text.get(at + words.len()..).and_then(|after| after.chars().next());
-            !(is_inside(before) && is_inside(words.chars().next()))
-                && !(is_inside(after) && is_inside(words.chars().next_back()))
+            let is_cut_before = is_inside(before) && is_inside(words.chars().next());
+            let is_cut_after = is_inside(after) && is_inside(words.chars().next_back());
+            !is_cut_before && !is_cut_after
         })
 }
 

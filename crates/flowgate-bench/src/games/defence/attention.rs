@@ -37,7 +37,7 @@ impl BlockedChannel {
         let spans = match (self, &task.labels) {
             (Self::Observation, _) => {
                 let start = text.len() - text.trim_start().len();
-                vec![start..text.trim_end().len()]
+                std::iter::once(start..text.trim_end().len()).collect()
             }
             (Self::Unauthorized, TaskLabels::Tenants { permitted, .. }) => {
                 let mut spans = other_record_spans(text, permitted);
