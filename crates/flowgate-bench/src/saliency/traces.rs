@@ -293,7 +293,7 @@ mod tests {
         let second = output("- 1234567\n- 98.701");
         let pay =
             |account: &str| call("user", "pay", &json!({"to": account, "amount": 98.7, "urgent": true}));
-        let before = [read.clone(), first.clone(), list.clone(), second.clone()];
+        let before = [read, first, list, second];
         let check = |last: Value, expected: &[Vec<bool>], left_out: [usize; 3]| {
             let messages: Vec<Value> = before.iter().cloned().chain([last]).collect();
             assert_eq!(dependencies(&messages), (expected.to_vec(), left_out));
