@@ -231,8 +231,9 @@ fn has_words(text: &str, words: &str) -> bool {
         && text.match_indices(&words).any(|(at, _)| {
             let before = text.get(..at).and_then(|before| before.chars().next_back());
             let after = text.get(at + words.len()..).and_then(|after| after.chars().next());
-            !(is_inside(before) && is_inside(words.chars().next()))
-                && !(is_inside(after) && is_inside(words.chars().next_back()))
+            let is_cut_before = is_inside(before) && is_inside(words.chars().next());
+            let is_cut_after = is_inside(after) && is_inside(words.chars().next_back());
+            !is_cut_before && !is_cut_after
         })
 }
 
@@ -292,7 +293,7 @@ mod tests {
         let second = output("- 1234567\n- 98.701");
         let pay =
             |account: &str| call("user", "pay", &json!({"to": account, "amount": 98.7, "urgent": true}));
-        let before = [read.clone(), first.clone(), list.clone(), second.clone()];
+        let before = [read, first, list, second];
         let check = |last: Value, expected: &[Vec<bool>], left_out: [usize; 3]| {
             let messages: Vec<Value> = before.iter().cloned().chain([last]).collect();
             assert_eq!(dependencies(&messages), (expected.to_vec(), left_out));

@@ -37,7 +37,7 @@ impl BlockedChannel {
         let spans = match (self, &task.labels) {
             (Self::Observation, _) => {
                 let start = text.len() - text.trim_start().len();
-                vec![start..text.trim_end().len()]
+                std::iter::once(start..text.trim_end().len()).collect()
             }
             (Self::Unauthorized, TaskLabels::Tenants { permitted, .. }) => {
                 let mut spans = other_record_spans(text, permitted);
@@ -90,7 +90,7 @@ mod tests {
         };
         check(&[], &[], "0123456789");
         check(&[7..9, 1..3, 2..4, 4..5, 6..6], &[1..5, 7..9], "0569");
-        check(&[0..10, 2..3], &[0..10], "");
+        check(&[0..4, 2..3, 6..10], &[0..4, 6..10], "45");
     }
 
     /// The spans are those that the projections remove, so that both kinds of defence close the same channels.
