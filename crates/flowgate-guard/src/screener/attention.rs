@@ -9,6 +9,7 @@
 //! text, followed by this message, and its attention is summarised for each tagged region. A classifier gives the
 //! probability that the message depends on the region. The preliminary message is discarded.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,8 +86,8 @@ impl AttentionScreener {
         let features = region_features(&attention, &ranges, TokenWeighting::Plain);
         let probabilities = self.classifier.probabilities(&features)?;
         let scored = chat.regions.iter().zip(probabilities);
-        // A comparison with a value that is not a number is false, so such a region is named.
-        let is_needed = |probability: f64| !(probability < self.threshold);
+        // A value that is not a number cannot be compared, and such a region is named.
+        let is_needed = |probability: f64| probability.partial_cmp(&self.threshold) != Some(Ordering::Less);
         Ok(scored
             .filter(|(_, probability)| is_needed(*probability))
             .map(|((name, _), _)| name.clone())
