@@ -3,7 +3,7 @@
 //!
 //! The figures are those of the paper's Tables 4 to 6. They are macro averages over games and models with equal weights. This holds for the two risks
 //! of Table 6 as well, over the games that have an execution in the stratum: the filter's open channels have a pooled rate of 2 in 22 (0.091), and the
-//! paper has 0.062. [`CompositeFigures`] averages a run in the same way, unlike [`Figures`](super::figures::Figures), whose rates are pooled.
+//! paper has 0.062. [`CompositeFigures`] averages a run in the same way, unlike [`Figures`], whose rates are pooled.
 
 use super::defence::Defence;
 use super::figures::{DefenceFigures, Figures};
