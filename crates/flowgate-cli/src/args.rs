@@ -269,6 +269,7 @@ pub(crate) enum Command {
     },
     /// Train and measure small models, which tell what an answer depends on.
     #[cfg(feature = "local")]
+    #[command(after_help = lm::LM_HELP)]
     Lm {
         /// The operation.
         #[command(subcommand)]
@@ -276,6 +277,7 @@ pub(crate) enum Command {
     },
     /// Train screeners that read the attention of a local model, for `flowgate run`.
     #[cfg(all(feature = "local", feature = "run"))]
+    #[command(after_help = screen::SCREEN_HELP)]
     Screen {
         /// The operation.
         #[command(subcommand)]

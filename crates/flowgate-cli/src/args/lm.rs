@@ -47,6 +47,16 @@ pub(crate) struct EvaluateArgs {
     pub(crate) texts: u32,
 }
 
+pub(super) const LM_HELP: &str = "\
+Examples:
+  flowgate lm evaluate                                  the model that ships with Flowgate
+  flowgate lm train models/mine                         train another one
+
+Exit codes:
+  0    the operation is complete
+  2    the command line, the folder or the model cannot be used
+  130  interrupted by Ctrl-C";
+
 const TRAIN_HELP: &str = "\
 Examples:
   flowgate lm train models/mine                         on one machine, 40 minutes on two cores

@@ -31,6 +31,16 @@ pub(crate) struct ScreenTrainArgs {
     pub(crate) cases: u16,
 }
 
+pub(super) const SCREEN_HELP: &str = "\
+Examples:
+  flowgate screen train screeners/small                 read the attention of the model that ships with Flowgate
+  flowgate run --method judge --screener screeners/small --policy p.flow ...
+
+Exit codes:
+  0    the screener is trained
+  2    the command line, the model or the folder cannot be used
+  130  interrupted by Ctrl-C";
+
 const TRAIN_HELP: &str = "\
 Examples:
   flowgate screen train screeners/small                 read the model that ships with Flowgate
