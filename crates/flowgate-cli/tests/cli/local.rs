@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{check, flowgate, name, text};
+use super::{POLICY, check, flowgate, name, text};
 
 #[test]
 fn a_training_is_continued_and_exported() {
@@ -185,6 +185,29 @@ fn screeners_are_measured_and_drawn() {
         assert!(chart.starts_with("<svg xmlns="), "{file}");
     }
     check(&["bench", "screeners", "--cases", "0"], 2, "0 is not in 1..=10000");
+}
+
+#[test]
+fn a_screener_is_trained_and_read() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screener");
+    let _ = std::fs::remove_dir_all(&folder);
+    check(&["screen", "train", name(&folder), "--cases", "1"], 0, "the screener is in ");
+    let run = |method: &str, screener: &Path, expected: &str| {
+        let model =
+            ["run", "--policy", POLICY, "--model", "m", "--url", "http://127.0.0.1:1/v1", "--method", method];
+        check(&[&model[..], &["--screener", name(screener), "hi"]].concat(), 2, expected);
+    };
+    run("lowest-first", &folder, "--screener needs --method judge");
+    run("judge", Path::new("no-such-folder"), "`flowgate screen train` writes this file");
+    // The screener is accepted: the command goes on, and finds that the policy is none for a chat.
+    run("judge", &folder, "the policy hides the user's own messages");
+    let description = folder.join("screener.json");
+    let trained = std::fs::read_to_string(&description).unwrap();
+    std::fs::write(&description, trained.replace("\"model_name\": \"", "\"model_name\": \"another "))
+        .unwrap();
+    run("judge", &folder, "it was trained with the model `another ");
+    std::fs::write(folder.join("classifier.safetensors"), "12").unwrap();
+    run("judge", &folder, "--screener: ");
 }
 
 #[test]
