@@ -393,14 +393,9 @@ impl Database {
                 questions.retain(|question| !except.contains(&question.id));
                 let mut allowed = Vec::new();
                 for question in questions {
-                    // Returns the state that the question had, which another gateway may have changed since the query.
-                    let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2 AND state = 'allowed'";
-                    if tx.execute(sql, &[change.into(), (&question.id).into()]).await? > 0 {
+                    if close(tx, &question.id, QuestionState::Void, change).await? {
                         allowed.push(question);
-                        continue;
                     }
-                    let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2 AND state = 'open'";
-                    tx.execute(sql, &[change.into(), (&question.id).into()]).await?;
                 }
                 Ok(allowed)
             })
@@ -418,16 +413,9 @@ impl Database {
                 let sql = format!(
                     "SELECT {COLUMNS} FROM questions WHERE state IN ('open', 'allowed') AND {{expired}}"
                 );
-                let expired = read_all(&mut tx.query(&sql, &[]).await?)?;
                 let mut allowed = Vec::new();
-                for question in expired {
-                    // Another gateway may have decided the question since. The next call then marks it.
-                    let sql =
-                        "UPDATE questions SET state = 'expired', change = ?1 WHERE id = ?2 AND state = ?3";
-                    let state = question.state.name();
-                    let marked =
-                        tx.execute(sql, &[change.into(), (&question.id).into(), state.into()]).await?;
-                    if marked > 0 && question.state == QuestionState::Allowed {
+                for question in read_all(&mut tx.query(&sql, &[]).await?)? {
+                    if close(tx, &question.id, QuestionState::Expired, change).await? {
                         allowed.push(question);
                     }
                 }
@@ -440,6 +428,23 @@ impl Database {
         })
         .await
     }
+}
+
+/// Gives the question with this id its final state, if it is open or allowed. Returns whether it was allowed. That is
+/// decided by the update itself: the state of a [`StoredQuestion`] is `expired` already, if its time is over.
+async fn close(
+    tx: &mut DynTransaction<'_>,
+    id: &str,
+    state: QuestionState,
+    change: i64,
+) -> Result<bool, DatabaseError> {
+    for (from, was_allowed) in [("allowed", true), ("open", false)] {
+        let sql = "UPDATE questions SET state = ?1, change = ?2 WHERE id = ?3 AND state = ?4";
+        if tx.execute(sql, &[state.name().into(), change.into(), id.into(), from.into()]).await? > 0 {
+            return Ok(was_allowed);
+        }
+    }
+    Ok(false)
 }
 
 /// Approves the tool that the question with this id is about, in the name of the person `who`. Does nothing for a
