@@ -273,3 +273,47 @@ fn excerpt(value: &Value) -> (String, bool) {
     }
     (text, is_cut)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flowgate::monitor::Attribution;
+    use flowgate::policy::Policy;
+    use flowgate::trace::{Tool, TraceEntry};
+
+    use super::*;
+
+    const POLICY: &str = "
+lattice secrecy: public < private
+label message as public if:
+    (message: Message)
+require private if:
+    (call: ToolCall) is tool:read
+label out.content as public if:
+    (out: ToolOutput) is tool:read
+label out.content.number as private if:
+    (out: ToolOutput) is tool:read
+";
+
+    /// A field above the clearance is hidden, and the fields beside it are shown.
+    #[test]
+    fn a_field_is_shown_if_its_own_label_permits() {
+        let policy = Arc::new(Policy::parse(POLICY).unwrap());
+        let mut monitor = Monitor::new(policy);
+        monitor.push(TraceEntry::user(json!("Read it."))).unwrap();
+        monitor.record(TraceEntry::tool_call("c", Tool::local("read"), "{}"), &Attribution::everything());
+        monitor.push(TraceEntry::tool_output("c", json!({"name": "Ann", "number": "7-22"}))).unwrap();
+        let mut check = |clearance: &str, expected: [Option<&str>; 2]| {
+            let clearance = monitor.from_names(&json!({"secrecy": clearance}));
+            let page = LabelledTrace::new(&monitor, clearance).page(0, &[]);
+            let events = page["events"].as_array().unwrap();
+            let fields = events.last().unwrap()["fields"].as_array().unwrap();
+            let texts: Vec<Option<&str>> = fields.iter().map(|field| field["text"].as_str()).collect();
+            assert_eq!(texts, expected, "{page}");
+            assert_eq!(fields[1]["hidden"].is_null(), expected[1].is_some(), "{page}");
+        };
+        check("private", [Some("Ann"), Some("7-22")]);
+        check("public", [Some("Ann"), None]);
+    }
+}
