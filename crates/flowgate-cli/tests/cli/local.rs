@@ -199,8 +199,11 @@ fn a_screener_is_trained_and_read() {
     };
     run("lowest-first", &folder, "--screener needs --method judge");
     run("judge", Path::new("no-such-folder"), "`flowgate screen train` writes this file");
-    // The screener is accepted: the command goes on, and finds that the policy is none for a chat.
-    run("judge", &folder, "the policy hides the user's own messages");
+    // The screener is accepted: the command goes on, and finds no server.
+    let accepted =
+        ["run", "--policy", POLICY, "--model", "m", "--url", "http://127.0.0.1:1/v1", "--method", "judge"];
+    let output = flowgate(&[&accepted[..], &["--screener", name(&folder), "hi"]].concat());
+    assert!(text(&output).contains("the model cannot be reached"), "{}", text(&output));
     let description = folder.join("screener.json");
     let trained = std::fs::read_to_string(&description).unwrap();
     std::fs::write(&description, trained.replace("\"model_name\": \"", "\"model_name\": \"another "))
