@@ -199,7 +199,7 @@ fn a_screener_is_trained_and_read() {
     };
     run("lowest-first", &folder, "--screener needs --method judge");
     run("judge", Path::new("no-such-folder"), "`flowgate screen train` writes this file");
-    // The screener is accepted: the command goes on, and finds no server.
+    // The screener is accepted: the command continues, and finds no server.
     let accepted =
         ["run", "--policy", POLICY, "--model", "m", "--url", "http://127.0.0.1:1/v1", "--method", "judge"];
     let output = flowgate(&[&accepted[..], &["--screener", name(&folder), "hi"]].concat());
