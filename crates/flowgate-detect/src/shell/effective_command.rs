@@ -65,7 +65,7 @@ impl<'c> EffectiveCommand<'c> {
                 name,
                 "then" | "do" | "else" | "elif" | "if" | "while" | "until" | "!" | "{" | "}" | "time"
             );
-            // The options of a wrapper that take a value in the next word: letters, and long options.
+            // The options of a wrapper that take a value in the next word: short ones, as one text, and long ones.
             let wrapper: Option<(&str, &[&str])> = match name {
                 "sudo" | "doas" => Some(("ugpCDRTUhrtac", SUDO_OPTIONS)),
                 "timeout" => Some(("ks", &["--kill-after", "--signal"])),
@@ -85,12 +85,13 @@ impl<'c> EffectiveCommand<'c> {
                 continue;
             }
             // `sudo su` and `sudo -i` are the command itself.
-            let Some((letters, long_options)) = wrapper.filter(|_| !rest.is_empty()) else { break };
+            let Some((short_options, long_options)) = wrapper.filter(|_| !rest.is_empty()) else { break };
             let mut options = rest;
             while let Some((option, after)) =
                 options.split_first().filter(|(word, _)| word.text.starts_with('-'))
             {
-                let takes_value = option.text.len() == 2 && option.text.ends_with(|c| letters.contains(c))
+                let takes_value = option.text.len() == 2
+                    && option.text.ends_with(|c| short_options.contains(c))
                     || long_options.contains(&option.text.as_str());
                 options = if takes_value { after.get(1..).unwrap_or_default() } else { after };
             }

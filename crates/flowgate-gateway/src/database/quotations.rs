@@ -81,7 +81,7 @@ impl Database {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
-                // The column `letters` is the normalised text, and `kept` the time at which it was stored.
+                // The column `letters` has the normalised text, and the column `kept` the time at which it was stored.
                 let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
                            FROM seen WHERE client = ?1 GROUP BY source ORDER BY source";
                 let usage = |row: &mut SqlRow| {
@@ -195,7 +195,7 @@ async fn trim_shown_texts(
     most: i64,
 ) -> Result<(), DatabaseError> {
     // The lengths are added from the newest text to the oldest; texts beyond the limit are deleted. The column
-    // `letters` is the normalised text.
+    // The column `letters` has the normalised text.
     let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
                FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.letters > ?3)";

@@ -296,7 +296,7 @@ label out.content.number as private if:
     (out: ToolOutput) is tool:read
 ";
 
-    /// A field above the clearance is hidden, and the fields beside it are shown.
+    /// A field above the clearance is hidden, and the other fields of the event are shown.
     #[test]
     fn a_field_is_shown_if_its_own_label_permits() {
         let policy = Arc::new(Policy::parse(POLICY).unwrap());

@@ -51,7 +51,7 @@ pub(crate) fn element(span: &LabelSpan, names: &str) -> SpanElement {
     span.join_of_documents(names.bytes().map(|name| usize::from(name - b'a')))
 }
 
-/// The documents of an element as letters: `a` for the first document.
+/// Names the documents of an element, one character for each: `a` for the first document.
 pub(crate) fn documents(span: &LabelSpan, element: SpanElement) -> String {
     span.documents(element)
         .into_iter()

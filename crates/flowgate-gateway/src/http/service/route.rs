@@ -1,0 +1,102 @@
+//! Lists the routes of the gateway: the method and the path of each, and whether its handler authenticates requests
+//! itself. `http::service` builds its router from the list and calls the handlers.
+
+use axum::http::Method;
+use flowgate_lm::wire::Api;
+
+/// The target of a request. [`ROUTES`] has the method and the path of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServiceRoute {
+    Load,
+    Check,
+    Batch,
+    OpenApi,
+    Health,
+    Metrics,
+    Model(Api),
+    CountTokens,
+    Models,
+    Questions,
+    QuestionEvents,
+    Question,
+    Decide,
+    DecideSeveral,
+    Frozen,
+    Freeze,
+    Grants,
+    WithdrawGrant,
+    Forget,
+    Quotations,
+    ClearQuotations,
+    Server,
+    Listen,
+    EndConnection,
+    PageStart,
+    PageFile,
+    Session,
+    LogIn,
+    LogOut,
+    Conversations,
+    Conversation,
+    Figures,
+}
+
+impl ServiceRoute {
+    /// Returns whether the handler of the route authenticates requests by the keys of clients or people, or needs no
+    /// authentication; otherwise the gateway's
+    /// [`AccessControl`](crate::http::access::AccessControl) applies.
+    pub(super) fn has_own_access(self) -> bool {
+        match self {
+            Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens | Self::Models => true,
+            Self::Questions | Self::QuestionEvents | Self::Question => true,
+            Self::Decide | Self::DecideSeveral => true,
+            Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
+            Self::Quotations | Self::ClearQuotations => true,
+            Self::Server | Self::Listen | Self::EndConnection => true,
+            Self::PageStart | Self::PageFile | Self::Session | Self::LogIn | Self::LogOut => true,
+            Self::Conversations | Self::Conversation | Self::Figures => true,
+            Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
+        }
+    }
+}
+
+/// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
+/// an unknown path contains.
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 36] = [
+    (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
+    (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
+    (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
+    (Method::GET, "/api/openapi.json", ServiceRoute::OpenApi),
+    (Method::GET, "/api/v1/gateway/health", ServiceRoute::Health),
+    (Method::GET, "/health", ServiceRoute::Health),
+    (Method::GET, "/metrics", ServiceRoute::Metrics),
+    (Method::POST, "/v1/chat/completions", ServiceRoute::Model(Api::ChatCompletions)),
+    (Method::POST, "/v1/responses", ServiceRoute::Model(Api::Responses)),
+    (Method::POST, "/v1/messages", ServiceRoute::Model(Api::Messages)),
+    (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
+    (Method::GET, "/v1/models", ServiceRoute::Models),
+    (Method::GET, "/api/v1/approvals", ServiceRoute::Questions),
+    (Method::POST, "/api/v1/approvals", ServiceRoute::DecideSeveral),
+    (Method::GET, "/api/v1/approvals/events", ServiceRoute::QuestionEvents),
+    (Method::GET, "/api/v1/approvals/{id}", ServiceRoute::Question),
+    (Method::POST, "/api/v1/approvals/{id}", ServiceRoute::Decide),
+    (Method::GET, "/api/v1/freezes", ServiceRoute::Frozen),
+    (Method::POST, "/api/v1/freezes", ServiceRoute::Freeze),
+    (Method::GET, "/api/v1/grants", ServiceRoute::Grants),
+    (Method::DELETE, "/api/v1/grants/{id}", ServiceRoute::WithdrawGrant),
+    (Method::POST, "/api/v1/audit/forget", ServiceRoute::Forget),
+    (Method::GET, "/api/v1/quotations", ServiceRoute::Quotations),
+    (Method::POST, "/api/v1/quotations/clear", ServiceRoute::ClearQuotations),
+    (Method::POST, "/mcp/{server}", ServiceRoute::Server),
+    (Method::GET, "/mcp/{server}", ServiceRoute::Listen),
+    (Method::DELETE, "/mcp/{server}", ServiceRoute::EndConnection),
+    (Method::GET, "/ui", ServiceRoute::PageStart),
+    (Method::GET, "/ui/", ServiceRoute::PageFile),
+    (Method::GET, "/ui/{file}", ServiceRoute::PageFile),
+    (Method::GET, "/ui/api/session", ServiceRoute::Session),
+    (Method::POST, "/ui/api/session", ServiceRoute::LogIn),
+    (Method::DELETE, "/ui/api/session", ServiceRoute::LogOut),
+    (Method::GET, "/ui/api/conversations", ServiceRoute::Conversations),
+    (Method::GET, "/ui/api/conversation", ServiceRoute::Conversation),
+    (Method::GET, "/ui/api/figures", ServiceRoute::Figures),
+];
