@@ -303,9 +303,13 @@ test("ten thousand changes leave the page small, and a question after them is sh
   await page.route("**/api/v1/approvals/events", (route) => (streams++ === 0 ? route.fulfill({ contentType: "text/event-stream", body }) : route.continue()));
   await page.reload();
   await page.getByRole("heading", { name: "Questions", level: 1 }).waitFor();
+  // The page connects once more after it has read all changes.
+  for (const end = Date.now() + PATIENCE; streams < 2; ) {
+    assert.ok(Date.now() < end, "the page has not connected once more");
+    await page.waitForTimeout(50);
+  }
   const running = agentSays("Mail Ann hello", "after-many");
   await card(page, "send_mail").filter({ hasText: "conversation after-many" }).waitFor();
-  assert.ok(streams > 1, "the page has read all changes and connected once more");
   assert.ok((await page.locator("article.card").count()) <= 21);
   await page.keyboard.press("k");
   await card(page, "send_mail").filter({ hasText: "conversation after-many" }).getByRole("button", { name: /Deny/ }).click();
@@ -316,13 +320,14 @@ test("ten thousand changes leave the page small, and a question after them is sh
 
 test("every view is accessible: light, dark, and at 360 pixels", async () => {
   const running = agentSays("Mail Ann hello", "shown");
+  const shown = (page) => card(page, "send_mail").filter({ hasText: "conversation shown" });
   for (const [name, options] of [
     ["light", { colorScheme: "light" }],
     ["dark", { colorScheme: "dark" }],
     ["narrow", { viewport: { width: 360, height: 740 } }],
   ]) {
     const { page, context, errors } = await open("bob", options);
-    await card(page, "send_mail").waitFor();
+    await shown(page).waitFor();
     for (const view of ["questions", "decided", "grants", "freezes", "conversations", "conversations/agent/attack", "rates"]) {
       await page.goto(`${address}/ui/#${view}`);
       await page.locator("main h1 + div:not([aria-busy])").waitFor();
@@ -334,7 +339,7 @@ test("every view is accessible: light, dark, and at 360 pixels", async () => {
     await context.close();
   }
   const { page, context } = await open("bob");
-  await card(page, "send_mail").getByRole("button", { name: /Deny/ }).click();
+  await shown(page).getByRole("button", { name: /Deny/ }).click();
   await running;
   // Logged out, the stored secret is of no use.
   const token = await page.evaluate(() => localStorage.getItem("flowgate-token"));
