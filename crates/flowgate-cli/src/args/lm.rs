@@ -29,6 +29,9 @@ pub(crate) struct TrainArgs {
     /// The number of steps. A training that is continued keeps its own.
     #[arg(long, default_value_t = 2400, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) steps: u32,
+    /// Begin with the tokenizer and the weights of a trained model of the same shape: with texts of full length, and half the learning rate.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) from: Option<PathBuf>,
     /// When the training is complete, write the model in half precision to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) export: Option<PathBuf>,
@@ -61,6 +64,7 @@ const TRAIN_HELP: &str = "\
 Examples:
   flowgate lm train models/mine                         on one machine, 40 minutes on two cores
   flowgate lm train models/mine                         continue after Ctrl-C
+  flowgate lm train models/more --from models/half      train a trained model further
   flowgate lm train models/mine --export models/half    and write the model as it ships
   flowgate bench propagation --local models/half        measure labels with it
 

@@ -39,7 +39,11 @@ fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
         let steps = usize::try_from(options.steps).unwrap_or(usize::MAX);
         let settings = TrainingSettings { seed: options.seed, steps, ..TrainingSettings::default() };
         let corpus = Corpus::new(settings.seed);
-        Trainer::new(settings, &corpus).map_err(|error| failed(&error))?
+        let trainer = match &options.from {
+            Some(model) => Trainer::from_model(settings.for_trained_model(), model),
+            None => Trainer::new(settings, &corpus),
+        };
+        trainer.map_err(|error| failed(&error))?
     };
     let settings = trainer.settings().clone();
     let corpus = Corpus::new(settings.seed);

@@ -100,6 +100,22 @@ impl Trainer {
         )
     }
 
+    /// Begins a training with the tokenizer and the weights of a model, which an earlier training has
+    /// [exported](Self::export).
+    ///
+    /// # Errors
+    /// If the folder has no such model, or the model does not have the shape of the settings.
+    pub fn from_model(settings: TrainingSettings, folder: &Path) -> Result<Self, LoadError> {
+        let model = checkpoint::read_model(folder)?;
+        if model.config != settings.shape.config(vocabulary::size(&model.tokenizer)) {
+            let problem = "the model does not have the shape of the settings, so its training cannot be continued: \
+                begin with another model, or without one";
+            return Err(LoadError::new(&folder.join("config.json"), problem));
+        }
+        let (optimizer, progress) = (Optimizer::default(), Progress::default());
+        Self::assemble(folder, settings, model.config, model.tokenizer, model.variables, optimizer, progress)
+    }
+
     /// Continues the training that [`save`](Self::save) wrote to a folder.
     ///
     /// # Errors
@@ -176,7 +192,7 @@ impl Trainer {
     /// because the learning rate is too high.
     pub fn step(&mut self, corpus: &Corpus) -> Result<f32, Error> {
         let step = self.steps_done();
-        let first = step * self.settings.batch;
+        let first = self.settings.first_example + step * self.settings.batch;
         let examples: Vec<Example> =
             (first..first + self.settings.batch).map(|index| corpus.example(index)).collect();
         let (value, gradients) = self.loss_and_gradients(&self.groups(&examples)?)?;
@@ -233,10 +249,14 @@ impl Trainer {
     fn groups(&self, examples: &[Example]) -> Result<Vec<ExampleGroup>, Error> {
         let mut rows: Vec<ExampleRow> = Vec::with_capacity(examples.len());
         for example in examples {
-            // A row does not have the token that the tokenizer adds at the beginning of a text that is scored.
             let (mut ids, mut weights): (Vec<u32>, Vec<f32>) = (Vec::new(), Vec::new());
-            for (text, weight) in example.parts() {
-                ids.extend(self.tokenizer.encode_written_out(text)?.ids);
+            for (index, (text, weight)) in example.parts().iter().enumerate() {
+                // The text begins with the tokens that the tokenizer adds, as it does when it is scored.
+                let tokens = match index {
+                    0 => self.tokenizer.encode(text)?,
+                    _ => self.tokenizer.encode_written_out(text)?,
+                };
+                ids.extend(tokens.ids);
                 weights.resize(ids.len(), *weight);
             }
             let limit = self.decoder.config().context;
@@ -394,6 +414,44 @@ mod tests {
         let model = crate::LocalModel::load(folder.path(), &crate::local::LocalSettings::default()).unwrap();
         let scored = block_on(model.score("The agent", " pays.")).unwrap();
         assert!(scored.len() > 1 && scored.iter().all(|token| token.logprob < 0.0));
+    }
+
+    /// A training that begins with an exported model has its weights, in half precision; one of another shape is refused.
+    #[test]
+    fn a_training_begins_with_a_trained_model() {
+        let corpus = Corpus::new(7);
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = Trainer::new(settings(), &corpus).unwrap();
+        first.step(&corpus).unwrap();
+        first.export(folder.path()).unwrap();
+        let example = [corpus.example(0)];
+        let next = Trainer::from_model(settings(), folder.path()).unwrap();
+        assert_eq!(next.steps_done(), 0);
+        let (one, other) = (first.evaluate(&example).unwrap(), next.evaluate(&example).unwrap());
+        assert!((one - other).abs() < 1e-2, "{one} {other}");
+        let fresh = Trainer::new(settings(), &corpus).unwrap().evaluate(&example).unwrap();
+        assert!((fresh - other).abs() > 1e-2, "{fresh} {other}");
+        let shape = ModelShape { layers: settings().shape.layers + 1, ..settings().shape };
+        let refused =
+            Trainer::from_model(TrainingSettings { shape, ..settings() }, folder.path()).unwrap_err();
+        assert!(
+            refused.to_string().contains("the model does not have the shape of the settings"),
+            "{refused}"
+        );
+    }
+
+    /// A model is trained on the tokens that it scores later, which begin with one that the tokenizer adds.
+    #[test]
+    fn a_row_has_the_tokens_of_its_text() {
+        let corpus = Corpus::new(7);
+        let trainer = Trainer::new(settings(), &corpus).unwrap();
+        let example = corpus.example(0);
+        let [group] = &trainer.groups(std::slice::from_ref(&example)).unwrap()[..] else {
+            panic!("one group")
+        };
+        let expected = trainer.tokenizer.encode(&example.text()).unwrap();
+        assert!(expected.spans[0].is_empty(), "the added token");
+        assert_eq!(group.rows[0].ids, expected.ids);
     }
 
     #[test]

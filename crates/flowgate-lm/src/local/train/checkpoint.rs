@@ -66,6 +66,16 @@ pub(super) struct SavedTraining {
     pub(super) progress: Progress,
 }
 
+/// A model with which a training begins.
+pub(super) struct TrainedModel {
+    /// The content of `config.json`.
+    pub(super) config: Map<String, Value>,
+    /// The content of `tokenizer.json`.
+    pub(super) tokenizer: Value,
+    /// The weights by name, in single precision.
+    pub(super) variables: BTreeMap<String, Var>,
+}
+
 /// Writes files into a folder, each under another name first, which is changed when the file is complete.
 struct FolderWriter<'a>(&'a Path);
 
@@ -163,6 +173,21 @@ pub(super) fn read(folder: &Path) -> Result<SavedTraining, LoadError> {
         variables,
         optimizer: Optimizer { steps: state.optimizer_steps, moments },
         progress: state.progress,
+    })
+}
+
+/// Reads the weights and the tokenizer of a model for a new training.
+pub(super) fn read_model(folder: &Path) -> Result<TrainedModel, LoadError> {
+    let variable = |(name, tensor): (String, Tensor)| {
+        let failed = |error: candle_core::Error| LoadError::new(folder, error.to_string());
+        let tensor = tensor.to_dtype(DType::F32).map_err(failed)?;
+        Ok((name, Var::from_tensor(&tensor).map_err(failed)?))
+    };
+    let weights = SafetensorsFolder::of_file(folder.join(WEIGHTS))?;
+    Ok(TrainedModel {
+        config: file::read_json(&folder.join("config.json"))?,
+        tokenizer: file::read_json(&folder.join("tokenizer.json"))?,
+        variables: weights.all()?.into_iter().map(variable).collect::<Result<_, LoadError>>()?,
     })
 }
 

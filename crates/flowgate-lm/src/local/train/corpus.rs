@@ -51,12 +51,13 @@ const CONTENT: f32 = 0.01;
 const SCAFFOLD: f32 = 0.25;
 /// The weight of the tokens of values that are copied.
 pub(super) const VALUE: f32 = 1.0;
-/// The number of examples at the beginning of which half are repeated passages; of later examples a quarter is.
+/// The number of examples at the beginning of which three quarters are repeated passages; of later examples an eighth
+/// is.
 const FIRST_EXAMPLES: usize = 3000;
 /// The first examples have at most four documents, since a model learns to copy from short texts first. After each further [`LONGER_EXAMPLES`],
 /// there may be one document more.
-const SHORT_EXAMPLES: usize = 8000;
-const LONGER_EXAMPLES: usize = 1600;
+const SHORT_EXAMPLES: usize = 5000;
+const LONGER_EXAMPLES: usize = 250;
 
 impl Corpus {
     /// Creates the corpus with this seed.
@@ -71,11 +72,10 @@ impl Corpus {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
         // The large factor keeps the generators of different seeds and numbers apart.
         let mut draw = Draw::new(self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number));
-        // Two of four numbers, and later two of eight, give repeated passages, one gives a tool call, the others
-        // questions.
-        match draw.below(if index < FIRST_EXAMPLES { 4 } else { 8 }) {
-            0 | 1 => copying::copying(&mut draw),
-            2 => tool_call::tool_call(&mut draw),
+        match draw.below(8) {
+            0 => copying::copying(&mut draw),
+            1..=5 if index < FIRST_EXAMPLES => copying::copying(&mut draw),
+            6 => tool_call::tool_call(&mut draw),
             _ => {
                 // How many documents an example may have beyond four.
                 let further = index.saturating_sub(SHORT_EXAMPLES) / LONGER_EXAMPLES;

@@ -59,6 +59,10 @@ pub struct TrainingSettings {
     pub steps: usize,
     /// The number of examples of each step.
     pub batch: usize,
+    /// The number of the first example in the corpus. A training that begins with a trained model can skip the first
+    /// examples, which are short.
+    #[serde(default)]
+    pub first_example: usize,
     /// The number of steps in which the learning rate rises to its full value.
     pub warm_up: usize,
     /// The share of the steps, at the end, in which the learning rate falls to 0. A model copies reliably only after
@@ -74,8 +78,9 @@ impl Default for TrainingSettings {
         Self {
             shape: ModelShape::default(),
             seed: 1,
-            steps: 2000,
-            batch: 16,
+            steps: 3000,
+            batch: 8,
+            first_example: 0,
             warm_up: 20,
             decay: 0.4,
             rate: 0.02,
@@ -84,6 +89,13 @@ impl Default for TrainingSettings {
 }
 
 impl TrainingSettings {
+    /// Returns the same settings for a training that begins with a trained model: without the first, short texts, with half
+    /// the learning rate, and with a longer end at a falling one.
+    #[must_use]
+    pub fn for_trained_model(self) -> Self {
+        Self { first_example: 5500, rate: self.rate / 2.0, decay: 0.6, ..self }
+    }
+
     /// Returns the learning rate of a step, from 0: it rises in the first steps, stays, and falls to 0 in the last
     /// ones.
     #[expect(clippy::cast_precision_loss, reason = "steps are few")]

@@ -1,7 +1,7 @@
 //! Phrases facts, questions and answers: [`Phrasing`]. A fact is that the field `{a}` of the person or thing `{e}` has the value `{v}`.
 //!
-//! A model that has read a phrasing often learns the phrasing and not the task. So half of the phrasings are made up for one example:
-//! words of a list in any order around the slots. `question.rs` draws one phrasing for each example.
+//! A model that has read a phrasing often learns the phrasing and not the task. So many phrasings are made up for one example: words of a
+//! list in any order around the slots. `question.rs` draws one phrasing for each example.
 
 use super::draw::Draw;
 
@@ -9,7 +9,8 @@ use super::draw::Draw;
 pub(super) struct Phrasing {
     /// The statements of documents; each document uses one of them.
     pub(super) statements: Vec<String>,
-    /// The statement of the answer: its value follows the two other slots, so that it can be known.
+    /// The statement of the answer. The question names the person or thing and the field, so that the value can be known
+    /// even where it comes first.
     pub(super) answer: String,
     /// What one question asks for, such as `the {a} of {e}`.
     pub(super) subject: String,
@@ -170,13 +171,28 @@ const WORDS: &[&str] = &[
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
+    /// Returns the phrasing of the register: all documents, questions and answers have the same simple form. It is that of
+    /// the paper *Permissive Information-Flow Analysis* (Figure 4).
+    pub(super) fn register() -> Self {
+        let statement = "The {a} of {e} is {v} .";
+        Self {
+            statements: vec![statement.to_owned()],
+            answer: statement.to_owned(),
+            subject: "the {a} of {e}".to_owned(),
+            question: ("What is ".to_owned(), " ?".to_owned()),
+            is_familiar: true,
+        }
+    }
+
     /// Draws the phrasing of an example. Half of the phrasings are *familiar*: their statements come from a list. The
-    /// statements of the others are made up of random words.
+    /// statements of the others are made up of random words, and a quarter of these can have the value in any position.
     pub(super) fn draw(draw: &mut Draw) -> Self {
         let is_familiar = draw.below(2) == 0;
+        let is_value_last = draw.below(4) > 0;
         let statement = |draw: &mut Draw| match is_familiar {
             true => draw.pick(STATEMENTS).to_owned(),
-            false => made_up(draw, &["{e}", "{a}"], true),
+            false if is_value_last => made_up(draw, &["{e}", "{a}"], true),
+            false => made_up(draw, &["{e}", "{a}", "{v}"], false),
         };
         let answer = statement(draw);
         // Documents often have the form of the answer, and sometimes several forms.
@@ -201,11 +217,11 @@ fn words(draw: &mut Draw) -> String {
     (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
-/// Makes up a phrasing: the slots in any order, with words between them. If `has_value` is true, the slot of the value
-/// (`{v}`) follows them.
-fn made_up(draw: &mut Draw, slots: &[&str], has_value: bool) -> String {
+/// Makes up a phrasing: the slots in any order, with words between them. If `ends_with_value` is true, the slot of the
+/// value (`{v}`) follows them.
+fn made_up(draw: &mut Draw, slots: &[&str], ends_with_value: bool) -> String {
     let mut slots = draw.pick_several(slots, slots.len());
-    if has_value {
+    if ends_with_value {
         slots.push("{v}");
     }
     let mut text = String::new();

@@ -38,11 +38,14 @@ const FIELDS: &[&str] = &[
     "PIN",
     "invoice",
 ];
+/// The fields of the register, and the forms of their values.
+const REGISTER_FIELDS: [&str; 2] = ["social security number", "date of birth"];
+const REGISTER_FORMS: [&str; 2] = ["SSN########", "##-##-####"];
 /// What persons and things with a number are called.
 const NUMBERED: &[&str] =
     &["person", "customer", "employee", "patient", "user", "member", "case", "client no.", "account"];
 /// The questions about the documents of one example.
-const QUESTIONS: usize = 3;
+const QUESTIONS: usize = 5;
 /// How the documents of a person share the two values: for each document whether it has the first, and the second.
 const LAYOUTS: [&[(bool, bool)]; 7] = [
     &[(true, true)],
@@ -64,10 +67,17 @@ struct Subject {
 /// one or two subjects. The number of documents is drawn between 3 and `max_documents`; the last subject can add up to
 /// two more.
 pub(super) fn question(draw: &mut Draw, max_documents: usize) -> Example {
-    let phrasing = Phrasing::draw(draw);
-    let fields = draw.pick_several(FIELDS, 2);
-    let forms = [draw.form(), draw.form()];
-    let numbered = (draw.below(3) > 0).then(|| draw.pick(NUMBERED));
+    // A third of the examples are entries of one register, which differ in nothing but names and values.
+    let is_register = draw.below(3) == 0;
+    let phrasing = if is_register { Phrasing::register() } else { Phrasing::draw(draw) };
+    let (fields, forms) = match is_register {
+        true => (REGISTER_FIELDS.to_vec(), REGISTER_FORMS),
+        false => (draw.pick_several(FIELDS, 2), [draw.form(), draw.form()]),
+    };
+    let numbered = match is_register {
+        true => Some("person"),
+        false => (draw.below(3) > 0).then(|| draw.pick(NUMBERED)),
+    };
     let size = 3 + draw.below(max_documents.saturating_sub(2));
     let mut subjects: Vec<Subject> = Vec::new();
     // For each document, the facts that it states: the number of the subject, and the number of the value.

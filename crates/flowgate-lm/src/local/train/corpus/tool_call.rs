@@ -1,4 +1,4 @@
-//! Generates outputs of tools, and a call whose arguments are copied from one of them: [`tool_call`].
+//! Generates outputs of tools, and calls whose arguments are copied from one of them each: [`tool_call`].
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
@@ -9,53 +9,67 @@ const FIELDS: &[&str] = &["phone", "email", "city", "account", "birthday", "empl
 const TOOLS: &[&str] =
     &["send_money", "create_event", "update_contact", "reserve_room", "send_email", "open_ticket"];
 
-/// Generates the outputs of several tools in different formats, each with facts about one person, and a call with the
-/// facts about one of them (`needed`), whom the user names at the beginning.
+/// The requests and calls of one example.
+const CALLS: usize = 2;
+
+/// Facts about one person: the name of the person, and names and values of fields.
+struct Contact {
+    name: String,
+    facts: Vec<(&'static str, String)>,
+}
+
+/// Generates the outputs of several tools in different formats, each with facts about one person. Then follow [`CALLS`]
+/// requests of the user, which name one of the persons, each with a call that has all facts about this person.
 pub(super) fn tool_call(draw: &mut Draw) -> Example {
-    let count = 2 + draw.below(3);
-    let needed = draw.below(count);
-    let mut parts: Vec<(String, f32)> = Vec::new();
-    let mut call = Vec::new();
-    for number in 0..count {
-        let how_many = 2 + draw.below(2);
-        let record: Vec<(&str, String)> = draw
-            .pick_several(FIELDS, how_many)
-            .into_iter()
-            .map(|field| {
-                let form = draw.form();
-                (field, draw.value(form))
-            })
-            .collect();
-        // All fields of the record, each in this form.
-        let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {
-            record.iter().map(|(field, value)| form(field, value)).collect::<Vec<_>>().join(separator)
-        };
-        let name = draw.name();
-        let body = match draw.below(4) {
-            0 => format!("{{\"name\": \"{name}\", {}}}", line(&|f, v| format!("\"{f}\": \"{v}\""), ", ")),
-            1 => format!("- name: {name}\n{}", line(&|f, v| format!("  {f}: {v}"), "\n")),
-            2 => format!(
-                "| name | {} |\n| {name} | {} |",
-                line(&|f, _| f.to_owned(), " | "),
-                line(&|_, v| v.to_owned(), " | ")
-            ),
-            _ => {
-                format!("From: {name}\nSubject: contact\n\n{}", line(&|f, v| format!("My {f} is {v}."), " "))
-            }
-        };
-        parts.push((format!("[tool {number}]\n{body}\n"), CONTENT));
-        if number == needed {
-            parts.insert(0, (format!("User: use the contact of {name}.\n"), CONTENT));
-            call = record.clone();
+    let contacts: Vec<Contact> = (0..2 + draw.below(3)).map(|_| contact(draw)).collect();
+    let mut outputs = String::new();
+    for (number, contact) in contacts.iter().enumerate() {
+        outputs.push_str(&format!("[tool {number}]\n{}\n", output(draw, contact)));
+    }
+    let mut parts: Vec<(String, f32)> = vec![(outputs, CONTENT)];
+    for _ in 0..CALLS {
+        let Some(Contact { name, facts }) = contacts.get(draw.below(contacts.len())) else { continue };
+        parts.push((format!("User: use the contact of {name}.\n"), CONTENT));
+        parts.push((format!("Call: {}(", draw.pick(TOOLS)), SCAFFOLD));
+        for (at, (field, value)) in facts.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            parts.push((format!("{separator}\"{field}\": \""), SCAFFOLD));
+            parts.push((value.clone(), VALUE));
+            parts.push(("\"".to_owned(), SCAFFOLD));
         }
+        parts.push((")\n".to_owned(), SCAFFOLD));
     }
-    parts.push((format!("Call: {}(", draw.pick(TOOLS)), SCAFFOLD));
-    for (at, (field, value)) in call.iter().enumerate() {
-        let separator = if at == 0 { "" } else { ", " };
-        parts.push((format!("{separator}\"{field}\": \""), SCAFFOLD));
-        parts.push((value.clone(), VALUE));
-        parts.push(("\"".to_owned(), SCAFFOLD));
-    }
-    parts.push((")".to_owned(), SCAFFOLD));
     Example { kind: ExampleKind::ToolCall, parts }
+}
+
+/// Draws a contact with two or three facts.
+fn contact(draw: &mut Draw) -> Contact {
+    let count = 2 + draw.below(2);
+    let fields = draw.pick_several(FIELDS, count);
+    let facts = fields
+        .into_iter()
+        .map(|field| {
+            let form = draw.form();
+            (field, draw.value(form))
+        })
+        .collect();
+    Contact { name: draw.name(), facts }
+}
+
+/// Writes a contact as JSON, YAML, a table or a mail.
+fn output(draw: &mut Draw, Contact { name, facts }: &Contact) -> String {
+    // All facts, each in this form.
+    let line = |form: &dyn Fn(&str, &str) -> String, separator: &str| {
+        facts.iter().map(|(field, value)| form(field, value)).collect::<Vec<_>>().join(separator)
+    };
+    match draw.below(4) {
+        0 => format!("{{\"name\": \"{name}\", {}}}", line(&|f, v| format!("\"{f}\": \"{v}\""), ", ")),
+        1 => format!("- name: {name}\n{}", line(&|f, v| format!("  {f}: {v}"), "\n")),
+        2 => format!(
+            "| name | {} |\n| {name} | {} |",
+            line(&|f, _| f.to_owned(), " | "),
+            line(&|_, v| v.to_owned(), " | ")
+        ),
+        _ => format!("From: {name}\nSubject: contact\n\n{}", line(&|f, v| format!("My {f} is {v}."), " ")),
+    }
 }
