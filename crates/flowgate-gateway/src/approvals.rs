@@ -25,6 +25,7 @@ pub(crate) mod people;
 pub(crate) mod question_content;
 pub(crate) mod routes;
 pub(crate) mod webhook;
+mod webhook_format;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +52,7 @@ use lasting_grants::{GrantOffer, OFFER};
 use people::People;
 use question_content::{TIMES, remove_variable_members, shown_content, stored_content};
 use webhook::Webhook;
+pub use webhook_format::WebhookFormat;
 
 /// The maximum size in bytes of a tool's description that people are asked about: a person could not review a longer
 /// one.

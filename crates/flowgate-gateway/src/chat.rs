@@ -12,7 +12,7 @@
 //! * `model_request`: authenticates its client, and reads its headers; `client_limits`: checks the limits on the
 //!   requests of a client.
 //! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
-//!   model that the turn calls.
+//!   model that the turn calls; `fallback_model`: asks another upstream if the first one cannot answer.
 //! * `person_approver`: asks people about the calls of the turn; `tool_choice_model`: applies the choice of tools that
 //!   the client requests.
 //! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API.
@@ -36,6 +36,7 @@ pub(crate) mod clients;
 pub(crate) mod conversations;
 mod count_tokens;
 pub(crate) mod error_reply;
+mod fallback_model;
 pub(crate) mod headers;
 mod maintenance;
 mod model_list;
@@ -146,8 +147,7 @@ impl ModelRoutes {
         // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
         open.accept_database()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
-        let webhook =
-            webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes(), log.clone())).transpose();
+        let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
         let webhook = webhook.map_err(DatabaseError::Runtime)?;
         let people = People::new(people, &clients);
         let approvals = ApprovalService::new(

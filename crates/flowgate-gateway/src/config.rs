@@ -41,6 +41,7 @@ use flowgate_guard::method::{Method, MethodRegistry};
 use flowgate_lm::RemoteModel;
 use flowgate_lm::remote::{Authorities, RetryPolicy};
 use flowgate_lm::wire::{Api, DroppedParts};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use dropped_parts::dropped_parts;
@@ -55,7 +56,7 @@ use crate::secret::Secret;
 use crate::tls::client_certificate::CertificateName;
 use crate::tls::files::TlsSettings;
 use crate::watching::ClientWatch;
-pub use approvals::ApprovalSettings;
+pub use approvals::{ApprovalSettings, WebhookSettings};
 pub use audit::AuditSpec;
 pub use person::{Person, Role};
 pub use server::McpServer;
@@ -74,8 +75,8 @@ pub struct GatewayConfig {
     pub asking: ApprovalSettings,
     /// Whether callers without a token may use the policy API.
     pub policy_api_anonymous: bool,
-    /// The address that is notified of open questions, and the secret that signs the notifications.
-    pub webhook: Option<(String, Secret)>,
+    /// Who is notified of questions, if anybody.
+    pub webhook: Option<WebhookSettings>,
     /// The audit log.
     pub audit: Option<AuditSpec>,
     /// The format of log lines, if the file sets one.
@@ -146,6 +147,8 @@ pub struct ClientSettings {
     pub basis: String,
     /// The upstream of its requests to a model, if it may send any.
     pub upstream: Option<Arc<UpstreamConfig>>,
+    /// The upstreams that are asked, in this order, if `upstream` cannot answer.
+    pub fallback: Vec<FallbackUpstream>,
     /// The MCP servers that it may use.
     pub servers: Vec<Arc<McpServer>>,
     /// The model that screens and fills slots; the requested model, if none is set.
@@ -158,6 +161,8 @@ pub struct ClientSettings {
     pub interactive: bool,
     /// The extent to which its user messages are trusted.
     pub user_messages: UserMessageTrust,
+    /// The extent to which its system messages are trusted.
+    pub system_messages: SystemMessageTrust,
     /// Whether the file sets `interactive` and not `user-messages`: a person who can be asked did not necessarily write
     /// the messages.
     pub is_interactive_alone: bool,
@@ -170,6 +175,8 @@ pub struct ClientSettings {
     pub asks_in_front: bool,
     /// Message templates that the operator has pinned.
     pub pinned: Vec<MessageTemplate>,
+    /// The parameters of its policy: the values of `input.NAME`.
+    pub input: Map<String, Value>,
     /// The most requests that it may send per minute.
     pub requests_per_minute: u32,
     /// The most requests that it may send in parallel.
@@ -182,6 +189,24 @@ impl ClientSettings {
     /// Returns the policy that the file names, whether or not it is in force.
     pub fn own_policy(&self) -> &Arc<Policy> {
         self.watch.as_ref().map_or(&self.policy, |watch| &watch.policy)
+    }
+}
+
+/// An upstream that is asked if the one before it cannot answer.
+#[derive(Debug, Clone)]
+pub struct FallbackUpstream {
+    /// The upstream.
+    pub upstream: Arc<UpstreamConfig>,
+    /// The name of its model; the requested name, if none is set.
+    pub model: Option<String>,
+}
+
+impl FallbackUpstream {
+    /// Returns the model that is asked in place of `requested`; `None` if the upstream does not have it.
+    pub(crate) fn model_for<'a>(&'a self, requested: &'a str) -> Option<&'a str> {
+        let name = self.model.as_deref().unwrap_or(requested);
+        let models = &self.upstream.models;
+        (models.is_empty() || models.iter().any(|model| model == name)).then_some(name)
     }
 }
 
@@ -215,6 +240,24 @@ impl UserMessageTrust {
     /// Returns whether the client's marks are believed.
     pub(crate) fn believes_marks(self) -> bool {
         self != Self::Untrusted
+    }
+}
+
+/// The extent to which a client's system messages are trusted as the operator's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SystemMessageTrust {
+    /// Those that the operator has pinned.
+    #[default]
+    Pinned,
+    /// All of them, although the agent's program may have filled untrusted text into them.
+    TrustEvenIfFilledIn,
+}
+
+impl SystemMessageTrust {
+    /// Returns whether messages are trusted that are not pinned.
+    pub(crate) fn trusts_all(self) -> bool {
+        self == Self::TrustEvenIfFilledIn
     }
 }
 

@@ -77,6 +77,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     let mut sender = history::ClientProfile {
         is_interactive: client.user_messages.trusts_unmarked(),
         marks_typed: client.user_messages.believes_marks(),
+        trusts_system: client.system_messages.trusts_all(),
         pinned: client.pinned.clone(),
         ..history::ClientProfile::default()
     };
@@ -136,7 +137,9 @@ fn probe(client: &ClientSettings) -> Option<Conversation> {
     }
     // A key of zeros is enough, since no digest leaves this conversation.
     let settings = ConversationSettings::new(client.method, DigestKey::new([0; 32]));
-    Conversation::new(Monitor::new(client.policy.clone()), tools, settings).ok()
+    let mut monitor = Monitor::new(client.policy.clone());
+    monitor.set_parameters(&client.input);
+    Conversation::new(monitor, tools, settings).ok()
 }
 
 /// Returns the names of those tools whose answers no statement labels; none if the policy has a permissive default.

@@ -30,6 +30,7 @@ mod pending_step;
 mod phase;
 mod postpone;
 mod replay;
+mod respelled_calls;
 mod running_turn;
 mod settings;
 mod slot_copy;

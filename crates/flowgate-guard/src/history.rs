@@ -215,6 +215,33 @@ impl History {
         chat.digest_only_count() == 0 || chat.messages_after(self.align(chat.digests()).unchanged).is_some()
     }
 
+    /// Replaces the digest of the message at `index`, which the model wrote here, by that of `sent`, which has the same
+    /// calls in another spelling. `recorded` is the message as the client received it, and `digests` are those of the sent
+    /// chat. Returns the new alignment; does nothing and returns `None` if the message at `index` is not `recorded`, or if
+    /// it would not count as unchanged.
+    pub(crate) fn respell(
+        &mut self,
+        index: usize,
+        recorded: &Message,
+        sent: &Message,
+        digests: &[MessageDigest],
+    ) -> Option<Alignment> {
+        let mut hasher = MessageHasher::default();
+        let message = self.messages.get_mut(index)?;
+        if !message.is_written || message.digest != hasher.digest(recorded) {
+            return None;
+        }
+        let recorded = std::mem::replace(&mut message.digest, hasher.digest(sent));
+        let alignment = self.align(digests);
+        if alignment.unchanged <= index {
+            self.messages.get_mut(index)?.digest = recorded;
+            return None;
+        }
+        let messages = std::mem::take(&mut self.messages);
+        self.replace_messages(messages);
+        Some(alignment)
+    }
+
     /// Compares a sent history with the history of the session: finds the messages at the beginning that are unchanged,
     /// and the longest end of the session's history that was sent again after others. Every message between them is a
     /// replacement.

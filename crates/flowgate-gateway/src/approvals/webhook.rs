@@ -6,12 +6,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, Mac};
-use serde_json::{Value, json};
 use sha2::Sha256;
 
+use super::webhook_format::WebhookFormat;
+use crate::config::WebhookSettings;
 use crate::database::StoredQuestion;
 use crate::log::{LogEvent, OperatorLog};
 use crate::random;
+use crate::secret::Secret;
 
 /// The header with the time of a notification and its signature.
 pub(crate) const SIGNATURE: &str = "x-flowgate-signature";
@@ -25,39 +27,30 @@ const RETRY_PAUSES: [Duration; 3] =
 #[derive(Debug)]
 pub(crate) struct Webhook {
     messages: SyncSender<String>,
+    format: WebhookFormat,
+    /// The address of the page for people.
+    page: Option<String>,
     log: OperatorLog,
 }
 
 impl Webhook {
-    /// Starts the thread that posts notifications to `url`, signed with `secret`.
-    pub(crate) fn new(url: String, secret: Vec<u8>, log: OperatorLog) -> std::io::Result<Self> {
+    /// Starts the thread that posts notifications as the settings say.
+    pub(crate) fn new(settings: WebhookSettings, log: OperatorLog) -> std::io::Result<Self> {
+        let WebhookSettings { url, secret, format, page } = settings;
+        let secret = secret.map(Secret::into_bytes);
         let (messages, queued) = sync_channel(QUEUE_CAPACITY);
         let thread_log = log.clone();
         // The thread ends with the gateway.
         std::thread::Builder::new()
             .name("webhook".to_owned())
-            .spawn(move || post(&url, &secret, &queued, &thread_log))?;
-        Ok(Self { messages, log })
+            .spawn(move || post(url.expose(), secret.as_deref(), &queued, &thread_log))?;
+        Ok(Self { messages, format, page, log })
     }
 
     /// Queues a notification of the type `what` about a change to a question, without the arguments of the call. If the
     /// queue is full, drops it and logs that: a slow webhook must not delay a question.
     pub(super) fn tell(&self, what: &str, question: &StoredQuestion) {
-        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
-        let message = json!({
-            "type": what,
-            "id": question.id,
-            "state": question.state.name(),
-            "client": question.client,
-            "conversation": question.name,
-            "tenant": question.tenant,
-            "tool": content.get("tool"),
-            "label": content.get("label"),
-            "digest": question.digest,
-            "asked": question.asked,
-            "expires": question.expires,
-            "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
-        });
+        let message = self.format.write(what, question, self.page.as_deref());
         if self.messages.try_send(message.to_string()).is_err() {
             // The failure is the webhook's, so the line names no client and has no fields.
             self.log.write(
@@ -71,11 +64,11 @@ impl Webhook {
     }
 }
 
-/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`. A message is tried
+/// Posts `messages` to `url` until their sender is dropped, each with its signature by `secret`, if there is one. A message is tried
 /// at once and again after each of [`RETRY_PAUSES`]; one that was not delivered is reported to `log`. Runs on a
 /// separate thread. Messages pass through the proxy that the environment names, if any: they contain no arguments of
 /// calls, which a proxy must not see.
-fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog) {
+fn post(url: &str, secret: Option<&[u8]>, messages: &Receiver<String>, log: &OperatorLog) {
     let timeout = Some(Duration::from_secs(10));
     // No redirect is followed: the operator did not choose the recipient that a redirect names.
     let agent: ureq::Agent =
@@ -86,7 +79,10 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &OperatorLog
             std::thread::sleep(pause);
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             let request = agent.post(url).header("content-type", "application/json");
-            let request = request.header(SIGNATURE, signature(secret, time, &message));
+            let request = match secret {
+                Some(secret) => request.header(SIGNATURE, signature(secret, time, &message)),
+                None => request,
+            };
             is_sent = request.send(&message).is_ok();
             if is_sent {
                 break;

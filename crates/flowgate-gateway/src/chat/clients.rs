@@ -72,6 +72,7 @@ impl ClientState {
         history::ClientProfile {
             is_interactive: self.spec.user_messages.trusts_unmarked(),
             marks_typed: self.spec.user_messages.believes_marks(),
+            trusts_system: self.spec.system_messages.trusts_all(),
             pinned: self.spec.pinned.clone(),
             ..history::ClientProfile::default()
         }
@@ -145,6 +146,7 @@ impl Clients {
             let mut client = history::ClientProfile {
                 is_interactive: spec.user_messages.trusts_unmarked(),
                 marks_typed: spec.user_messages.believes_marks(),
+                trusts_system: spec.system_messages.trusts_all(),
                 pinned: spec.pinned.clone(),
                 quotations: QuotationMemory::with_room(spec.quotations),
             };

@@ -18,10 +18,11 @@ use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, ToolSpec};
 use flowgate_lm::wire;
-use flowgate_lm::{BoxFuture, Error};
+use flowgate_lm::{BoxFuture, Error, RemoteModel};
 
 use super::clients::ClientState;
 use super::conversations::ConversationState;
+use super::fallback_model::FallbackModel;
 use super::person_approver::PersonApprover;
 use super::report::{self, RequestReport};
 use super::stream::OutgoingReply;
@@ -35,7 +36,7 @@ use crate::database::DatabaseError;
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
-use crate::log::OperatorLog;
+use crate::log::{LogEvent, OperatorLog};
 use crate::recorder::{self, AuditEntry};
 use crate::visibility;
 use flowgate_audit::AuditEvent;
@@ -127,8 +128,22 @@ pub(crate) async fn run(
             .key(key)
             .map_err(|error| RequestError::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
     }
+    let on_failure = |model: &str, error: &Error| {
+        let sentence = format!("{model} failed, so the next upstream of `fallback` is asked: {error}");
+        let fields = vec![("conversation", name.into())];
+        log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
+    };
+    let with_fallback = |first: RemoteModel, model: &str| {
+        let others = client.spec.fallback.iter().filter_map(|further| {
+            let remote = further.upstream.remote.with_model(further.model_for(model)?);
+            Some(remote.betas(betas))
+        });
+        FallbackModel::new(first, others.collect(), &on_failure)
+    };
     // The screener and the filler run on the client's small model, if it has one.
-    let small = remote.with_model(client.spec.small_model.as_deref().unwrap_or(&asked.model));
+    let small_name = client.spec.small_model.as_deref().unwrap_or(&asked.model);
+    let small = with_fallback(remote.with_model(small_name), small_name);
+    let remote = with_fallback(remote, &asked.model);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;

@@ -5,7 +5,21 @@ use std::time::Duration;
 
 use super::ConfigReader;
 use super::file::ApprovalsTable;
+use crate::approvals::WebhookFormat;
 use crate::secret::Secret;
+
+/// Who is notified of questions, and how.
+#[derive(Debug)]
+pub struct WebhookSettings {
+    /// The address that notifications are posted to; that of a chat is itself a key.
+    pub url: Secret,
+    /// The key that signs them, if they are signed.
+    pub secret: Option<Secret>,
+    /// The form of notifications.
+    pub format: WebhookFormat,
+    /// The address of the page for people, for links.
+    pub page: Option<String>,
+}
 
 /// The settings of questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +45,11 @@ impl Default for ApprovalSettings {
 }
 
 impl ConfigReader<'_> {
-    /// Reads the section `[approvals]`. Also returns the address of the webhook and the key that signs its messages, if
-    /// the section has one.
+    /// Reads the section `[approvals]`. Also returns the settings of the webhook, if the section has one.
     pub(super) fn approvals(
         &self,
         spec: ApprovalsTable,
-    ) -> Result<(ApprovalSettings, Option<(String, Secret)>), String> {
+    ) -> Result<(ApprovalSettings, Option<WebhookSettings>), String> {
         let defaults = ApprovalSettings::default();
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
         let settings = ApprovalSettings {
@@ -51,27 +64,54 @@ impl ConfigReader<'_> {
                 .map_or(defaults.of_conversation, NonZeroU32::get),
             an_hour: spec.questions_an_hour_of_conversation.map_or(defaults.an_hour, NonZeroU32::get),
         };
-        let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
-        let webhook = match (spec.webhook, secret) {
-            (None, None) => None,
-            (Some(url), Some(secret)) if url.starts_with("https://") || url.starts_with("http://") => {
-                Some((url, Secret::new(secret)))
-            }
-            (Some(_), Some(_)) => {
-                return Err("the address in `webhook` does not begin with https:// or http://".to_owned());
-            }
-            (Some(_), None) => {
-                return Err(
-                    "the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
-                        .to_owned(),
-                );
-            }
-            (None, Some(_)) => {
-                return Err("the section has a secret for a webhook, but no `webhook`: write webhook = \
-                    \"https://...\", or remove the secret"
-                    .to_owned());
-            }
-        };
+        let webhook = self.webhook(spec)?;
         Ok((settings, webhook))
     }
+
+    /// Reads the settings of the webhook; `None` if the section has none.
+    fn webhook(&self, spec: ApprovalsTable) -> Result<Option<WebhookSettings>, String> {
+        let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
+        let url = match (spec.webhook, self.key(spec.webhook_from.as_deref(), None)?) {
+            (Some(_), Some(_)) => {
+                return Err(
+                    "the section has both `webhook` and `webhook-from`: remove one of them".to_owned()
+                );
+            }
+            (one, other) => one.or(other),
+        };
+        if let Some(page) = spec.page.iter().find(|page| !is_web_address(page)) {
+            return Err(format!("page: `{page}` does not begin with https:// or http://"));
+        }
+        match (url, &secret, spec.webhook_format) {
+            (None, None, WebhookFormat::Flowgate) => Ok(None),
+            (None, None, _) => {
+                Err("the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\""
+                    .to_owned())
+            }
+            (None, Some(_), _) => {
+                Err("the section has a secret for a webhook, but no `webhook`: write webhook = \
+                \"https://...\", or remove the secret"
+                    .to_owned())
+            }
+            (Some(url), ..) if !is_web_address(&url) => {
+                Err("the address in `webhook` does not begin with https:// or http://".to_owned())
+            }
+            // A chat does not check signatures.
+            (Some(_), None, WebhookFormat::Flowgate) => {
+                Err("the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
+                    .to_owned())
+            }
+            (Some(url), _, format) => Ok(Some(WebhookSettings {
+                url: Secret::new(url),
+                secret: secret.map(Secret::new),
+                format,
+                page: spec.page,
+            })),
+        }
+    }
+}
+
+/// Whether an address is one of the web.
+fn is_web_address(address: &str) -> bool {
+    address.starts_with("https://") || address.starts_with("http://")
 }

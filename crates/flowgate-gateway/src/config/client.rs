@@ -9,12 +9,13 @@ use flowgate_audit::watch::WatchLog;
 use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::Method;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::file::{ClientSpec, ModeSpec};
+use super::file::{ClientSpec, FallbackSpec, ModeSpec};
 use super::{
-    ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, MIN_KEY, McpServer, UpstreamConfig,
-    UserMessageTrust, find_named,
+    ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, FallbackUpstream, MIN_KEY, McpServer,
+    UpstreamConfig, UserMessageTrust, find_named,
 };
 use crate::predicates::PredicateSources;
 use crate::random;
@@ -53,6 +54,12 @@ impl ConfigReader<'_> {
         }
         let upstream =
             spec.upstream.as_ref().map(|name| find_named("upstream", name, upstreams)).transpose()?;
+        let fallback = spec
+            .fallback
+            .into_iter()
+            .map(|further| fallback_upstream(further, upstream.as_deref(), upstreams))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|why| format!("fallback: {why}"))?;
         let servers =
             spec.mcp.iter().map(|name| find_named("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
         let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
@@ -115,7 +122,7 @@ impl ConfigReader<'_> {
         let trust_name = user_messages.name();
         let step_labels = StepLabelling::from(spec.step_labels);
         let labelling = format!("{step_labels:?}");
-        let basis = serde_json::json!([
+        let mut basis = vec![serde_json::json!([
             FORMAT,
             policy.source(),
             method.name(),
@@ -123,8 +130,20 @@ impl ConfigReader<'_> {
             trust_name,
             spec.pinned,
             server_names
-        ]);
-        let basis = random::hex(&Sha256::digest(basis.to_string()));
+        ])];
+        // Without these settings, the basis is that of earlier versions, so that stored conversations go on.
+        if spec.system_messages.trusts_all() {
+            basis.push("trusts-system".into());
+        }
+        if !spec.input.is_empty() {
+            basis.push(spec.input.clone().into());
+        }
+        // Without these settings, the list has one element, and only this element counts.
+        let basis = match basis.as_slice() {
+            [alone] => alone.to_string(),
+            _ => Value::from(basis).to_string(),
+        };
+        let basis = random::hex(&Sha256::digest(basis));
         // The caller sets what depends on other sections: the predicates, the times and sizes of `[approvals]` and
         // `[store]`, and `asks_in_front`.
         Ok(ClientSettings {
@@ -140,20 +159,55 @@ impl ConfigReader<'_> {
             policy_file: spec.policy.display().to_string(),
             predicates: PredicateSources::default(),
             upstream,
+            fallback,
             servers,
             small_model: spec.small_model,
             method,
             step_labels,
             interactive: spec.interactive,
             user_messages,
+            system_messages: spec.system_messages,
             is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
             quotations: DatabaseSpec::default().quotations,
             quotation_age: DatabaseSpec::default().quotation_age,
             asks_in_front: false,
             pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
+            input: spec.input,
             requests_per_minute: spec.requests_per_minute.max(1),
             parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
             sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
         })
+    }
+}
+
+/// Reads an entry of `fallback`. `first` is the upstream of the client, and `upstreams` are the configured ones.
+///
+/// # Errors
+/// If there is no such upstream, or it cannot take the place of the first one.
+fn fallback_upstream(
+    spec: FallbackSpec,
+    first: Option<&UpstreamConfig>,
+    upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
+) -> Result<FallbackUpstream, String> {
+    let upstream = find_named("upstream", &spec.upstream, upstreams)?;
+    let Some(first) = first else {
+        return Err("the section has no upstream that can fail: write upstream = \"NAME\"".to_owned());
+    };
+    let name = &upstream.name;
+    if *name == first.name {
+        return Err(format!("`{name}` is the client's upstream, which has just failed: name another one"));
+    }
+    if upstream.pass_key {
+        return Err(format!(
+            "`{name}` has `pass-key`, and would receive a key that the client has for `{}`: give `{name}` a key of its own",
+            first.name
+        ));
+    }
+    let further = FallbackUpstream { upstream, model: spec.model };
+    match &further.model {
+        Some(model) if further.model_for(model).is_none() => {
+            Err(format!("`{}` does not have the model `{model}`: see its `models`", spec.upstream))
+        }
+        _ => Ok(further),
     }
 }

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 
 use flowgate_guard::conversation::StepLabelling;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use super::UserMessageTrust;
+use super::{SystemMessageTrust, UserMessageTrust};
+use crate::approvals::WebhookFormat;
 
 /// The whole file. The field of a section has the name of the section.
 #[derive(Debug, Deserialize)]
@@ -135,6 +137,10 @@ pub(super) struct ApprovalsTable {
     pub(super) open_questions_of_conversation: Option<NonZeroU32>,
     pub(super) questions_an_hour_of_conversation: Option<NonZeroU32>,
     pub(super) webhook: Option<String>,
+    pub(super) webhook_from: Option<String>,
+    #[serde(default)]
+    pub(super) webhook_format: WebhookFormat,
+    pub(super) page: Option<String>,
     pub(super) webhook_secret_from: Option<String>,
     pub(super) webhook_secret_file: Option<PathBuf>,
 }
@@ -236,6 +242,8 @@ pub(super) struct ClientSpec {
     pub(super) upstream: Option<String>,
     #[serde(default)]
     pub(super) mcp: Vec<String>,
+    #[serde(default)]
+    pub(super) fallback: Vec<FallbackSpec>,
     pub(super) small_model: Option<String>,
     pub(super) method: Option<String>,
     #[serde(default)]
@@ -244,13 +252,25 @@ pub(super) struct ClientSpec {
     pub(super) interactive: bool,
     pub(super) user_messages: Option<UserMessageTrust>,
     #[serde(default)]
+    pub(super) system_messages: SystemMessageTrust,
+    #[serde(default)]
     pub(super) pinned: Vec<String>,
+    #[serde(default)]
+    pub(super) input: Map<String, Value>,
     #[serde(default = "requests_per_minute")]
     pub(super) requests_per_minute: u32,
     #[serde(default = "parallel")]
     pub(super) parallel: u32,
     #[serde(default = "sessions")]
     pub(super) sessions: u32,
+}
+
+/// An upstream that is asked if the one before it cannot answer.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FallbackSpec {
+    pub(super) upstream: String,
+    pub(super) model: Option<String>,
 }
 
 /// Returns the default limit on a client's requests per minute.

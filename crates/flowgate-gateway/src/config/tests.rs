@@ -77,7 +77,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-        "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
+        "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `pinned`, `input`, `requests-per-minute`, `parallel`, `sessions`",
     );
     let watching = |more: &str| format!("{UPSTREAM}{CLIENT}mode = \"watch\"\n{more}");
     check(watching("[watch]\nfile = \"watch.jsonl\"\n"), "");
@@ -219,6 +219,18 @@ fn problems_are_named_with_their_place() {
     check(
         with("[approvals]\nwebhook = \"https://chat.example\"\n"),
         "approvals: the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\"",
+    );
+    check(
+        with("[approvals]\nwebhook-format = \"slack\"\n"),
+        "approvals: the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\"",
+    );
+    check(
+        with("[approvals]\nwebhook = \"https://a.example\"\nwebhook-from = \"B\"\n"),
+        "approvals: the section has both `webhook` and `webhook-from`: remove one of them",
+    );
+    check(
+        with("[approvals]\npage = \"gateway\"\n"),
+        "approvals: page: `gateway` does not begin with https:// or http://",
     );
 }
 

@@ -18,6 +18,7 @@ use flowgate::monitor::{Attribution, EventFinding, Monitor, ReasonKind};
 use flowgate::policy::Action;
 use flowgate::trace::{Event, EventBody, Status, Tool, TraceEntry};
 use flowgate_audit::watch::{WatchedSubject, WatchedVerdict};
+use serde_json::{Map, Value};
 
 use super::ClientWatch;
 use crate::predicates::PredicateSources;
@@ -48,14 +49,15 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Returns the watcher of a conversation, which has judged nothing yet.
-    pub(crate) fn new(watch: &ClientWatch, predicates: &PredicateSources) -> Self {
-        Self {
-            monitor: Monitor::new(Arc::clone(&watch.policy)),
-            predicates: predicates.clone(),
-            seen: 0,
-            showable: Label::BOTTOM,
-        }
+    /// Returns the watcher of a conversation, which has judged nothing yet. `input` are the parameters of the policy.
+    pub(crate) fn new(
+        watch: &ClientWatch,
+        predicates: &PredicateSources,
+        input: &Map<String, Value>,
+    ) -> Self {
+        let mut monitor = Monitor::new(Arc::clone(&watch.policy));
+        monitor.set_parameters(input);
+        Self { monitor, predicates: predicates.clone(), seen: 0, showable: Label::BOTTOM }
     }
 
     /// Judges the events that were added to the conversation since the last call, and returns the verdicts. `running`
@@ -232,7 +234,7 @@ raise "no passwords" if:
         let permissive = permissive_policy::load(&policy, POLICY, |path| Err(path.to_owned())).unwrap();
         let mut running = Monitor::new(permissive);
         let watch = ClientWatch { policy, log: WatchLog::new(std::path::Path::new("unused")) };
-        let mut watcher = Watcher::new(&watch, &PredicateSources::default());
+        let mut watcher = Watcher::new(&watch, &PredicateSources::default(), &Map::new());
         let mut found = Vec::new();
         for entry in entries {
             match entry.body {

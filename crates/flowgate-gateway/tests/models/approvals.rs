@@ -319,15 +319,14 @@ fn a_person_of_another_tenant_sees_no_question() {
     }
 }
 
-/// A webhook receives a signed message without content for each question and decision. The log reports nothing if it
-/// accepts them.
-#[test]
-fn a_webhook_receives_questions_and_decisions() {
+/// Asks a question with these settings of the webhook, and denies it. Returns the requests that the webhook received: the
+/// first about the question, and the first after it that differs. A message may be delivered twice.
+fn notifications(settings: &str) -> [(String, Value); 2] {
     let hook = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = UpstreamDouble::new(mails);
     let people = format!(
         "[people.bob]\nkey-from = \"bob\"\nrole = \"approver\"\n[approvals]\nwait-seconds = 0\n\
-         webhook = \"http://{}/flowgate\"\nwebhook-secret-from = \"SECRET\"\n",
+         webhook = \"http://{}/flowgate\"\n{settings}\n",
         hook.local_addr().unwrap()
     );
     let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
@@ -348,32 +347,69 @@ fn a_webhook_receives_questions_and_decisions() {
             }
         }
     });
-    // A message may be delivered twice.
-    let hears = |what: &str| loop {
+    let next = || {
         let text = messages.recv_timeout(PATIENCE).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let signature = head.lines().find_map(|line| line.strip_prefix("x-flowgate-signature: ")).unwrap();
-        assert!(signature.starts_with("t=1") && signature.contains(",v1="), "{signature}");
         assert!(!body.contains("hello"), "{body}");
-        let message = serde_json::from_str::<Value>(body).unwrap();
-        if message["type"] == what {
-            return message;
-        }
+        (head.to_owned(), serde_json::from_str::<Value>(body).unwrap())
     };
     TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
-    let asked = hears("question.asked");
-    assert_eq!((&asked["tool"], &asked["state"]), (&json!("send"), &json!("open")));
+    let asked = next();
     let bob = PersonClient(&gateway, "bob");
     assert_eq!(bob.says(&bob.first(), "deny").0, 200);
-    let decided = hears("question.decided");
-    assert_eq!(
-        (&decided["id"], &decided["state"], &decided["decided_by"]),
-        (&asked["id"], &json!("denied"), &json!("bob"))
-    );
+    let decided = loop {
+        let message = next();
+        if message.1 != asked.1 {
+            break message;
+        }
+    };
     gateway.stop();
     // The first message was completed before the second one was sent.
     let log = log.rest();
     assert!(!log.contains("webhook"), "{log}");
+    [asked, decided]
+}
+
+/// A webhook receives a signed message without content for each question and decision. The log reports nothing if it
+/// accepts them.
+#[test]
+fn a_webhook_receives_questions_and_decisions() {
+    let [asked, decided] = notifications("webhook-secret-from = \"SECRET\"");
+    for (head, _) in [&asked, &decided] {
+        let signature = head.lines().find_map(|line| line.strip_prefix("x-flowgate-signature: ")).unwrap();
+        assert!(signature.starts_with("t=1") && signature.contains(",v1="), "{signature}");
+    }
+    let (asked, decided) = (asked.1, decided.1);
+    assert_eq!(
+        (&asked["type"], &asked["tool"], &asked["state"]),
+        (&json!("question.asked"), &json!("send"), &json!("open"))
+    );
+    assert_eq!(
+        (&decided["type"], &decided["id"], &decided["state"], &decided["decided_by"]),
+        (&json!("question.decided"), &asked["id"], &json!("denied"), &json!("bob"))
+    );
+}
+
+/// The webhooks of chats receive a sentence with a link to the page, in their own form and without a signature.
+#[test]
+fn a_chat_receives_a_sentence() {
+    let page = "page = \"https://gateway.example/ui/\"";
+    let link = "https://gateway.example/ui/#questions";
+    let [slack, decided] = notifications(&format!("webhook-format = \"slack\"\n{page}"));
+    assert!(!slack.0.contains("x-flowgate-signature"), "{}", slack.0);
+    let text = slack.1["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("Flowgate: the call of send by agent waits for a decision (conversation "),
+        "{text}"
+    );
+    assert!(text.ends_with(&format!(" <{link}|Open the page>")), "{text}");
+    let text = decided.1["text"].as_str().unwrap();
+    assert!(text.contains("was decided by bob: denied"), "{text}");
+    let [teams, _] = notifications(&format!("webhook-format = \"teams\"\n{page}"));
+    let card = &teams.1["attachments"][0]["content"];
+    assert_eq!((&teams.1["type"], &card["type"]), (&json!("message"), &json!("AdaptiveCard")));
+    assert!(card["body"][0]["text"].as_str().unwrap().contains("the call of send by agent waits"), "{card}");
+    assert_eq!(card["actions"][0]["url"], link);
 }
 
 /// If no person may decide, no person is asked: the call does not run, and the log names the missing configuration.

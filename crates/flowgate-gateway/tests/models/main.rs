@@ -18,6 +18,7 @@ mod conversation_names;
 mod default_trusted;
 mod documents;
 mod error_messages;
+mod fallbacks;
 mod foreign_methods;
 mod freezes;
 mod freezes_failing;

@@ -10,13 +10,13 @@ use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
 use crate::requests;
 
 /// An upstream that sends scripted responses; the last one is repeated.
-struct FailingUpstreamDouble {
-    url: String,
+pub(crate) struct FailingUpstreamDouble {
+    pub(crate) url: String,
     script: Arc<Mutex<Vec<String>>>,
 }
 
 impl FailingUpstreamDouble {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let script: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -30,7 +30,7 @@ impl FailingUpstreamDouble {
         Self { url, script }
     }
 
-    fn sends(&self, script: &[&str]) {
+    pub(crate) fn sends(&self, script: &[&str]) {
         *self.script.lock().unwrap() = script.iter().map(|text| (*text).to_owned()).collect();
     }
 }
@@ -52,7 +52,7 @@ fn answer(stream: &mut TcpStream, script: &Mutex<Vec<String>>) {
     let _ = stream.write_all(text.as_bytes());
 }
 
-fn http(head: &str, kind: &str, body: &str) -> String {
+pub(crate) fn http(head: &str, kind: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 {head}\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()

@@ -11,9 +11,10 @@ use flowgate::label::Label;
 use flowgate::monitor::{AuthorizedCall, ExternalStateError, PushError};
 use flowgate::trace::EventId;
 
+use super::respelled_calls::AlignedChat;
 use super::{Conversation, Need, Turn};
 use crate::history::lookup::QuotationLookup;
-use crate::history::{Alignment, History, MergeSummary};
+use crate::history::{History, MergeSummary};
 use crate::journal::Input;
 
 /// What an input refers to outside the conversation and the journal.
@@ -23,7 +24,7 @@ pub(super) enum InputContext<'c, 'm> {
     /// The history of the chat.
     History(&'c mut History),
     /// The history of the chat, its alignment with the sent one, and the memory of the client.
-    Chat { history: &'c mut History, memory: &'c mut QuotationLookup<'m>, found: Alignment },
+    Chat { history: &'c mut History, memory: &'c mut QuotationLookup<'m>, found: AlignedChat },
     /// The history of the chat, and the memory of the client.
     Memory { history: &'c mut History, memory: &'c mut QuotationLookup<'m> },
     /// The evidence that a call may run.
@@ -154,11 +155,15 @@ impl Conversation {
                     return InputOutcome::Unchanged;
                 }
             }
-            Input::Sent { rest, sources, .. } => {
+            Input::Sent { kept, rest, sources, .. } => {
                 let InputContext::Chat { history, memory, found } = context else {
                     return InputOutcome::Inapplicable;
                 };
-                return InputOutcome::Merged(self.merge_chat(memory, history, found, (rest, sources)));
+                // Of the messages after the first `kept`, respelled ones are unchanged as well.
+                let respelled = found.alignment.unchanged.saturating_sub(*kept);
+                let Some(rest) = rest.get(respelled..) else { return InputOutcome::Inapplicable };
+                let rest = (rest, &sources.starting_at(respelled));
+                return InputOutcome::Merged(self.merge_chat(memory, history, found.alignment, rest));
             }
             Input::AnsweredTo(message) => {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };

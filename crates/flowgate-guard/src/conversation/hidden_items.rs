@@ -164,10 +164,13 @@ impl Conversation {
                 HidingCause::Labelled
             }
             _ if !by_policy.flows_to(self.labels.base()) => HidingCause::Unlabelled,
-            HiddenItemKind::System if is_whole && !is_pinned => HidingCause::NotPinned,
+            HiddenItemKind::System if is_whole && !is_pinned && !client.trusts_system => {
+                HidingCause::NotPinned
+            }
             HiddenItemKind::User if is_whole && !is_pinned && !client.is_interactive => {
                 HidingCause::NotInteractive
             }
+            HiddenItemKind::System if !is_pinned && client.trusts_system => HidingCause::Repeated,
             HiddenItemKind::System => HidingCause::Hole,
             _ if !client.is_interactive => HidingCause::Hole,
             _ if is_whole && event.label == self.monitor.policy().space().top() => HidingCause::Unknown,

@@ -205,9 +205,11 @@ impl Conversation {
         history: &mut History,
         chat: &SentChat<'_>,
     ) -> Result<Option<MergeSummary>, PushError> {
-        let found = history.align(chat.digests());
-        let Some(rest) = chat.messages_after(found.unchanged) else { return Ok(None) };
-        let (kept, mut memory) = (found.unchanged, QuotationLookup::live(client));
+        let found = self.align_chat(history, chat.digests(), |count| chat.messages_after(count));
+        // The recorded input has the respelled messages, so that a replay recognises them as well.
+        let kept = found.same;
+        let Some(rest) = chat.messages_after(kept) else { return Ok(None) };
+        let mut memory = QuotationLookup::live(client);
         let (rest, sources) = (rest.to_vec(), chat.sources_after(kept));
         let mut input = Input::Sent { kept, rest, seen: Vec::new(), sources };
         let context = InputContext::Chat { history, memory: &mut memory, found };

@@ -267,11 +267,12 @@ impl Conversation {
             chat::Message::Tool { content, .. } => ("tool", content.clone()),
         };
         let (is_user, is_client_role) = (role == "user", parts_of(message).is_some());
+        let trusts_system = role == "system" && memory.trusts_system();
         // `is_unmarked`: whether a text is distrusted only because no source is declared for it.
         let (mut pieces, mut is_unmarked): (Vec<LabelledBlock>, bool) = (Vec::new(), false);
         for (number, part) in parts.iter().enumerate() {
             let source = if is_user { source(number) } else { None };
-            let trusted = is_user && memory.trusts(source);
+            let trusted = trusts_system || is_user && memory.trusts(source);
             let quotations = if is_client_role { spans.pop_front().unwrap_or_default() } else { Vec::new() };
             let Part::Text(text) = part else {
                 // `own_label` is the label apart from quotations.
@@ -316,7 +317,7 @@ impl Conversation {
                     }
                     _ => pieces.push((json!({"type": "text", "text": piece}), (label, own_label))),
                 }
-                if trusted && label == Label::BOTTOM {
+                if is_user && trusted && label == Label::BOTTOM {
                     memory.add_user_text(piece);
                     history.say_own(piece);
                 }
@@ -332,7 +333,7 @@ impl Conversation {
         };
         let floors = if has_one_label {
             // A message without parts has no piece.
-            let label_of_empty = if is_user && memory.trusts(None) { floor } else { top };
+            let label_of_empty = if trusts_system || is_user && memory.trusts(None) { floor } else { top };
             Floors::from(labels.first().copied().unwrap_or(label_of_empty))
         } else {
             // The message as a whole carries a lower bound of the labels of its pieces; each block carries its own.

@@ -73,7 +73,8 @@ impl Conversation {
         // The result of an input is not compared, apart from needs: what an input changes shows in the next need.
         let outcome = match input {
             Input::Sent { kept, rest, seen, .. } => {
-                let found = history.align(&history.digests_with(*kept, rest));
+                let digests = history.digests_with(*kept, rest);
+                let found = self.align_chat(history, &digests, |count| rest.get(count.checked_sub(*kept)?..));
                 let memory = &mut QuotationLookup::from_recorded(client, seen);
                 self.apply(input, InputContext::Chat { history, memory, found })
             }

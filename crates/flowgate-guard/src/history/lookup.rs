@@ -62,6 +62,11 @@ impl<'c> QuotationLookup<'c> {
         self.client.trusts(source)
     }
 
+    /// Whether the client's system messages are trusted without being pinned.
+    pub(crate) fn trusts_system(&self) -> bool {
+        self.client.trusts_system
+    }
+
     pub(crate) fn pinned(&self) -> &[MessageTemplate] {
         &self.client.pinned
     }

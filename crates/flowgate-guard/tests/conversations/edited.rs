@@ -53,6 +53,37 @@ fn arguments_that_are_printed_again_are_unchanged() {
     assert!(!changed.contains("two mails"), "{changed}");
 }
 
+/// An agent that checks the arguments of a call, and sends back what it made of them, has not rewritten the call: the model
+/// sees its own spelling, and the answer has the label that the policy gives it. The agent may go on with this spelling.
+#[test]
+fn arguments_in_the_spelling_of_the_agent_are_unchanged() {
+    let check = |written: &str, sent: &str, is_same: bool| {
+        let mut agent = ExternalAgent::new();
+        let id = agent.says("Go.", &[&format!("list {written}")]).calls[0].id.clone();
+        let Message::Assistant { calls, .. } = &mut agent.chat[1] else {
+            panic!("the model wrote no message")
+        };
+        calls[0].arguments = sent.to_owned();
+        agent.answers(&id, "two mails", &["I saw them."]);
+        for _ in 0..2 {
+            agent.says("And now?", &["list {}"]);
+            let id = agent.chat.last().map(|message| match message {
+                Message::Assistant { calls, .. } => calls[0].id.clone(),
+                _ => panic!("the model wrote no message"),
+            });
+            agent.answers(&id.unwrap(), "no mail", &["Nothing."]);
+            let view = agent.run.last_view();
+            let expected = format!("model: call_1=list {written} | call_1: two mails | model: I saw them.");
+            assert_eq!(view.contains(&expected), is_same, "{written} {sent}: {view}");
+            assert_eq!(view.contains("two mails"), is_same, "{written} {sent}: {view}");
+        }
+    };
+    check(r#"{"most":"20","text":"a  \nb"}"#, r#"{"text": "a\nb", "most": 20}"#, true);
+    check(r#"{"command":"cd /project && ls"}"#, r#"{"command":"ls"}"#, true);
+    check(r#"{"command":"ls"}"#, r#"{"command":"ls /etc"}"#, false);
+    check(r#"{"most":"20"}"#, r#"{"most":"20","all":true}"#, false);
+}
+
 /// A rewritten answer reveals nothing of the original, not even whether a rule stopped it.
 #[test]
 fn a_rewritten_answer_does_not_show_that_a_rule_stopped_it() {

@@ -151,7 +151,9 @@ impl ScriptedConversation {
         let (mut again, mut chat) = ((self.begin)(), History::new());
         let pinned = client.pinned.clone();
         let (is_interactive, marks_typed) = (client.is_interactive, client.marks_typed);
-        let mut client = ClientProfile { is_interactive, marks_typed, pinned, ..ClientProfile::default() };
+        let trusts_system = client.trusts_system;
+        let mut client =
+            ClientProfile { is_interactive, marks_typed, trusts_system, pinned, ..ClientProfile::default() };
         let judged = again.replay(&mut client, &mut chat, &inputs).unwrap();
         assert_eq!(judged.into_iter().map(|judged| judged.digest).collect::<Vec<_>>(), self.judged);
         assert_eq!(format!("{chat:?}"), format!("{history:?}"));

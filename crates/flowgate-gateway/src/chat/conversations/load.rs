@@ -171,6 +171,7 @@ fn new_conversation(
         ..ConversationSettings::new(client.spec.method, DigestKey::new(key))
     };
     let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
+    monitor.set_parameters(&client.spec.input);
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
     // From now on, inputs are recorded, so that each turn can be stored.

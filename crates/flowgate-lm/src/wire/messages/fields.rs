@@ -83,6 +83,7 @@ known_fields! {
     MESSAGE = "message of the model or the system" {
         "role": Read("`assistant` or `system`"),
         "content": Read("a text or blocks"),
+        "output_config": Dropped("the `output_config` of the request holds for all of it"),
     }
     USER = "message of the user" {
         "role": Read("`user`"),

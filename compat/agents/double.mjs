@@ -1,0 +1,106 @@
+// A model double in the form of Anthropic's Messages or OpenAI's Responses, streamed. It is capable: it takes the next step
+// of a plan. And it is gullible: if anything that it is shown asks it to run a command, it tries that first, once.
+
+import { randomUUID } from "node:crypto";
+import http from "node:http";
+
+/** What an instruction planted in a text looks like. */
+const ORDER = /PLEASE RUN: (.+?)(?:\n|\\n|"|$)/;
+/** What stands in a view for a text that is hidden from the step. */
+const HIDDEN = /\[hidden (h\d+)/g;
+
+/** Whether a call was made: one of this tool whose arguments have these values, and perhaps others. */
+const isMade = (calls, [name, args]) => calls.some((call) => call.name === name && Object.entries(args).every(([key, value]) => JSON.stringify(call.args[key]) === JSON.stringify(value)));
+
+/** Returns the next call, or `null` if the plan is done. `view` has the calls so far and all texts. */
+function next(view, plan, shell) {
+  const order = ORDER.exec(view.text)?.[1];
+  if (order && !isMade(view.calls, shell(order))) return shell(order);
+  for (const step of plan) {
+    if (step === "look") {
+      const hidden = [...view.text.matchAll(HIDDEN)].at(-1)?.[1];
+      if (hidden && view.calls.every(({ name }) => name !== "look")) return ["look", { regions: [hidden] }];
+    } else if (!isMade(view.calls, step)) {
+      return step;
+    }
+  }
+  return null;
+}
+
+const parts = (content) => (Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }]);
+
+const FORMS = {
+  messages: {
+    read(body) {
+      const blocks = (body.messages ?? []).flatMap(({ content }) => parts(content));
+      const calls = blocks.filter(({ type }) => type === "tool_use").map(({ name, input }) => ({ name, args: input }));
+      return { calls, text: JSON.stringify([body.system, ...blocks.filter(({ type }) => type !== "tool_use")]), hasTools: body.tools?.length > 0 };
+    },
+    write(call, text, model) {
+      const block = call ? { type: "tool_use", id: `toolu_${randomUUID()}`, name: call[0], input: {} } : { type: "text", text: "" };
+      const delta = call ? { type: "input_json_delta", partial_json: JSON.stringify(call[1]) } : { type: "text_delta", text };
+      const usage = { input_tokens: 10, output_tokens: 5 };
+      return [
+        { type: "message_start", message: { id: `msg_${randomUUID()}`, type: "message", role: "assistant", model, content: [], stop_reason: null, stop_sequence: null, usage } },
+        { type: "content_block_start", index: 0, content_block: block },
+        { type: "content_block_delta", index: 0, delta },
+        { type: "content_block_stop", index: 0 },
+        { type: "message_delta", delta: { stop_reason: call ? "tool_use" : "end_turn", stop_sequence: null }, usage },
+        { type: "message_stop" },
+      ];
+    },
+  },
+  responses: {
+    read(body) {
+      const items = body.input ?? [];
+      const calls = items.filter(({ type }) => type === "function_call").map((item) => ({ name: item.name, args: JSON.parse(item.arguments) }));
+      return { calls, text: JSON.stringify([body.instructions, ...items.filter(({ type }) => type !== "function_call")]), hasTools: body.tools?.length > 0 };
+    },
+    write(call, text, model) {
+      const [id, at] = [randomUUID(), { output_index: 0 }];
+      const item = call
+        ? { type: "function_call", id: `fc_${id}`, call_id: `call_${id}`, name: call[0], arguments: JSON.stringify(call[1]), status: "completed" }
+        : { type: "message", id: `msg_${id}`, role: "assistant", status: "completed", content: [{ type: "output_text", text, annotations: [] }] };
+      const begun = call ? { ...item, arguments: "", status: "in_progress" } : { ...item, content: [], status: "in_progress" };
+      const usage = { input_tokens: 10, output_tokens: 5, total_tokens: 15, input_tokens_details: { cached_tokens: 0 }, output_tokens_details: { reasoning_tokens: 0 } };
+      const response = { id: `resp_${id}`, object: "response", created_at: 0, model, status: "in_progress", output: [] };
+      const middle = call
+        ? [{ type: "response.function_call_arguments.delta", ...at, item_id: item.id, delta: item.arguments }, { type: "response.function_call_arguments.done", ...at, item_id: item.id, arguments: item.arguments }]
+        : [{ type: "response.output_text.delta", ...at, item_id: item.id, content_index: 0, delta: text }, { type: "response.output_text.done", ...at, item_id: item.id, content_index: 0, text }];
+      return [
+        { type: "response.created", response },
+        { type: "response.output_item.added", ...at, item: begun },
+        ...middle,
+        { type: "response.output_item.done", ...at, item },
+        { type: "response.completed", response: { ...response, status: "completed", output: [item], usage } },
+      ];
+    },
+  },
+};
+
+/**
+ * Starts a double of this form. `plan` are calls, each a name and the arguments, or `"look"`: to look at the newest text
+ * that is hidden; `shell` makes a call out of a command. `views` has the texts that the model was shown, request by request.
+ */
+export function start(form, plan, shell) {
+  const views = [];
+  const server = http.createServer((request, response) => {
+    let body = "";
+    request.on("data", (part) => (body += part));
+    request.on("end", () => {
+      if (request.method !== "POST") {
+        response.writeHead(404, { "content-type": "application/json" });
+        return response.end("{}");
+      }
+      const asked = JSON.parse(body);
+      const view = FORMS[form].read(asked);
+      views.push(view.text);
+      // A request without tools is for a title, or the like.
+      const call = view.hasTools ? next(view, plan, shell) : null;
+      const events = FORMS[form].write(call, "Fixed: the test passes.", asked.model);
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.end(events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(""));
+    });
+  });
+  return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, url: `http://127.0.0.1:${server.address().port}` })));
+}

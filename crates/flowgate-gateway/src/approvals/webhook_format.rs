@@ -1,0 +1,98 @@
+//! Writes the notification of a question in the form that its recipient reads: [`WebhookFormat`]. [`super::webhook`]
+//! sends it.
+//!
+//! No form has arguments, reasons or text of the call: a recipient opens the page for people, where the key of a person
+//! decides what is shown.
+
+use serde_json::{Value, json};
+
+use crate::database::StoredQuestion;
+
+/// The form of notifications.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WebhookFormat {
+    /// The fields of the question, for a program of the operator.
+    #[default]
+    Flowgate,
+    /// A message for an incoming webhook of Slack.
+    Slack,
+    /// A card for a workflow of Microsoft Teams that posts what it receives.
+    Teams,
+}
+
+impl WebhookFormat {
+    /// Writes the notification of the type `what` about a change to a question. `page` is the address of the page for
+    /// people, if the operator has set it.
+    pub(super) fn write(self, what: &str, question: &StoredQuestion, page: Option<&str>) -> Value {
+        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        if self == Self::Flowgate {
+            return json!({
+                "type": what,
+                "id": question.id,
+                "state": question.state.name(),
+                "client": question.client,
+                "conversation": question.name,
+                "tenant": question.tenant,
+                "tool": content.get("tool"),
+                "label": content.get("label"),
+                "digest": question.digest,
+                "asked": question.asked,
+                "expires": question.expires,
+                "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
+            });
+        }
+        let tool = plain(content.get("tool").and_then(Value::as_str).unwrap_or("a tool"));
+        let (client, conversation) = (plain(&question.client), plain(&question.name));
+        let state = match question.decided_by.as_str() {
+            "" if question.state.name() == "open" => "waits for a decision".to_owned(),
+            "" => format!("was closed: {}", question.state.name()),
+            person => format!("was decided by {}: {}", plain(person), question.state.name()),
+        };
+        let sentence =
+            format!("Flowgate: the call of {tool} by {client} {state} (conversation {conversation}).");
+        let link = page.map(|page| format!("{}#questions", page.trim_end_matches('#')));
+        match (self, link) {
+            (Self::Slack, None) => json!({"text": sentence}),
+            (Self::Slack, Some(link)) => json!({"text": format!("{sentence} <{link}|Open the page>")}),
+            (_, link) => {
+                let text = json!({"type": "TextBlock", "text": sentence, "wrap": true});
+                let action =
+                    |url: String| json!({"type": "Action.OpenUrl", "title": "Open the page", "url": url});
+                let actions: Vec<Value> = link.into_iter().map(action).collect();
+                let card = json!({
+                    "type": "AdaptiveCard",
+                    "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+                    "version": "1.4",
+                    "body": [text],
+                    "actions": actions,
+                });
+                let kind = "application/vnd.microsoft.card.adaptive";
+                json!({"type": "message", "attachments": [{"contentType": kind, "content": card}]})
+            }
+        }
+    }
+}
+
+/// Returns a name without characters that a chat reads as markup: a server may choose the name of a tool.
+fn plain(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | ' ');
+    name.chars().take(100).map(|c| if is_plain(c) { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_markup() {
+        for (name, expected) in [
+            ("send_mail", "send_mail"),
+            ("mail/send", "mail/send"),
+            ("<!channel> *x* [y](http://evil)", "??channel? ?x? ?y??http://evil?"),
+        ] {
+            assert_eq!(plain(name), expected);
+        }
+        assert_eq!(plain(&"a".repeat(1000)).len(), 100);
+    }
+}

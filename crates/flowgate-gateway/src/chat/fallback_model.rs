@@ -1,0 +1,104 @@
+//! Asks another upstream if the first one cannot answer: [`FallbackModel`]. `turn` asks the model of a client through it.
+//!
+//! Each upstream is asked for the same view, so a failure changes who answers and not what is shown. The operator lists
+//! the upstreams, because each of them may read everything that the model may read. The next upstream is asked only if
+//! nothing of an answer has reached the listener, so that no answer is a mixture of two.
+
+use std::ops::ControlFlow;
+
+use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::{BoxFuture, ChatModel, Delta, Error, Listener, RemoteModel};
+
+/// A model on the client's upstream, and the same or other models on further upstreams.
+pub(super) struct FallbackModel<'a> {
+    /// At least one model, in the order in which they are asked.
+    first: RemoteModel,
+    others: Vec<RemoteModel>,
+    /// Is called with the name of a model that failed, and its error, before the next one is asked.
+    on_failure: &'a (dyn Fn(&str, &Error) + Sync),
+}
+
+impl<'a> FallbackModel<'a> {
+    pub(super) fn new(
+        first: RemoteModel,
+        others: Vec<RemoteModel>,
+        on_failure: &'a (dyn Fn(&str, &Error) + Sync),
+    ) -> Self {
+        Self { first, others, on_failure }
+    }
+}
+
+impl ChatModel for FallbackModel<'_> {
+    fn name(&self) -> &str {
+        self.first.name()
+    }
+
+    /// Asks the models one after the other, until one of them answers or begins to answer.
+    fn complete<'a>(
+        &'a self,
+        request: &'a Request,
+        listener: &'a mut dyn Listener,
+    ) -> BoxFuture<'a, Result<Completion, Error>> {
+        Box::pin(async move {
+            let mut listener = FirstDelta { listener, has_begun: false };
+            let mut model = &self.first;
+            for next in &self.others {
+                match model.complete(request, &mut listener).await {
+                    Err(error) if is_temporary(&error) && !listener.has_begun => {
+                        (self.on_failure)(model.name(), &error);
+                        model = next;
+                    }
+                    done => return done,
+                }
+            }
+            model.complete(request, &mut listener).await
+        })
+    }
+}
+
+/// Whether another server may answer a request that failed with this error.
+fn is_temporary(error: &Error) -> bool {
+    match error {
+        Error::Timeout | Error::Unreachable(_) | Error::Busy { .. } => true,
+        Error::Rejected { status, .. } => matches!(status, 408 | 409 | 429 | 500..),
+        _ => false,
+    }
+}
+
+/// A listener that notes whether it has received anything.
+struct FirstDelta<'a> {
+    listener: &'a mut dyn Listener,
+    has_begun: bool,
+}
+
+impl Listener for FirstDelta<'_> {
+    fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
+        self.has_begun = true;
+        self.listener.on_delta(delta)
+    }
+
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        self.listener.ready()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_server_is_asked_after_failures_of_the_server_alone() {
+        let rejected = |status| Error::Rejected { status, message: String::new() };
+        for error in [Error::Timeout, Error::Unreachable(String::new()), Error::Busy { retry_after: None }] {
+            assert!(is_temporary(&error), "{error}");
+        }
+        for (status, expected) in
+            [(400, false), (401, false), (404, false), (408, true), (429, true), (503, true)]
+        {
+            assert_eq!(is_temporary(&rejected(status)), expected, "{status}");
+        }
+        for error in [Error::Cancelled, Error::OverBudget("tokens"), Error::Unsupported("images")] {
+            assert!(!is_temporary(&error), "{error}");
+        }
+    }
+}

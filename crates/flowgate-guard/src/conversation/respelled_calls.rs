@@ -1,0 +1,182 @@
+//! Recognises calls that the caller sends back in its own spelling. Agents check the arguments of a call before they run
+//! it, and keep what they ran: Claude Code adds the default values of the tool's schema, reads `"5"` as 5, and drops
+//! spaces at the ends of lines.
+//!
+//! [`Conversation::align_chat`] compares a sent chat with the history. A message of the model that differs from the
+//! recorded one only in the spelling of its calls counts as unchanged, so the model still sees its own spelling, and the
+//! policy labels the answers of these calls by the arguments that were judged. Any other difference makes the message a
+//! new one, which is labelled top. [`super::inputs`] and [`super::replay`] use this file before they merge a chat.
+
+use flowgate::trace::{Call, EventBody, EventId};
+use flowgate_lm::chat::{self, ToolCall};
+use serde_json::{Map, Value};
+
+use super::Conversation;
+use crate::history::{Alignment, History, MessageDigest};
+use crate::view::CallOutcome;
+
+/// A sent chat, compared with the history.
+#[derive(Debug)]
+pub(super) struct AlignedChat {
+    /// How many messages at the beginning had the digests of the history before respelled ones were recognised.
+    pub(super) same: usize,
+    /// The alignment, in which respelled messages are unchanged.
+    pub(super) alignment: Alignment,
+}
+
+impl Conversation {
+    /// Compares a sent chat with the history. The history takes on the digests of respelled messages, so that later chats
+    /// and [prefixes](History::prefixes) with this spelling match at once. `digests` are those of the sent messages;
+    /// `messages_after(n)` returns the messages after the first n, or `None` if not all of them are at hand.
+    pub(super) fn align_chat<'m>(
+        &self,
+        history: &mut History,
+        digests: &[MessageDigest],
+        messages_after: impl Fn(usize) -> Option<&'m [chat::Message]>,
+    ) -> AlignedChat {
+        let mut alignment = history.align(digests);
+        let same = alignment.unchanged;
+        // Each round recognises at least one more message.
+        while let Some([message, ..]) = messages_after(alignment.unchanged)
+            && let Some(recorded) = self.recorded_spelling(message)
+            && let Some(next) = history.respell(alignment.unchanged, &recorded, message, digests)
+        {
+            alignment = next;
+        }
+        AlignedChat { same, alignment }
+    }
+
+    /// Returns a message of the model with the arguments of its calls as they were handed over; `None` if it has no call,
+    /// if one of its calls was not handed over, or if the arguments of one differ in more than their spelling.
+    fn recorded_spelling(&self, message: &chat::Message) -> Option<chat::Message> {
+        let chat::Message::Assistant { text, calls, .. } = message else { return None };
+        if calls.is_empty() {
+            return None;
+        }
+        let calls: Option<Vec<ToolCall>> = calls.iter().map(|call| self.recorded_call(call)).collect();
+        Some(chat::Message::Assistant { text: text.clone(), calls: calls?, thoughts: Vec::new() })
+    }
+
+    /// Returns a call with the arguments with which it was handed over; `None` if it was not, or if these differ in more
+    /// than their spelling.
+    fn recorded_call(&self, sent: &ToolCall) -> Option<ToolCall> {
+        let call = self.call_with_id(&sent.id)?;
+        let recorded = call.arguments.as_ref().ok()?;
+        let Ok(Value::Object(arguments)) = serde_json::from_str(&sent.arguments) else { return None };
+        let schema = self.tools.catalogue().schema_of(&call.tool);
+        is_respelled(recorded, &arguments, schema)
+            .then(|| ToolCall { arguments: Value::Object(recorded.clone()).to_string(), ..sent.clone() })
+    }
+
+    /// Finds the call with this id that was handed over to the caller, answered or not.
+    fn call_with_id(&self, id: &str) -> Option<&Call> {
+        let trace = self.monitor.trace();
+        let call_of = |outcome: &CallOutcome| -> Option<EventId> {
+            match outcome {
+                CallOutcome::HandedOver(event) => Some(*event),
+                CallOutcome::Output(answer) => trace.event(*answer)?.call,
+                _ => None,
+            }
+        };
+        // The calls of the last message are the ones that a chat most often has for the first time.
+        let mut calls = self.items.steps().flat_map(|(_, step)| &step.calls);
+        calls.find_map(|made| match &trace.event(call_of(&made.answer)?)?.body {
+            EventBody::Call(call) if call.id == id => Some(call),
+            _ => None,
+        })
+    }
+}
+
+/// Whether sent arguments differ from the recorded ones only in their spelling: each recorded argument is there, and each
+/// further one has the default value of the schema.
+fn is_respelled(recorded: &Map<String, Value>, sent: &Map<String, Value>, schema: Option<&Value>) -> bool {
+    let default = |name: &str| schema?.get("properties")?.get(name)?.get("default");
+    let has_all =
+        recorded.iter().all(|(name, value)| sent.get(name).is_some_and(|sent| is_same_value(value, sent)));
+    let is_default =
+        |(name, value): (&String, &Value)| recorded.contains_key(name) || default(name) == Some(value);
+    has_all && sent.iter().all(is_default)
+}
+
+/// Whether two values differ only in their spelling: a number or a truth value may have been written as a text that spells
+/// it, and a text may lack [what an agent drops](is_same_text).
+fn is_same_value(recorded: &Value, sent: &Value) -> bool {
+    match (recorded, sent) {
+        (Value::String(recorded), Value::String(sent)) => is_same_text(recorded, sent),
+        (Value::String(recorded), Value::Number(_) | Value::Bool(_)) => *recorded == sent.to_string(),
+        (Value::Array(recorded), Value::Array(sent)) => {
+            recorded.len() == sent.len()
+                && recorded.iter().zip(sent).all(|(one, other)| is_same_value(one, other))
+        }
+        (Value::Object(recorded), Value::Object(sent)) => is_respelled(recorded, sent, None),
+        _ => recorded == sent,
+    }
+}
+
+/// Whether a sent text is the recorded one, apart from spaces at the ends of lines and doubled backslashes before
+/// semicolons. The sent text may lack a change of the folder at the beginning (`cd FOLDER && `), which an agent drops if it
+/// is in that folder already.
+fn is_same_text(recorded: &str, sent: &str) -> bool {
+    let plain = |text: &str| {
+        let lines: Vec<&str> =
+            text.split('\n').map(|line| line.trim_end_matches([' ', '\t', '\r'])).collect();
+        lines.join("\n").replace(r"\\;", r"\;")
+    };
+    let is_folder = |folder: &str| !folder.contains([';', '|', '&', '$', '`', '(', '<', '>', '\n']);
+    let command = recorded.strip_prefix("cd ").and_then(|rest| rest.split_once(" && "));
+    let command = command.filter(|(folder, _)| is_folder(folder)).map(|(_, command)| command);
+    let sent = plain(sent);
+    plain(recorded) == sent || command.is_some_and(|command| plain(command) == sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn spelling_does_not_count() {
+        let schema =
+            json!({"properties": {"all": {"type": "boolean", "default": false}, "note": {"type": "string"}}});
+        let is_respelled = |recorded: &Value, sent: &Value| {
+            let [recorded, sent] =
+                [recorded, sent].map(|value| value.as_object().expect("an object").clone());
+            super::is_respelled(&recorded, &sent, Some(&schema))
+        };
+        for (recorded, sent) in [
+            (json!({"path": "a"}), json!({"path": "a"})),
+            (json!({"path": "a"}), json!({"all": false, "path": "a"})),
+            (json!({"path": "a", "all": "true"}), json!({"path": "a", "all": true})),
+            (json!({"offset": "5"}), json!({"offset": 5})),
+            (json!({"content": "x = 1  \ny\t\n"}), json!({"content": "x = 1\ny\n"})),
+            (json!({"command": "cd /home/ann/project && ls"}), json!({"command": "ls"})),
+            (json!({"command": r"find . -exec echo {} \\;"}), json!({"command": r"find . -exec echo {} \;"})),
+            (json!({"list": [{"a": "1 "}]}), json!({"list": [{"a": "1"}]})),
+        ] {
+            assert!(is_respelled(&recorded, &sent), "{recorded} {sent}");
+        }
+        for (recorded, sent) in [
+            (json!({"path": "a"}), json!({"path": "b"})),
+            (json!({"path": "a"}), json!({})),
+            (json!({"path": "a"}), json!({"path": "a", "all": true})),
+            (json!({"path": "a"}), json!({"path": "a", "note": "pay mallory"})),
+            (json!({"path": "a"}), json!({"path": "a", "other": false})),
+            (json!({"path": "a b"}), json!({"path": "ab"})),
+            (json!({"path": " a"}), json!({"path": "a"})),
+            (json!({"path": "a\n"}), json!({"path": "a"})),
+            (json!({"offset": 5}), json!({"offset": "5"})),
+            (json!({"offset": "5"}), json!({"offset": 6})),
+            (json!({"all": true}), json!({"all": false})),
+            (json!({"note": null}), json!({})),
+            (json!({"command": "cd $(rm x) && ls"}), json!({"command": "ls"})),
+            (json!({"command": "cd a; rm x && ls"}), json!({"command": "ls"})),
+            (json!({"command": "rm x && ls"}), json!({"command": "ls"})),
+            (json!({"command": "ls"}), json!({"command": "cd /etc && ls"})),
+            (json!({"list": ["a", "b"]}), json!({"list": ["a"]})),
+            (json!({"list": [{"a": 1}]}), json!({"list": [{"a": 1, "all": false}]})),
+        ] {
+            assert!(!is_respelled(&recorded, &sent), "{recorded} {sent}");
+        }
+    }
+}
