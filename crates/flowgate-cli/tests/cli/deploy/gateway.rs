@@ -115,7 +115,8 @@ fn model() -> String {
             } else {
                 ("application/json", Api::ChatCompletions.encode_response(&completion, head).to_string())
             };
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n", text.len());
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n", text.len());
             let _ = stream.get_mut().write_all(format!("{head}connection: close\r\n\r\n{text}").as_bytes());
         }
     });
@@ -128,9 +129,10 @@ fn metrics(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_at(line.find([' ', '{']).unwrap());
         let named = labels.entry(name.to_owned()).or_default();
-        // A label ends before `="`; its name follows a brace or the comma after the last value.
-        let written = rest.split("=\"").filter(|part| part.contains(['{', ',']));
-        named.extend(written.filter_map(|part| part.rsplit(['{', ',']).next()).map(str::to_owned));
+        // A name of a label ends before `="`, and begins after a brace or a comma.
+        let mut parts: Vec<&str> = rest.split("=\"").collect();
+        parts.pop();
+        named.extend(parts.iter().filter_map(|part| part.rsplit(['{', ',']).next()).map(str::to_owned));
     }
     labels
 }
@@ -194,8 +196,15 @@ fn known_names() -> KnownNames {
     let (_, limits) = gateway_page.split_once("\n## Limits\n").unwrap();
     let limits = limits.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let events = [
-        LogEvent::Turn, LogEvent::Exchange, LogEvent::Hidden, LogEvent::Certificate, LogEvent::Refused,
-        LogEvent::Upstream, LogEvent::Limit, LogEvent::Remark, LogEvent::Failure,
+        LogEvent::Turn,
+        LogEvent::Exchange,
+        LogEvent::Hidden,
+        LogEvent::Certificate,
+        LogEvent::Refused,
+        LogEvent::Upstream,
+        LogEvent::Limit,
+        LogEvent::Remark,
+        LogEvent::Failure,
     ];
     let kinds = lines.iter().filter_map(|line| line["kind"].as_str()).collect();
     known.values = BTreeMap::from([

@@ -16,8 +16,25 @@ pub(super) struct KnownNames {
 
 /// The functions and keywords that the queries use.
 const WORDS: [&str; 19] = [
-    "avg_over_time", "count_over_time", "histogram_quantile", "increase", "json", "offset", "or", "rate", "sum",
-    "sum_over_time", "unless", "unwrap", "up", "by", "and", "max", "min", "avg", "count",
+    "avg_over_time",
+    "count_over_time",
+    "histogram_quantile",
+    "increase",
+    "json",
+    "offset",
+    "or",
+    "rate",
+    "sum",
+    "sum_over_time",
+    "unless",
+    "unwrap",
+    "up",
+    "by",
+    "and",
+    "max",
+    "min",
+    "avg",
+    "count",
 ];
 /// The labels that the scrape configuration gives to every metric.
 const SCRAPED: [&str; 2] = ["instance", "job"];
@@ -67,8 +84,10 @@ impl QueryNames {
     /// Returns the label that a legend or a summary names and the query does not have.
     pub(super) fn missing_label<'t>(&self, template: &'t str) -> Option<&'t str> {
         let named = template.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
-        let named = named.map(|name| name.trim().trim_start_matches("$labels.")).filter(|name| !name.starts_with('$'));
-        named.into_iter().find(|name| !SCRAPED.contains(name) && !self.labels.contains(*name))
+        let mut named = named
+            .map(|name| name.trim().trim_start_matches("$labels."))
+            .filter(|name| !name.starts_with('$'));
+        named.find(|name| !SCRAPED.contains(name) && !self.labels.contains(*name))
     }
 }
 
@@ -85,7 +104,8 @@ pub(super) fn check(query: &str, known: &KnownNames, is_log: bool) -> Result<Que
         index += 1;
         let Token::Name(name) = token else { continue };
         // A comparison, such as `status=~"5.."`: one sign or two, and a text.
-        let signs = tokens[index..].iter().take_while(|token| matches!(token, Token::Sign('=' | '!' | '~'))).count();
+        let signs =
+            tokens[index..].iter().take_while(|token| matches!(token, Token::Sign('=' | '!' | '~'))).count();
         if let (1.., Some(Token::Text(value))) = (signs, tokens.get(index + signs)) {
             if is_log && name == "job" {
                 labels = known.labels.get(value).ok_or_else(|| format!("there is no log `{value}`"))?.clone();
@@ -147,12 +167,21 @@ fn unknown_names_are_found() {
             ("flowgate_connections".to_owned(), names(&[])),
             ("flowgate".to_owned(), names(&["event", "client", "denied"])),
         ]),
-        values: BTreeMap::from([("route", names(&["/health", "/mcp/{server}"])), ("event", names(&["turn"]))]),
+        values: BTreeMap::from([
+            ("route", names(&["/health", "/mcp/{server}"])),
+            ("event", names(&["turn"])),
+        ]),
     };
     let metrics = [
-        (r#"sum by (route) (rate(flowgate_requests_total{route=~"/health|/mcp/{server}",status!="200"}[5m])) > 0.5"#, ""),
+        (
+            r#"sum by (route) (rate(flowgate_requests_total{route=~"/health|/mcp/{server}",status!="200"}[5m])) > 0.5"#,
+            "",
+        ),
         (r#"up{job="flowgate"} == 0 or flowgate_connections unless flowgate_connections offset 5m"#, ""),
-        ("rate(flowgate_request_total[$__rate_interval])", "there is no metric or word `flowgate_request_total`"),
+        (
+            "rate(flowgate_request_total[$__rate_interval])",
+            "there is no metric or word `flowgate_request_total`",
+        ),
         (r#"flowgate_requests_total{client="a"}"#, "there is no label `client`"),
         (r#"flowgate_connections{route="/health"}"#, "there is no label `route`"),
         (r#"flowgate_requests_total{route="/healthz"}"#, "`route` is never `/healthz`"),
@@ -163,7 +192,10 @@ fn unknown_names_are_found() {
         ("summ(flowgate_connections)", "there is no metric or word `summ`"),
     ];
     let logs = [
-        (r#"sum by (client) (sum_over_time({job="flowgate"} | json | event="turn" | unwrap denied [$__auto]))"#, ""),
+        (
+            r#"sum by (client) (sum_over_time({job="flowgate"} | json | event="turn" | unwrap denied [$__auto]))"#,
+            "",
+        ),
         (r#"count_over_time({job="flowgate"} | json | event="turns" [5m])"#, "`event` is never `turns`"),
         (r#"{job="other"} | json"#, "there is no log `other`"),
         (r#"{job="flowgate"} | json | clients="a""#, "there is no label `clients`"),
@@ -175,7 +207,9 @@ fn unknown_names_are_found() {
         }
     }
     let used = check("flowgate_requests_total", &known, false).unwrap();
-    for (template, expected) in [("{{route}} {{ $labels.instance }} {{ $value }}", None), ("{{limit}}", Some("limit"))] {
+    for (template, expected) in
+        [("{{route}} {{ $labels.instance }} {{ $value }}", None), ("{{limit}}", Some("limit"))]
+    {
         assert_eq!(used.missing_label(template), expected, "{template}");
     }
 }

@@ -27,7 +27,10 @@ fn a_release_has_checksums_and_a_bill_of_materials() {
     let has = |program: &str, words: &[&str]| {
         Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
     };
-    if !has("python3", &["-c", "import tomllib"]) || !has("sha256sum", &["--version"]) || !has("bash", &["--version"]) {
+    if !has("python3", &["-c", "import tomllib"])
+        || !has("sha256sum", &["--version"])
+        || !has("bash", &["--version"])
+    {
         eprintln!("skipped: the script needs bash, Python 3.11 and GNU's tar and sha256sum");
         return;
     }
@@ -49,7 +52,8 @@ fn a_release_has_checksums_and_a_bill_of_materials() {
     std::fs::write(second.join("flowgate"), "another program").unwrap();
     assert!(!verify(&second));
     let listed = output(Command::new("tar").args(["--list", "--gzip", "--file", &archive]));
-    for name in ["/flowgate", "/sbom.cdx.json", "/LICENSE", "/deploy/flowgate.service", "/docs/operations.md"] {
+    for name in ["/flowgate", "/sbom.cdx.json", "/LICENSE", "/deploy/flowgate.service", "/docs/operations.md"]
+    {
         assert!(listed.lines().any(|line| line.ends_with(name)), "{name} is not in\n{listed}");
     }
 
@@ -85,7 +89,9 @@ fn a_release_has_checksums_and_a_bill_of_materials() {
         }
     }
     // What is part of the program, and what only tests need.
-    for (name, is_part) in [("rusqlite", true), ("flowgate-gateway", true), ("proptest", false), ("rcgen", false)] {
+    for (name, is_part) in
+        [("rusqlite", true), ("flowgate-gateway", true), ("proptest", false), ("rcgen", false)]
+    {
         assert_eq!(names.iter().any(|known| known.starts_with(&format!("{name}@"))), is_part, "{name}");
     }
 }
