@@ -13,6 +13,8 @@ mod check;
 #[cfg(feature = "run")]
 mod clients;
 mod dead_statements;
+#[cfg(all(unix, feature = "gateway"))]
+mod deploy;
 #[cfg(feature = "run")]
 mod doctor;
 mod every_command;
