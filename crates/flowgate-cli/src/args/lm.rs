@@ -27,7 +27,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
     /// The number of steps. A training that is continued keeps its own.
-    #[arg(long, default_value_t = 2400, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, default_value_t = 3000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) steps: u32,
     /// Begin with the tokenizer and the weights of a trained model of the same shape: with texts of full length, and half the learning rate.
     #[arg(long, value_name = "FOLDER")]
@@ -62,7 +62,7 @@ Exit codes:
 
 const TRAIN_HELP: &str = "\
 Examples:
-  flowgate lm train models/mine                         on one machine, 40 minutes on two cores
+  flowgate lm train models/mine                         on one machine, one to two hours on two cores
   flowgate lm train models/mine                         continue after Ctrl-C
   flowgate lm train models/more --from models/half      train a trained model further
   flowgate lm train models/mine --export models/half    and write the model as it ships
