@@ -22,7 +22,7 @@ pub(crate) fn outcome(question: &Value) -> String {
         "used" => "allowed, and the call was sent",
         "expired" => "expired: nobody decided in time, or the answer was not used in time",
         "void" => {
-            "void: the conversation went on without the answer, or what the question is about has changed"
+            "void: the conversation continued without the answer, or what the question is about has changed"
         }
         other => other,
     };

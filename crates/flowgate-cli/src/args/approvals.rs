@@ -42,7 +42,7 @@ pub(crate) enum QuestionStateArg {
     Denied,
     /// Allowed, and the call was sent.
     Used,
-    /// The conversation went on without the answer.
+    /// The conversation continued without the answer.
     Void,
     /// Nobody decided in time, or the answer was not used in time.
     Expired,

@@ -14,7 +14,7 @@ use std::io::{IsTerminal as _, stdin, stdout};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::args::{ApprovalsCommand, ApprovalsFormat, GatewayArgs, QuestionStateArg};
 use crate::escaping;
@@ -54,10 +54,10 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 
 /// What became of an operation: its exit code, or why the gateway did not do it. An error of the command line is
 /// returned beside it.
-type Done = Result<Result<u8, GatewayError>, InputError>;
+type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
 /// Lists the questions in a state.
-fn list(state: QuestionStateArg, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> Done {
+fn list(state: QuestionStateArg, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     let name = state.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let answer = match gateway.get(&format!("/api/v1/approvals?state={name}")) {
@@ -87,7 +87,7 @@ fn list(state: QuestionStateArg, format: ApprovalsFormat, options: &GatewayArgs,
 }
 
 /// Shows a question.
-fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> Done {
+fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     Ok(gateway.get(&question_path(id)).map(|question| {
         print_question(&question, format, output);
@@ -104,7 +104,7 @@ fn allow(
     format: ApprovalsFormat,
     options: &GatewayArgs,
     output: &mut Console,
-) -> Done {
+) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     if let Some(digest) = digest {
         return Ok(send(&gateway, id, digest, &answer, format, output));
@@ -135,7 +135,7 @@ fn allow(
 }
 
 /// Denies a call. A denial needs no look at the question: it is bound to the digest that the question has now.
-fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> Done {
+fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     let question = match gateway.get(&question_path(id)) {
         Ok(question) => question,
@@ -186,9 +186,4 @@ fn questions_of(answer: &Value) -> &[Value] {
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns the body of a decision.
-fn decision(name: &str, digest: &str) -> Value {
-    json!({"decision": name, "digest": digest})
 }

@@ -278,7 +278,7 @@ impl GatewayService {
                 .routes_of_people()?
                 .list_policies(request.headers())
                 .inspect(|_| protect_connection(request.extensions())),
-            ServiceRoute::PolicyUsage => self.policy_usage(&request).await,
+            ServiceRoute::PolicyUsage => self.policy_usage(request).await,
             ServiceRoute::DryRun => self.dry_run(request).await,
             ServiceRoute::Decide
             | ServiceRoute::DecideSeveral

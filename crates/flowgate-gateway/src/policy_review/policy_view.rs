@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode};
+use flowgate::monitor::RejudgedCall;
 use flowgate::policy::Policy;
 use flowgate::statement_hits::{HitCounter, StatementHits};
+use flowgate::trace::Tool;
 use serde_json::{Value, json};
 
 use super::review_runs::{EndOnDrop, ReviewRun};
@@ -89,7 +91,9 @@ impl RequestedPolicy {
         if let Some((conversations, run)) = self.counted {
             counts = conversations.replay_each(&run, &mut |_, monitor, _| {
                 let session = monitor.rejudge(Arc::clone(policy), &mut || run.goes_on())?;
-                calls += session.calls.len();
+                // What Flowgate itself asks its policy, such as about links, is no call of the agent.
+                let is_own = |call: &&RejudgedCall| call.call.tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER);
+                calls += session.calls.iter().filter(is_own).count();
                 counter.add(&session);
                 Some(())
             });

@@ -6,7 +6,6 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::decision;
 use crate::gateway_client::{GatewayClient, GatewayError, question_path};
 use crate::output::{Console, plural};
 
@@ -111,10 +110,11 @@ pub(super) fn decide(
     digest: &str,
     answer: &Answer,
 ) -> Result<Value, GatewayError> {
+    let simple = |name: &str| json!({"decision": name, "digest": digest});
     let body = match answer {
-        Answer::Allow => decision("allow", digest),
-        Answer::AllowInConversation => decision("grant", digest),
-        Answer::Deny => decision("deny", digest),
+        Answer::Allow => simple("allow"),
+        Answer::AllowInConversation => simple("grant"),
+        Answer::Deny => simple("deny"),
         Answer::AllowFromNowOn(LastingTerms { days, calls_a_day }) => {
             let mut terms = serde_json::Map::new();
             terms.extend(days.map(|days| ("days".to_owned(), json!(days))));

@@ -10,7 +10,7 @@ use flowgate_lm::sse::EventSplitter;
 use serde_json::Value;
 
 use super::answers::{Answer, LastingTerms, TypedLines, decide};
-use super::{Done, now, questions_of};
+use super::{OperationResult, now, questions_of};
 use crate::args::{ApprovalsFormat, GatewayArgs};
 use crate::escaping;
 use crate::gateway_client::{GatewayClient, GatewayError};
@@ -47,7 +47,7 @@ enum Next {
 
 /// Runs `flowgate approvals watch` until the input of the terminal ends or Ctrl-C is pressed. A lost connection is opened
 /// anew; one that cannot be opened at the start is an error.
-pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> Done {
+pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     // The program waits for the gateway or for a line, so the handler ends it.
     let handler = ctrlc::set_handler(|| std::process::exit(i32::from(INTERRUPTED)));

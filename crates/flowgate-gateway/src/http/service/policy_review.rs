@@ -9,11 +9,12 @@ use crate::http::reply::HttpReply;
 
 impl GatewayService {
     /// Serves a policy with the counts of its statements, which a worker thread counts.
-    pub(super) async fn policy_usage(&self, request: &Request) -> Result<HttpReply, HttpReply> {
+    pub(super) async fn policy_usage(&self, request: Request) -> Result<HttpReply, HttpReply> {
         let models = self.routes_of_people()?;
+        let (head, _) = request.into_parts();
         // The guard ends the evaluation if this request ends before it.
-        let (requested, _guard) = models.requested_policy(request.headers(), request.uri().query()).await?;
-        protect_connection(request.extensions());
+        let (requested, _guard) = models.requested_policy(&head.headers, head.uri.query()).await?;
+        protect_connection(&head.extensions);
         self.run_on_worker(move || requested.show()).await
     }
 
