@@ -18,6 +18,8 @@ store mail: written by send_mail
 store bank: written by send_money
 ask "mails are confirmed" grant 30 days if:
     (call: ToolCall) is tool:send_mail
+label out.content as trusted if:
+    (out: ToolOutput) is tool:never_called
 `;
 const KEYS = { AGENT_KEY: "the-key-of-this-agent", ANN_KEY: "the-key-of-ann-herself", BOB_KEY: "the-key-of-bob-himself", LOW_KEY: "the-key-of-a-low-viewer" };
 /** The page that the agent reads: an attack, and markup that must stay a text. */

@@ -27,8 +27,8 @@ const MAX_SENTENCE: usize = 500;
 /// Why a request has no answer that can be used.
 #[derive(Debug)]
 pub(crate) enum GatewayError {
-    /// The gateway refuses it: the status, and its sentence.
-    Refused(u16, String),
+    /// The gateway refuses it: its sentence.
+    Refused(String),
     /// There is no connection, or the answer is not that of a gateway.
     Failed(String),
 }
@@ -38,7 +38,7 @@ impl GatewayError {
     /// returned.
     pub(crate) fn report(self, output: &mut Console) -> Result<u8, InputError> {
         match self {
-            Self::Refused(_, sentence) => {
+            Self::Refused(sentence) => {
                 output.error(&sentence);
                 Ok(1)
             }
@@ -138,7 +138,12 @@ impl GatewayClient {
             .method(method)
             .uri(format!("{}{path}", self.address))
             .header("authorization", format!("Bearer {}", self.key));
-        let unusable = |_| GatewayError::Failed(format!("{}: the key or the id has characters that a request cannot have", self.address));
+        let unusable = |_| {
+            GatewayError::Failed(format!(
+                "{}: the key or the id has characters that a request cannot have",
+                self.address
+            ))
+        };
         let sent = match body {
             None => self.agent.run(request.body(()).map_err(unusable)?),
             Some(body) => {
@@ -167,14 +172,13 @@ impl GatewayClient {
             );
             return Err(GatewayError::Failed(message));
         };
-        Err(GatewayError::Refused(status, detail.chars().take(MAX_SENTENCE).collect()))
+        Err(GatewayError::Refused(detail.chars().take(MAX_SENTENCE).collect()))
     }
 
     fn json(&self, mut response: Response<ureq::Body>) -> Result<Value, GatewayError> {
         let read = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
-        let read = read.map_err(|error| {
-            GatewayError::Failed(format!("{}: {}", self.address, describe(&error)))
-        })?;
+        let read =
+            read.map_err(|error| GatewayError::Failed(format!("{}: {}", self.address, describe(&error))))?;
         serde_json::from_slice(&read).map_err(|_| {
             GatewayError::Failed(format!("{}: the answer is not JSON; check the address", self.address))
         })
@@ -218,7 +222,9 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
     };
     let key = text.trim();
     if key.is_empty() || key.chars().any(|c| !c.is_ascii_graphic()) {
-        return Err(InputError(format!("{source}: the key is empty, or has other characters than one word of ASCII")));
+        return Err(InputError(format!(
+            "{source}: the key is empty, or has other characters than one word of ASCII"
+        )));
     }
     Ok(key.to_owned())
 }

@@ -71,7 +71,11 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     }
     for excerpt in excerpts {
         let label = words(excerpt.get("label"));
-        output.line(&format!("  from {} ({})", escaping::line(text(excerpt, "place")), escaping::line(&label)));
+        output.line(&format!(
+            "  from {} ({})",
+            escaping::line(text(excerpt, "place")),
+            escaping::line(&label)
+        ));
         block(text(excerpt, "text"), output);
     }
     list("where the values were found", call.get("evidence"), output);
@@ -127,9 +131,7 @@ pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
 /// Returns a list of texts, or one text, as words.
 fn words(value: Option<&Value>) -> String {
     match value {
-        Some(Value::Array(items)) => {
-            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
-        }
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
         Some(Value::String(text)) => text.clone(),
         _ => String::new(),
     }

@@ -223,7 +223,9 @@ raise "broken" if:
         let counts: Vec<(&str, usize, [u64; 3])> = counter
             .hits()
             .iter()
-            .map(|hits| (hits.kind.name(), policy.line(&hits.span), [hits.applied, hits.objected, hits.failed]))
+            .map(|hits| {
+                (hits.kind.name(), policy.line(&hits.span), [hits.applied, hits.objected, hits.failed])
+            })
             .collect();
         assert_eq!(
             counts,

@@ -29,16 +29,7 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
     let done = match command {
         ApprovalsCommand::List { state, format, gateway } => list(*state, *format, gateway, output)?,
         ApprovalsCommand::Show { id, format, gateway } => show(id, *format, gateway, output)?,
-        ApprovalsCommand::Allow {
-            id,
-            conversation,
-            lasting,
-            days,
-            calls_a_day,
-            digest,
-            format,
-            gateway,
-        } => {
+        ApprovalsCommand::Allow { id, conversation, lasting, days, calls_a_day, digest, format, gateway } => {
             let answer = match (conversation, lasting) {
                 (true, _) => Answer::AllowInConversation,
                 (_, true) => Answer::AllowFromNowOn(LastingTerms { days: *days, calls_a_day: *calls_a_day }),
@@ -57,7 +48,12 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
 /// Lists the questions in a state.
-fn list(state: QuestionStateArg, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
+fn list(
+    state: QuestionStateArg,
+    format: ApprovalsFormat,
+    options: &GatewayArgs,
+    output: &mut Console,
+) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     let name = state.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let answer = match gateway.get(&format!("/api/v1/approvals?state={name}")) {
@@ -81,7 +77,11 @@ fn list(state: QuestionStateArg, format: ApprovalsFormat, options: &GatewayArgs,
         }
     }
     let left_out = answer.get("left_out").and_then(Value::as_u64).unwrap_or_default();
-    let more = if left_out > 0 { format!(", and {left_out} more that the gateway did not list") } else { String::new() };
+    let more = if left_out > 0 {
+        format!(", and {left_out} more that the gateway did not list")
+    } else {
+        String::new()
+    };
     output.line(&format!("{} {name}{more}", plural(questions.len(), "question")));
     Ok(Ok(0))
 }

@@ -71,7 +71,18 @@ fn every_command() -> Vec<(String, String)> {
 
 /// Returns the arguments of a command that take a file or a folder, by its help text.
 fn file_arguments(help: &str) -> Vec<String> {
-    let paths = ["FILE", "FOLDER", "<POLICY>", "[POLICY]", "TRACES]", "<TRACE>", "[TRACE]", "TRACES>", "<CORPORA>", "FILES>"];
+    let paths = [
+        "FILE",
+        "FOLDER",
+        "<POLICY>",
+        "[POLICY]",
+        "TRACES]",
+        "<TRACE>",
+        "[TRACE]",
+        "TRACES>",
+        "<CORPORA>",
+        "FILES>",
+    ];
     let lines =
         help.lines().skip_while(|line| !line.starts_with("Arguments:") && !line.starts_with("Options:"));
     let lines = lines.take_while(|line| !line.starts_with("Examples:"));

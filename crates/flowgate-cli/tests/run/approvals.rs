@@ -160,7 +160,11 @@ fn check(output: &Output, code: i32, parts: &[&str]) {
 fn questions_are_listed_shown_and_explained() {
     let gateway = TestGateway::asking("approvals-shown", 1);
     let id = gateway.id();
-    check(&gateway.run(&["approvals", "list"]), 0, &[&id, "send_mail  asked by agent, conversation c0", "1 question open"]);
+    check(
+        &gateway.run(&["approvals", "list"]),
+        0,
+        &[&id, "send_mail  asked by agent, conversation c0", "1 question open"],
+    );
     check(&gateway.run(&["approvals", "list", "--state", "denied"]), 0, &["0 questions denied"]);
     let parts = [
         "agent wants to call send_mail",
@@ -186,12 +190,24 @@ fn what_cannot_be_asked_is_reported() {
     let gateway = TestGateway::asking("approvals-failing", 0);
     let with = |words: &[&str], key: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
-        command.args(words).current_dir(&gateway.folder).env_remove("FLOWGATE_PERSON_KEY").stdin(Stdio::null());
+        command
+            .args(words)
+            .current_dir(&gateway.folder)
+            .env_remove("FLOWGATE_PERSON_KEY")
+            .stdin(Stdio::null());
         command.envs(key.map(|key| ("FLOWGATE_PERSON_KEY", key))).output().unwrap()
     };
     let list = |address: &str, key: Option<&str>| with(&["approvals", "list", "--gateway", address], key);
-    check(&list(&gateway.address, None), 2, &["there is no key of a person: set the environment variable FLOWGATE_PERSON_KEY"]);
-    check(&list(&gateway.address, Some("the-key-of-nobody")), 1, &["the request has no valid key of a person"]);
+    check(
+        &list(&gateway.address, None),
+        2,
+        &["there is no key of a person: set the environment variable FLOWGATE_PERSON_KEY"],
+    );
+    check(
+        &list(&gateway.address, Some("the-key-of-nobody")),
+        1,
+        &["the request has no valid key of a person"],
+    );
     check(&list(&gateway.address, Some(" ")), 2, &["FLOWGATE_PERSON_KEY: the key is empty"]);
     check(&list("http://127.0.0.1:1", Some(KEY)), 2, &["http://127.0.0.1:1: there is no connection"]);
     check(&list("ftp://here", Some(KEY)), 2, &["`ftp://here` is no address of a gateway"]);
@@ -199,8 +215,16 @@ fn what_cannot_be_asked_is_reported() {
     let with_file = ["approvals", "list", "--gateway", &gateway.address, "--key-file", "person.key"];
     check(&with(&with_file, None), 0, &["0 questions open"]);
     check(&with(&with_file, Some(KEY)), 2, &["the key is given twice"]);
-    check(&with(&["approvals", "watch", "--gateway", &gateway.address], Some("the-key-of-nobody")), 1, &["no valid key"]);
-    check(&with(&["approvals", "watch", "--gateway", "http://127.0.0.1:1"], Some(KEY)), 2, &["there is no connection"]);
+    check(
+        &with(&["approvals", "watch", "--gateway", &gateway.address], Some("the-key-of-nobody")),
+        1,
+        &["no valid key"],
+    );
+    check(
+        &with(&["approvals", "watch", "--gateway", "http://127.0.0.1:1"], Some(KEY)),
+        2,
+        &["there is no connection"],
+    );
     check(&with(&["explain", "--question", "q", "x.flow"], Some(KEY)), 2, &["cannot be used with"]);
     check(&with(&["explain", "x.flow"], None), 2, &["required"]);
 }

@@ -98,7 +98,10 @@ impl RequestedDryRun {
         let edited = match own.with_own_text(&text) {
             Ok(edited) => Arc::new(edited),
             Err(InvalidPolicy { source, diagnostics }) => {
-                return HttpReply::json(StatusCode::OK, &DryRun::default().to_json(&source, &diagnostics, None));
+                return HttpReply::json(
+                    StatusCode::OK,
+                    &DryRun::default().to_json(&source, &diagnostics, None),
+                );
             }
         };
         let mut result = DryRun { is_enforced: client.spec.watch.is_none(), ..DryRun::default() };
@@ -153,7 +156,8 @@ impl DryRun {
             self.calls += 1;
             let (was, would_be) = (old.judgement.outcome(), new.judgement.outcome());
             // The verdicts are in the order of the calls; a call without one is skipped.
-            let is_its = |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
+            let is_its =
+                |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
             let mut rest = judged.clone();
             let recorded = rest.find(|verdict| is_its(verdict)).map(|verdict| verdict.outcome);
             if recorded.is_some() {
@@ -173,10 +177,18 @@ impl DryRun {
     }
 
     /// Writes the result. `source` and `diagnostics` are those of the edited policy; without `counts`, it has an error.
-    fn to_json(&self, source: &PolicySource, diagnostics: &[Diagnostic], counts: Option<ConversationCounts>) -> Value {
+    fn to_json(
+        &self,
+        source: &PolicySource,
+        diagnostics: &[Diagnostic],
+        counts: Option<ConversationCounts>,
+    ) -> Value {
         let of = |severity: Severity| {
             let found = diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity);
-            found.take(MAX_DIAGNOSTICS).map(|diagnostic| diagnostic_json(source, diagnostic)).collect::<Vec<_>>()
+            found
+                .take(MAX_DIAGNOSTICS)
+                .map(|diagnostic| diagnostic_json(source, diagnostic))
+                .collect::<Vec<_>>()
         };
         let [stopped_before, stopped_after] = self.stopped;
         json!({

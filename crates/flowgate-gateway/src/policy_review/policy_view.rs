@@ -92,7 +92,8 @@ impl RequestedPolicy {
             counts = conversations.replay_each(&run, &mut |_, monitor, _| {
                 let session = monitor.rejudge(Arc::clone(policy), &mut || run.goes_on())?;
                 // What Flowgate itself asks its policy, such as about links, is no call of the agent.
-                let is_own = |call: &&RejudgedCall| call.call.tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER);
+                let is_own =
+                    |call: &&RejudgedCall| call.call.tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER);
                 calls += session.calls.iter().filter(is_own).count();
                 counter.add(&session);
                 Some(())

@@ -17,11 +17,8 @@ impl ReviewRuns {
             return None;
         }
         let has_ended = Arc::new(AtomicBool::new(false));
-        let run = ReviewRun {
-            runs: self.clone(),
-            person: person.to_owned(),
-            has_ended: Arc::clone(&has_ended),
-        };
+        let run =
+            ReviewRun { runs: self.clone(), person: person.to_owned(), has_ended: Arc::clone(&has_ended) };
         Some((run, EndOnDrop(has_ended)))
     }
 

@@ -43,7 +43,8 @@ fn statements_are_counted_in_stored_conversations() {
     let gateway = home(&upstream).start();
     let (status, list) = get(&gateway, "vic", "/api/v1/policies");
     assert_eq!(status, 200);
-    let entry = |client: &str| json!({"client": client, "tenant": client, "file": "policy.flow", "mode": "enforce"});
+    let entry =
+        |client: &str| json!({"client": client, "tenant": client, "file": "policy.flow", "mode": "enforce"});
     assert!(list["policies"].as_array().unwrap().contains(&entry("agent")), "{list}");
     for _ in 0..2 {
         TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
@@ -66,16 +67,16 @@ fn statements_are_counted_in_stored_conversations() {
     let of = |statements: &[(String, Value)], name: &str| {
         statements.iter().find(|(known, _)| known == name).map(|(_, counts)| counts.clone())
     };
-    // The calls of `read` before the page and beside the payment, and the payment, which a person is asked about.
-    assert_eq!(of(&statements, "require 14"), Some(json!([2, 0, 0])), "{statements:?}");
+    // The call of `read`, and the payment, which a person is asked about.
+    assert_eq!(of(&statements, "require 14"), Some(json!([1, 0, 0])), "{statements:?}");
     assert_eq!(of(&statements, "require 16"), Some(json!([1, 1, 0])), "{statements:?}");
     assert_eq!(of(&statements, "payload 18"), Some(json!([1, 0, 0])), "{statements:?}");
     assert_eq!(of(&statements, "raise 20"), Some(json!([0, 0, 0])), "{statements:?}");
     // No mail was sent, so nothing labelled an answer of it.
     assert_eq!(of(&statements, "label 11"), Some(json!([0, 0, 0])), "{statements:?}");
-    assert_eq!(of(&statements, "label 9"), Some(json!([2, 0, 0])), "{statements:?}");
+    assert_eq!(of(&statements, "label 9"), Some(json!([1, 0, 0])), "{statements:?}");
     let (usage, statements) = counts("ann", "");
-    assert_eq!((&usage["conversations"]["replayed"], &usage["calls"]), (&json!(2), &json!(6)));
+    assert_eq!((&usage["conversations"]["replayed"], &usage["calls"]), (&json!(2), &json!(4)));
     assert_eq!(of(&statements, "require 16"), Some(json!([2, 2, 0])), "{statements:?}");
     // Counts depend on texts that a lower clearance does not cover.
     let (usage, statements) = counts("low", "");
@@ -107,12 +108,20 @@ fn a_dry_run_lists_the_verdicts_that_would_change() {
     let changes = |policy: &str| -> Vec<[String; 3]> {
         let answer = dry_run(&gateway, policy);
         assert_eq!((&answer["errors"], &answer["differing"]), (&json!([]), &json!(0)), "{answer}");
-        assert_eq!((&answer["conversations"]["replayed"], &answer["calls"]), (&json!(1), &json!(3)), "{answer}");
+        assert_eq!(
+            (&answer["conversations"]["replayed"], &answer["calls"]),
+            (&json!(1), &json!(2)),
+            "{answer}"
+        );
         let words = |value: &Value| value.as_str().unwrap().to_owned();
         let listed = answer["changes"].as_array().unwrap().iter();
         let listed: Vec<[String; 3]> = listed
             .map(|change| {
-                [words(&change["tool"]), words(&change["before"]["outcome"]), words(&change["after"]["outcome"])]
+                [
+                    words(&change["tool"]),
+                    words(&change["before"]["outcome"]),
+                    words(&change["after"]["outcome"]),
+                ]
             })
             .collect();
         assert_eq!(answer["changed"], listed.len());
@@ -125,7 +134,7 @@ fn a_dry_run_lists_the_verdicts_that_would_change() {
     let trusts = POLICY.replace("as untrusted if:", "as trusted if:");
     assert_eq!(changes(&trusts), [row("send", "asked", "permitted")]);
     let asks = format!("{POLICY}ask \"reading\" if:\n    (call: ToolCall) is tool:read\n");
-    assert_eq!(changes(&asks), [row("read", "permitted", "asked"), row("read", "permitted", "asked")]);
+    assert_eq!(changes(&asks), [row("read", "permitted", "asked")]);
 
     // What a change shows: the call, why, and where the statement is.
     let answer = dry_run(&gateway, &asks);
@@ -138,8 +147,10 @@ fn a_dry_run_lists_the_verdicts_that_would_change() {
     let (_, list) = get(&gateway, "ann", "/ui/api/conversations");
     assert_eq!(answer["changes"][0]["conversation"], list["conversations"][0]["conversation"]);
 
-    // A rule on replies: the reply `Done.` would be withheld.
-    let answer = dry_run(&gateway, &POLICY.replace("hunter2", "Done"));
+    // A rule on answers: that of `read` would be withheld.
+    let stops =
+        format!("{POLICY}raise \"no otters\" if:\n    (out: ToolOutput)\n    \"Otters\" in out.content\n");
+    let answer = dry_run(&gateway, &stops);
     assert_eq!((&answer["stopped_before"], &answer["stopped_after"]), (&json!(0), &json!(1)), "{answer}");
 
     // Nothing has changed by that.
@@ -164,7 +175,7 @@ fn a_dry_run_reports_errors_as_the_compiler_does() {
     assert_eq!((&error["line"], &answer["conversations"]), (&json!(9), &Value::Null), "{answer}");
     assert!(error["message"].as_str().unwrap().contains("untrustd"), "{answer}");
     assert!(error["help"].as_str().unwrap().contains("untrusted"), "{answer}");
-    let answer = dry_run(&gateway, "import \"/etc/passwd\"\n");
+    let answer = dry_run(&gateway, "import \"other.flow\"\n");
     assert!(answer["errors"][0]["message"].as_str().unwrap().contains("not part of the policy"), "{answer}");
 
     let body = |policy: &str| json!({"client": "agent", "policy": policy});
@@ -196,7 +207,8 @@ fn a_watched_client_is_evaluated_under_its_own_policy() {
     TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
     let (_, usage) = get(&gateway, "ann", USAGE);
     assert_eq!((&usage["mode"], &usage["files"][0]["text"]), (&json!("watch"), &json!(POLICY)));
-    let send = usage["statements"].as_array().unwrap().iter().find(|statement| statement["line"] == 16).unwrap();
+    let send =
+        usage["statements"].as_array().unwrap().iter().find(|statement| statement["line"] == 16).unwrap();
     assert_eq!((&send["applied"], &send["objected"]), (&json!(1), &json!(1)), "{usage}");
     let answer = dry_run(&gateway, &POLICY.replace("require trusted if:", "require top if:"));
     assert_eq!((&answer["changed"], &answer["differing"]), (&json!(1), &json!(0)), "{answer}");

@@ -50,11 +50,7 @@ impl Monitor {
     /// Judges the session of this monitor again under `policy`. Asks `goes_on` before each input, and returns `None` if
     /// it returns false, or if this monitor has not [recorded](Self::record_inputs) its inputs. Leaves this monitor
     /// unchanged. The time is at most the product of the numbers of events and of different views.
-    pub fn rejudge(
-        &self,
-        policy: Arc<Policy>,
-        goes_on: &mut dyn FnMut() -> bool,
-    ) -> Option<RejudgedSession> {
+    pub fn rejudge(&self, policy: Arc<Policy>, goes_on: &mut dyn FnMut() -> bool) -> Option<RejudgedSession> {
         let mut monitor = Self::with_limits(policy, self.limits);
         monitor.parameters = self.parameters.clone();
         monitor.set_predicates(Predicates::new(), self.predicate_answers());
@@ -263,8 +259,7 @@ impl Rejudging<'_> {
             let new = self.new_event(id).and_then(|id| self.session.monitor.trace.event(id));
             let Some(new) = new else { continue };
             let is_output = matches!(old.body, EventBody::Output(_));
-            so_far.label =
-                so_far.label.join(&shown_label(&old.document, &new.document, &view, is_output));
+            so_far.label = so_far.label.join(&shown_label(&old.document, &new.document, &view, is_output));
         }
         let label = so_far.label;
         self.views.insert(view, so_far);
@@ -314,8 +309,7 @@ mod tests {
     const MESSAGES: &str = "label message as trusted, public if:\n    (message: Message)\n";
     const READ: &str = "label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:read\n";
     const NOTES: &str = "label out.content as trusted, private if:\n    (out: ToolOutput) is tool:notes\n";
-    const TOOLS: &str =
-        "require top if:\n    (call: ToolCall) is tool:read\nrequire top if:\n    (call: ToolCall) is tool:notes\n";
+    const TOOLS: &str = "require top if:\n    (call: ToolCall) is tool:read\nrequire top if:\n    (call: ToolCall) is tool:notes\n";
     const SEND: &str = "require trusted, public if:\n    (call: ToolCall) is tool:send\n";
 
     /// Returns the policy with these statements about `read`, `notes` and `send`.
@@ -354,12 +348,14 @@ mod tests {
         let open_notes = whole(READ, &NOTES.replace("private", "public"), SEND);
         let refuses = whole(READ, NOTES, &SEND.replace("public if", "public else deny if"));
         let free = whole(READ, NOTES, "require top if:\n    (call: ToolCall) is tool:send\n");
-        let view = |integrity: &str, secrecy: &str| serde_json::json!({"integrity": integrity, "secrecy": secrecy});
-        let check = |reads: &[&str], view: &serde_json::Value, other: &Arc<Policy>, expected: [Outcome; 2]| {
-            let monitor = session(&old, reads, view);
-            let found = [last_outcome(&monitor, &old), last_outcome(&monitor, other)];
-            assert_eq!(found, expected, "{reads:?} {view} {}", other.source());
-        };
+        let view =
+            |integrity: &str, secrecy: &str| serde_json::json!({"integrity": integrity, "secrecy": secrecy});
+        let check =
+            |reads: &[&str], view: &serde_json::Value, other: &Arc<Policy>, expected: [Outcome; 2]| {
+                let monitor = session(&old, reads, view);
+                let found = [last_outcome(&monitor, &old), last_outcome(&monitor, other)];
+                assert_eq!(found, expected, "{reads:?} {view} {}", other.source());
+            };
         use Outcome::{Confirm, Deny, Permit};
         let (low, all) = (view("trusted", "public"), view("untrusted", "private"));
         check(&["read"], &low, &refuses, [Permit, Permit]);
@@ -386,9 +382,10 @@ mod tests {
         let floor = monitor.from_names(&serde_json::json!({"integrity": "untrusted", "secrecy": "public"}));
         monitor.push_with_floors(TraceEntry::user("quoted"), &floor.into()).unwrap();
         monitor.push_with_floors(TraceEntry::user("unknown"), &old.space().top().into()).unwrap();
-        for (policy, expected) in
-            [(&old, [["untrusted", "public"].as_slice(), &["untrusted", "private"]]), (&more, [&["untrusted", "public", "new"], &["untrusted", "private", "old"]])]
-        {
+        for (policy, expected) in [
+            (&old, [["untrusted", "public"].as_slice(), &["untrusted", "private"]]),
+            (&more, [&["untrusted", "public", "new"], &["untrusted", "private", "old"]]),
+        ] {
             let session = monitor.rejudge(Arc::clone(policy), &mut || true).unwrap();
             let events = session.monitor.trace().events();
             let labels: Vec<Vec<String>> =

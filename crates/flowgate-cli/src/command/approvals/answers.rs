@@ -63,7 +63,10 @@ impl Answer {
                     None => " for as long as the policy permits".to_owned(),
                 };
                 let most = terms.calls_a_day.map(|most| format!(", at most {} a day", plural(most, "call")));
-                format!("allow this call, and equal ones of all conversations{until}{}", most.unwrap_or_default())
+                format!(
+                    "allow this call, and equal ones of all conversations{until}{}",
+                    most.unwrap_or_default()
+                )
             }
             Self::Deny => "deny this call".to_owned(),
         }

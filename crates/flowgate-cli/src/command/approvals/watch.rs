@@ -173,7 +173,7 @@ impl Watch<'_> {
         match decide(self.gateway, id, digest, &chosen) {
             // The stream tells what was decided.
             Ok(_) => {}
-            Err(GatewayError::Refused(_, sentence)) => output.error(&sentence),
+            Err(GatewayError::Refused(sentence)) => output.error(&sentence),
             Err(GatewayError::Failed(why)) => return Err(GatewayError::Failed(why)),
         }
         Ok(Next::GoOn)

@@ -50,7 +50,7 @@ pub(in crate::command) fn run(
     let stored = match read(&gateway, client, name) {
         Ok(stored) => stored,
         // The conversation is not stored yet, or cannot be replayed: the sentence says so.
-        Err(GatewayError::Refused(_, sentence)) => {
+        Err(GatewayError::Refused(sentence)) => {
             output.note(&format!("the reasons of the verdict cannot be shown: {sentence}"));
             return Ok(1);
         }
@@ -67,7 +67,7 @@ pub(in crate::command) fn run(
 
 fn failed(error: GatewayError) -> InputError {
     match error {
-        GatewayError::Refused(_, why) | GatewayError::Failed(why) => InputError(why),
+        GatewayError::Refused(why) | GatewayError::Failed(why) => InputError(why),
     }
 }
 
