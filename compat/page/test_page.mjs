@@ -18,6 +18,8 @@ store mail: written by send_mail
 store bank: written by send_money
 ask "mails are confirmed" grant 30 days if:
     (call: ToolCall) is tool:send_mail
+label out.content as trusted if:
+    (out: ToolOutput) is tool:never_called
 `;
 const KEYS = { AGENT_KEY: "the-key-of-this-agent", ANN_KEY: "the-key-of-ann-herself", BOB_KEY: "the-key-of-bob-himself", LOW_KEY: "the-key-of-a-low-viewer" };
 /** The page that the agent reads: an attack, and markup that must stay a text. */
@@ -264,6 +266,72 @@ test("a person with a lower clearance sees no more than it covers", async () => 
   await context.close();
 });
 
+/** Replaces a part of the text in the editor, as a person who types does. */
+async function edit(page, from, to) {
+  const editor = page.getByLabel("Text of the policy");
+  const text = await editor.inputValue();
+  assert.ok(text.includes(from), from);
+  await editor.fill(text.replace(from, to));
+}
+
+test("a policy shows how often its statements applied, and a dry run what an edit would change", async () => {
+  const { page, context, errors } = await open("ann");
+  await page.getByRole("link", { name: "Policy" }).click();
+  const row = (text) => page.getByRole("row").filter({ hasText: text });
+  await row("require trusted if:").first().filter({ hasText: /applied \d+×, not met \d+×/ }).waitFor();
+  const lines = POLICY.trimEnd().split("\n");
+  assert.equal(await page.getByRole("table").first().locator("tbody tr").count(), lines.length);
+  await page.getByText(/statements? never applied/).click();
+  await axeFinds(page, "a policy");
+  await screenshot(page, "page-policy");
+
+  // A mistake is shown where it is, with help, and the editor goes there.
+  await edit(page, "require trusted if:", "require trustd if:");
+  await page.getByRole("button", { name: "Dry run" }).click();
+  await page.getByRole("heading", { name: "The edited policy has 1 error" }).waitFor();
+  const mistake = lines.indexOf("require trusted if:") + 1;
+  await page.getByRole("button", { name: `Line ${mistake}, column` }).click();
+  const selected = await page.getByLabel("Text of the policy").evaluate((editor) => editor.value.slice(editor.selectionStart, editor.selectionEnd));
+  assert.equal(selected, "require trustd if:");
+  assert.match(await page.locator(".diagnostics").innerText(), /Help: /);
+  await axeFinds(page, "an error of an edited policy");
+
+  // Payments that the page asked for were asked about; with the edit, they are refused.
+  await edit(page, "require trustd if:", "require trusted else deny if:");
+  await page.getByRole("button", { name: "Dry run" }).click();
+  await page.getByRole("heading", { name: /verdicts? would change/ }).waitFor();
+  const change = page.locator(".changes li.card").filter({ hasText: "conversation attack" }).first();
+  const text = await change.innerText();
+  assert.match(text, /send_money/);
+  assert.match(text, /asked about/);
+  assert.match(text, /refused/);
+  assert.match(text, /mallory/);
+  await axeFinds(page, "a dry run");
+  await page.getByLabel("Result of the dry run").scrollIntoViewIfNeeded();
+  await screenshot(page, "page-dry-run");
+
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download the text" }).click()]);
+  assert.equal(download.suggestedFilename(), "policy.flow");
+  assert.equal(fs.readFileSync(await download.path(), "utf8"), POLICY.replace("require trusted if:", "require trusted else deny if:"));
+  // Nothing was changed by that.
+  assert.equal(fs.readFileSync(path.join(WORK, "policy.flow"), "utf8"), POLICY);
+
+  await change.getByRole("link", { name: "conversation attack" }).click();
+  await page.getByText("influenced the call of send_money, which was asked about").first().waitFor();
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test("a person with a lower clearance sees a policy without counts", async () => {
+  const { page, context, errors } = await open("low");
+  await page.getByRole("link", { name: "Policy" }).click();
+  await page.getByText("its statements are not counted").waitFor();
+  assert.equal(await page.getByText(/applied/).count(), 0);
+  assert.equal(await page.getByRole("button", { name: "Dry run" }).count(), 0);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
 test("markup that reaches the page cannot act there", async () => {
   const { page, context } = await open("ann");
   const outcome = await page.evaluate(() => {
@@ -328,7 +396,7 @@ test("every view is accessible: light, dark, and at 360 pixels", async () => {
   ]) {
     const { page, context, errors } = await open("bob", options);
     await shown(page).waitFor();
-    for (const view of ["questions", "decided", "grants", "freezes", "conversations", "conversations/agent/attack", "rates"]) {
+    for (const view of ["questions", "decided", "grants", "freezes", "conversations", "conversations/agent/attack", "policy", "rates"]) {
       await page.goto(`${address}/ui/#${view}`);
       await page.locator("main h1 + div:not([aria-busy])").waitFor();
       await axeFinds(page, `${name} ${view}`);

@@ -1,6 +1,8 @@
 //! Declares the commands of the program and their arguments, which `clap` parses. `main` parses [`Args`], and `command`
 //! runs the result.
 
+#[cfg(feature = "run")]
+mod approvals;
 mod attack;
 #[cfg(feature = "gateway")]
 mod audit;
@@ -51,6 +53,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::predicate_args::PredicateArgs;
+#[cfg(feature = "run")]
+pub(crate) use approvals::{ApprovalsCommand, ApprovalsFormat, GatewayArgs, PERSON_KEY, QuestionStateArg};
 pub(crate) use attack::{AttackArgs, AttackFormat};
 #[cfg(feature = "gateway")]
 pub(crate) use audit::{AuditCommand, ExternalHead};
@@ -226,12 +230,26 @@ pub(crate) enum Command {
         format: AnalyzeFormat,
     },
     /// Show the reasons for each verdict, and the changes of the policy that would permit the call with what an attacker gains by each.
+    ///
+    /// With --question, shows a question of a running gateway instead, with the reasons of its verdict and the regions that influenced
+    /// the call.
     #[command(after_help = help::EXPLAIN)]
     Explain {
         /// The policy file.
-        policy: PathBuf,
+        #[cfg_attr(feature = "run", arg(required_unless_present = "question"))]
+        #[cfg_attr(not(feature = "run"), arg(required = true))]
+        policy: Option<PathBuf>,
         /// The trace file.
-        trace: PathBuf,
+        #[cfg_attr(feature = "run", arg(required_unless_present = "question"))]
+        #[cfg_attr(not(feature = "run"), arg(required = true))]
+        trace: Option<PathBuf>,
+        /// The id of a question of a running gateway, in place of a policy and a trace.
+        #[cfg(feature = "run")]
+        #[arg(long, value_name = "ID", conflicts_with_all = ["policy", "trace", "call", "against"])]
+        question: Option<String>,
+        #[cfg(feature = "run")]
+        #[command(flatten)]
+        gateway: GatewayArgs,
         /// Explain only the call with this id.
         #[arg(long)]
         call: Option<String>,
@@ -349,6 +367,17 @@ pub(crate) enum Command {
     #[cfg(feature = "run")]
     #[command(after_help = hook::HOOK_HELP)]
     Hook(HookArgs),
+    /// Answer the questions of a running gateway in the terminal: list and show them, allow and deny calls.
+    ///
+    /// This is the page for people without a browser: the same questions, with the same parts, over the same routes. What is shown of
+    /// a question, and what may be answered, depends on the role and the clearance of the person.
+    #[cfg(feature = "run")]
+    #[command(after_help = approvals::APPROVALS_HELP)]
+    Approvals {
+        /// The operation.
+        #[command(subcommand)]
+        approvals: ApprovalsCommand,
+    },
     /// Sum up what a guard that only watched would have asked about and denied.
     #[command(after_help = report::REPORT_HELP)]
     Report(ReportArgs),

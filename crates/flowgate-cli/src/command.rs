@@ -1,6 +1,8 @@
 //! Runs the command that the arguments name: `main` calls `run`, which dispatches to one file for each command.
 
 mod analyze;
+#[cfg(feature = "run")]
+mod approvals;
 mod attack;
 #[cfg(feature = "gateway")]
 mod audit;
@@ -105,7 +107,13 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
                 output,
             )
         }
-        Command::Explain { policy, trace, call, influence, content, against, answering } => {
+        #[cfg(feature = "run")]
+        Command::Explain { question: Some(question), gateway, content, .. } => {
+            explain::question::run(&question, &gateway, content, output)
+        }
+        Command::Explain { policy, trace, call, influence, content, against, answering, .. } => {
+            // The parser of the arguments requires both.
+            let (policy, trace) = (policy.unwrap_or_default(), trace.unwrap_or_default());
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
             let (influence, against) = (influence.as_str(), against.as_slice());
             explain::run(
@@ -136,6 +144,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Attack(options) => attack::run(&options, output),
         Command::Labels(options) => labels::run(&options, output),
         Command::Report(options) => report::run(&options, output),
+        #[cfg(feature = "run")]
+        Command::Approvals { approvals } => approvals::run(&approvals, output),
         Command::Demo => demo::run(output),
         #[cfg(feature = "run")]
         Command::Mcp(options) => mcp::run(&options, output),

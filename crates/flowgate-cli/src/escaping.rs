@@ -65,7 +65,7 @@ pub(crate) fn json(value: &Value) -> String {
 }
 
 /// Returns a value as JSON on one line, escaped like the result of `json`.
-#[cfg(feature = "gateway")]
+#[cfg(any(feature = "gateway", feature = "run"))]
 pub(crate) fn json_line(value: &Value) -> String {
     escape_json(&value.to_string())
 }

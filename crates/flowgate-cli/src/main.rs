@@ -6,6 +6,7 @@
 //! * `output`, `progress`, `report`, `escaping`, `warnings` and `trace_lines` format and print what commands show.
 //! * `clients` reads and changes the configurations of MCP clients, the programs that use MCP servers.
 //! * `mcp` starts MCP servers, and calls their tools.
+//! * `gateway_client` calls a running gateway, and `question_text` writes its questions.
 //! * `stores` and `private_files` write files that a process leaves for later ones.
 
 mod args;
@@ -17,6 +18,8 @@ mod command;
 mod corpus;
 mod display_mode;
 mod escaping;
+#[cfg(feature = "run")]
+mod gateway_client;
 mod input;
 #[cfg(feature = "local")]
 mod local_model;
@@ -28,6 +31,8 @@ mod predicate_args;
 #[cfg(feature = "run")]
 mod private_files;
 mod progress;
+#[cfg(feature = "run")]
+mod question_text;
 mod report;
 #[cfg(feature = "run")]
 mod stores;

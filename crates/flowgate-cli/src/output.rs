@@ -46,6 +46,13 @@ impl Console {
         let _ = writeln!(self.out, "{}", escaping::escape_output(line, self.color));
     }
 
+    /// Prints a prompt, [escaped](escaping::escape_output) and without a line break.
+    #[cfg(feature = "run")]
+    pub(crate) fn prompt(&mut self, prompt: &str) {
+        let _ = write!(self.out, "{}", escaping::escape_output(prompt, self.color));
+        let _ = self.out.flush();
+    }
+
     /// Prints bytes of the result as they are, not escaped and without a line break.
     pub(crate) fn write_bytes(&mut self, bytes: &[u8]) {
         let _ = self.out.write_all(bytes);

@@ -7,6 +7,7 @@ import * as decided from "./decided.js";
 import * as rates from "./rates.js";
 import * as freezes from "./freezes.js";
 import * as grants from "./grants.js";
+import * as policy from "./policy.js";
 import * as questions from "./questions.js";
 
 const page = document.getElementById("page");
@@ -19,6 +20,7 @@ const VIEWS = new Map([
   ["grants", { title: "Grants", ...grants }],
   ["freezes", { title: "Freezes", ...freezes }],
   ["conversations", { title: "Conversations", ...conversations }],
+  ["policy", { title: "Policy", ...policy }],
   ["rates", { title: "Rates", ...rates }],
 ]);
 

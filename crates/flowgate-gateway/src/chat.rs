@@ -73,6 +73,7 @@ use crate::http::value_budget::ValueBudget;
 use crate::log::{LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
 use crate::page::figures::FigureSeries;
+use crate::policy_review::ReviewRuns;
 use crate::recorder::Recorder;
 use crate::visibility;
 use crate::watching;
@@ -101,6 +102,8 @@ pub(crate) struct ModelRoutes {
     watching: usize,
     /// The figures of requests since the start, for the page.
     pub(crate) figures: FigureSeries,
+    /// The evaluations of stored conversations that people have begun.
+    pub(crate) reviews: ReviewRuns,
 }
 
 impl ModelRoutes {
@@ -179,6 +182,7 @@ impl ModelRoutes {
             closing,
             watching,
             figures: FigureSeries::new(Instant::now()),
+            reviews: ReviewRuns::default(),
         })
     }
 

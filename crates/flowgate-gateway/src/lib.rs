@@ -11,6 +11,7 @@
 //! * [`chat`]: serves the routes of model providers, so that existing agents are guarded when they change their base
 //!   URL; `mcp_proxy`: guards MCP servers, in the same conversations.
 //! * [`config`]: reads the file that names upstreams, servers, clients and people.
+//! * `policy_review`: shows people how often the statements of a policy applied, and tries an edited policy.
 //! * [`openapi`]: serves the description of the API, which tests compare with the implementation.
 //! * [`watching`]: implements watch mode, in which the verdicts of a policy are reported and not enforced.
 //! * [`visibility`]: reports what is hidden from models, and the policy statement or setting that would show it.
@@ -31,6 +32,7 @@ mod metrics;
 pub mod openapi;
 mod page;
 mod policy_api;
+mod policy_review;
 pub mod predicates;
 mod random;
 mod read_error;

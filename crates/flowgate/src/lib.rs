@@ -10,6 +10,7 @@
 //! * [`predicates`] asks the embedding program for the answers to extern predicates of a policy.
 //! * [`detect`], the crate `flowgate-detect`, provides the detectors that policies call.
 //! * [`occurrence`] warns about names in a policy that recorded runs do not contain.
+//! * [`statement_hits`] counts how often each statement of a policy applied in recorded sessions.
 //! * [`tool_schemas`] reports names in a policy that the schemas of tools do not contain.
 //! * [`draft`] writes a first policy from the descriptions of tools.
 //! * [`json`] parses JSON strictly.
@@ -84,6 +85,7 @@ pub mod occurrence;
 pub mod policy;
 pub mod predicates;
 mod rules;
+pub mod statement_hits;
 pub mod tool_schemas;
 pub mod trace;
 mod url_host;

@@ -18,6 +18,7 @@ mod floors;
 mod fork;
 mod frame_bounds;
 mod grants;
+mod input_record;
 mod label_sources;
 mod labelling;
 mod push_error;
@@ -26,6 +27,7 @@ mod question_summary;
 mod reasons;
 mod referenced_state;
 mod regions;
+mod rejudge;
 pub(crate) use requirement::MAX_ENDORSED_ITEMS;
 mod requirement;
 mod stores;
@@ -42,6 +44,7 @@ pub use attribution::{Attribution, CallDependency};
 pub use floors::Floors;
 pub use grants::Grant;
 pub use push_error::PushError;
+pub use rejudge::{RejudgedCall, RejudgedSession};
 pub use verdict::{
     AuthorizedCall, Denial, EventFinding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
 };
@@ -57,6 +60,7 @@ use crate::trace::{Call, EventBody, EventId, PossibleInfluence, Region, Status, 
 use applicable_statements::ApplicableStatements;
 use call_examination::ExaminedCall;
 pub use external_state::ExternalStateError;
+use input_record::{MonitorInput, PushedInput, call_id};
 use referenced_state::StoreVersions;
 use stores::{StoreAccess, StoreLabels};
 use verdict::{Approval, PermitDropFlag};
@@ -122,6 +126,8 @@ pub struct Monitor {
     reserved: Vec<(EventId, Arc<PermitDropFlag>)>,
     /// Increases with each change of the state that can change a verdict.
     version: u64,
+    /// The inputs so far, if they are recorded.
+    inputs: Option<Vec<MonitorInput>>,
 }
 
 /// A call of a log, judged after the fact.
@@ -175,6 +181,7 @@ impl Monitor {
             grants: Vec::new(),
             reserved: Vec::new(),
             version: 0,
+            inputs: None,
         }
     }
 
@@ -217,6 +224,7 @@ impl Monitor {
     /// Declares tools that exist, so that a name that two servers offer is ambiguous from the start.
     pub fn declare_tools<'t>(&mut self, tools: impl IntoIterator<Item = &'t Tool>) {
         for tool in tools {
+            self.record_input(|| MonitorInput::Declared(tool.clone()));
             self.register_tool(tool);
         }
     }
@@ -265,6 +273,7 @@ impl Monitor {
     /// Allows one more output for the call that an output answers. A second output of a call is otherwise labelled top;
     /// but an intermediary saw the first one, and may pass it on in other words.
     pub fn allow_another_output(&mut self, output: EventId) {
+        self.record_input(|| MonitorInput::AnotherOutput(output));
         if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
             self.answered.remove(&call);
         }
@@ -286,6 +295,7 @@ impl Monitor {
     /// Never fails: a call that cannot be decided is denied, with the reason.
     pub fn judge_entry(&mut self, entry: TraceEntry, attribution: Attribution) -> Verdict {
         self.withdraw_dropped_permits();
+        self.record_judged(&entry, &attribution);
         self.judge_with(entry, attribution, None)
     }
 
@@ -374,6 +384,7 @@ impl Monitor {
         let EventBody::Call(call) = permit.entry.body.clone() else {
             return Err(self.stale_denial(permit.judgement.clone(), "the permitted event is not a call"));
         };
+        self.record_input(|| MonitorInput::Ran { call: call.id.clone(), event });
         Ok(AuthorizedCall { call, event })
     }
 
@@ -381,12 +392,15 @@ impl Monitor {
     /// is later labelled top, since the verdict was ignored.
     pub fn record(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
         self.withdraw_dropped_permits();
+        self.record_judged(&entry, attribution);
+        let id = self.inputs.is_some().then(|| call_id(&entry));
         let examined = self.examine(entry, attribution, None);
         let outcome = examined.judgement.outcome();
         if let Some(event) = examined.event {
             self.accesses.insert(event, examined.access);
             self.version += 1;
             self.run(event);
+            self.record_input(|| MonitorInput::Ran { call: id.unwrap_or_default(), event });
             if outcome == Outcome::Deny {
                 self.unpermitted.insert(event);
             }
@@ -452,10 +466,17 @@ impl Monitor {
         }
         let position = self.trace.position_of(&entry).map_err(PushError::Position)?;
         self.version += 1;
+        let recorded =
+            self.inputs.is_some().then(|| (entry.clone(), floors.clone(), self.rule_floor(&entry.body)));
         let mut fuel = self.limits.fuel;
         let (id, mut findings) = self.label_and_append(entry, position, view, floors, is_failure, &mut fuel);
         for reason in self.match_rules(id, &mut fuel) {
             findings.push(EventFinding { event: id, reason });
+        }
+        if let Some((entry, floors, rule_floor)) = recorded {
+            self.record_input(|| {
+                MonitorInput::Pushed(PushedInput { entry, view, floors, is_failure, event: id, rule_floor })
+            });
         }
         Ok((id, findings))
     }

@@ -137,6 +137,15 @@ impl Policy {
         Ok(Self { source, plan, warnings: diagnostics })
     }
 
+    /// Returns the policy with another text in place of that of its own file. Imported files are not read again, so the
+    /// text can import only files that are part of this policy.
+    ///
+    /// # Errors
+    /// The diagnostics, if the result is not valid.
+    pub fn with_own_text(&self, text: &str) -> Result<Self, InvalidPolicy> {
+        Self::load(text, self.plan.dialect, |path| self.source.read(path))
+    }
+
     /// Returns the policy with statements appended to the policy's own file. Imported files are not read again.
     ///
     /// # Errors
@@ -146,7 +155,7 @@ impl Policy {
         own.push('\n');
         own.push_str(statements);
         own.push('\n');
-        Self::load(&own, self.plan.dialect, |path| self.source.read(path))
+        self.with_own_text(&own)
     }
 
     /// Returns the text of the policy with that of all files that it imports.

@@ -60,11 +60,13 @@ Examples:
   flowgate explain policy.flow trace.json --content       with the text of the regions
   flowgate explain policy.flow trace.json --against runs.jsonl.gz
                                                           what each change frees, and which recorded attacks it lets pass
+  flowgate explain --question ID --gateway http://127.0.0.1:8000
+                                                          a question of a running gateway (see `flowgate approvals`)
 
 Exit codes:
   0    every call is permitted
-  1    a call needs confirmation or is denied
-  2    the command line, the policy or the trace cannot be used, or there is no call with that id
+  1    a call needs confirmation or is denied; a question was shown
+  2    the command line, the policy or the trace cannot be used, or there is no call with that id, or no such question
   130  interrupted by Ctrl-C; the results so far are printed";
 
 pub(super) const SUGGEST: &str = "\

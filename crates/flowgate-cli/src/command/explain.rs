@@ -9,6 +9,8 @@ mod against;
 pub(in crate::command) mod candidates;
 pub(in crate::command) mod harm;
 mod origin;
+#[cfg(feature = "run")]
+pub(in crate::command) mod question;
 mod suggestions;
 mod tree;
 pub(in crate::command) mod trial;

@@ -71,7 +71,18 @@ fn every_command() -> Vec<(String, String)> {
 
 /// Returns the arguments of a command that take a file or a folder, by its help text.
 fn file_arguments(help: &str) -> Vec<String> {
-    let paths = ["FILE", "FOLDER", "<POLICY>", "TRACES]", "<TRACE>", "TRACES>", "<CORPORA>", "FILES>"];
+    let paths = [
+        "FILE",
+        "FOLDER",
+        "<POLICY>",
+        "[POLICY]",
+        "TRACES]",
+        "<TRACE>",
+        "[TRACE]",
+        "TRACES>",
+        "<CORPORA>",
+        "FILES>",
+    ];
     let lines =
         help.lines().skip_while(|line| !line.starts_with("Arguments:") && !line.starts_with("Options:"));
     let lines = lines.take_while(|line| !line.starts_with("Examples:"));
@@ -98,8 +109,20 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("replay", "<CORPORA>...", vec!["--policy", POLICY, "MISSING"]),
         ("analyze", "<POLICY>", vec!["MISSING", TRACE]),
         ("analyze", "<TRACES>...", vec![POLICY, "MISSING"]),
-        ("explain", "<POLICY>", vec!["MISSING", TRACE]),
-        ("explain", "<TRACE>", vec![POLICY, "MISSING"]),
+        ("explain", "[POLICY]", vec!["MISSING", TRACE]),
+        ("explain", "[TRACE]", vec![POLICY, "MISSING"]),
+        ("explain", "--key-file", vec!["--question", "q", "--key-file", "MISSING"]),
+        ("explain", "--ca-file", vec!["--question", "q", "--ca-file", "MISSING"]),
+        ("approvals list", "--key-file", vec!["--key-file", "MISSING"]),
+        ("approvals list", "--ca-file", vec!["--ca-file", "MISSING"]),
+        ("approvals show", "--key-file", vec!["q", "--key-file", "MISSING"]),
+        ("approvals show", "--ca-file", vec!["q", "--ca-file", "MISSING"]),
+        ("approvals allow", "--key-file", vec!["q", "--key-file", "MISSING"]),
+        ("approvals allow", "--ca-file", vec!["q", "--ca-file", "MISSING"]),
+        ("approvals deny", "--key-file", vec!["q", "--key-file", "MISSING"]),
+        ("approvals deny", "--ca-file", vec!["q", "--ca-file", "MISSING"]),
+        ("approvals watch", "--key-file", vec!["--key-file", "MISSING"]),
+        ("approvals watch", "--ca-file", vec!["--ca-file", "MISSING"]),
         ("bench detectors", "--policy", vec!["--policy", "MISSING"]),
         #[cfg(feature = "bench")]
         ("bench verify", "<FILE>", vec!["MISSING"]),

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod agents;
+#[cfg(all(unix, feature = "gateway"))]
+mod approvals;
 #[cfg(feature = "bench")]
 mod games;
 mod program;

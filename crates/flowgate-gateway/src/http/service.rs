@@ -6,11 +6,13 @@
 //! * `agent_requests`: serves turns of agents, and messages to MCP servers.
 //! * `long_response`: sends responses that take long, in one piece or as a stream.
 //! * `page`: serves the page for people.
+//! * `policy_review`: serves evaluations of policies for people.
 //! * `route`: lists the routes.
 
 mod agent_requests;
 mod long_response;
 mod page;
+mod policy_review;
 mod reached_limits;
 mod receive;
 mod route;
@@ -272,6 +274,12 @@ impl GatewayService {
                 .quotations(request.headers())
                 .await
                 .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Policies => self
+                .routes_of_people()?
+                .list_policies(request.headers())
+                .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::PolicyUsage => self.policy_usage(request).await,
+            ServiceRoute::DryRun => self.dry_run(request).await,
             ServiceRoute::Decide
             | ServiceRoute::DecideSeveral
             | ServiceRoute::Freeze
@@ -424,7 +432,7 @@ impl GatewayService {
             Ok(Err(WorkError::Busy)) => Err(self.refuse(
                 &GatewayBound {
                     what: "evaluations that wait for a worker",
-                    effect: "a request to the policy API, or for a conversation on the page, was refused with 503",
+                    effect: "a request to the policy API, for a conversation on the page or for an evaluation of a policy was refused with 503",
                     setting: Some("--queue, or --workers"),
                     advice: None,
                     most: self.limits.queue,

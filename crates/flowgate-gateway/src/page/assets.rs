@@ -29,6 +29,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("rates.js", SCRIPT, include_str!("../../page/rates.js")),
     ("freezes.js", SCRIPT, include_str!("../../page/freezes.js")),
     ("grants.js", SCRIPT, include_str!("../../page/grants.js")),
+    ("policy.js", SCRIPT, include_str!("../../page/policy.js")),
     ("questions.js", SCRIPT, include_str!("../../page/questions.js")),
     ("trace.js", SCRIPT, include_str!("../../page/trace.js")),
 ];

@@ -35,6 +35,7 @@ mod page;
 mod page_conversations;
 mod persisted_turns;
 mod policy_api;
+mod policy_review;
 mod predicates;
 mod question_limits;
 mod quotations;

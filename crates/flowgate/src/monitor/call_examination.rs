@@ -42,6 +42,7 @@ impl Monitor {
             decided: self.policy.space().top(),
             reasons: Vec::new(),
             notes: Vec::new(),
+            applied: Vec::new(),
             is_harmless: false,
             method: attribution.method,
             hidden: attribution.hidden,
@@ -111,11 +112,15 @@ impl Monitor {
             call.hidden = attribution.hidden;
         }
         let mut fuel = self.limits.fuel;
-        self.endorse(event, &applicable, &mut canonical_entry, &mut fuel);
+        let endorsed = self.endorse(event, &applicable, &mut canonical_entry, &mut fuel);
         self.trace.update_labels(event, &seen);
         let required = self.check_requirements(event, &applicable, attribution, &mut fuel);
         judgement.reasons.extend(required.reasons);
         judgement.is_harmless = required.is_harmless;
+        judgement.applied = endorsed;
+        judgement.applied.extend(required.applied);
+        judgement.applied.sort_by_key(|span| span.start);
+        judgement.applied.dedup();
         judgement.notes.extend(required.consented);
         for reason in self.match_rules(event, &mut fuel) {
             match reason.action {

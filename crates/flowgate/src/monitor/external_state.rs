@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Monitor;
+use super::input_record::MonitorInput;
 use super::stores::StoreRecord;
 use crate::label::Label;
 use crate::policy::pattern::PatternId;
@@ -112,6 +113,7 @@ impl Monitor {
             records.push(StoreRecord { declared, server, label, stamp });
         }
         self.version += 1;
+        self.record_input(|| MonitorInput::ExternalState(record.clone()));
         // The lower bound on the label of every store; a record without it is not valid.
         let floor = record
             .get("floor")

@@ -111,6 +111,8 @@ impl Monitor {
             grants: self.grants.clone(),
             reserved: self.reserved.clone(),
             version: self.version,
+            // What is only considered is no input.
+            inputs: None,
         }
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct RequirementOutcome {
     pub(super) is_harmless: bool,
     /// The excesses that standing consent covers.
     pub(super) consented: Vec<Reason>,
+    /// The `require` and `payload` statements that applied.
+    pub(super) applied: Vec<Span>,
 }
 
 /// An argument that may carry this label, by standing consent.
@@ -71,14 +73,16 @@ struct UpperBound {
 impl Monitor {
     /// Lowers the integrity label of each argument that an `endorse` statement endorses. Replaces its value by the
     /// canonical form, in the trace and in `entry`, so that the tool receives the value that was checked. Also lowers
-    /// the label of a list if all of its items are endorsed. A statement that cannot be evaluated endorses nothing.
+    /// the label of a list if all of its items are endorsed. A statement that cannot be evaluated endorses nothing. Returns
+    /// the statements that endorsed something.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
         applicable: &ApplicableStatements,
         entry: &mut TraceEntry,
         fuel: &mut u64,
-    ) {
+    ) -> Vec<Span> {
+        let mut applied = Vec::new();
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
@@ -116,7 +120,7 @@ impl Monitor {
             if result.is_err() {
                 continue;
             }
-            let Some(call) = self.trace.event_mut(event) else { return };
+            let Some(call) = self.trace.event_mut(event) else { return applied };
             // A value that is not a scalar, or has no canonical form, is not endorsed.
             let canonical_value =
                 |node: NodeId| match (&call.document.node(node)?.content, statement.value.canonical) {
@@ -127,11 +131,14 @@ impl Monitor {
             let values: Vec<(NodeId, Json)> =
                 granted.iter().filter_map(|(node, _)| Some((*node, canonical_value(*node)?))).collect();
             granted.retain(|(node, _)| values.iter().any(|(endorsed, _)| endorsed == node));
+            if !granted.is_empty() {
+                applied.push(statement.span.clone());
+            }
             for (list, label) in endorsed_lists(&call.document, &granted) {
                 call.document.lower(&plan.space, list, &label);
             }
             for ((node, label), (_, canonical)) in granted.into_iter().zip(values) {
-                let Some(call) = self.trace.event_mut(event) else { return };
+                let Some(call) = self.trace.event_mut(event) else { return applied };
                 let path = call.document.path(node);
                 call.document.set_scalar(node, canonical.clone());
                 call.document.lower(&plan.space, node, &label);
@@ -140,6 +147,7 @@ impl Monitor {
                 }
             }
         }
+        applied
     }
 
     /// Compares every part of the call with the label that it may carry.
@@ -182,6 +190,7 @@ impl Monitor {
             reasons: self.hidden_dependency_reasons(attribution),
             is_harmless: false,
             consented: Vec::new(),
+            applied: Vec::new(),
         };
         // Without dimensions, there are no labels to compare.
         if space.dimensions().is_empty() {
@@ -252,7 +261,9 @@ impl Monitor {
                 }
             }
         }
-        let payloads = self.payload_nodes(plan, event, applicable, fuel);
+        required.applied.extend(bounds.iter().map(|bound| bound.span.clone()));
+        let (payloads, exempting) = self.payload_nodes(plan, event, applicable, fuel);
+        required.applied.extend(exempting);
         required.is_harmless = !bounds.is_empty() && bounds.iter().all(|bound| bound.is_harmless);
         let consents = self.consented_arguments(plan, event, applicable, fuel);
         let excesses = self.compare(space, event, &bounds, &payloads, &consents, attribution);
@@ -283,7 +294,7 @@ impl Monitor {
             .collect()
     }
 
-    /// Returns the parts of the call that `payload` statements exempt from integrity. A statement whose conditions read
+    /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement whose conditions read
     /// untrusted values exempts nothing: their author would decide the exemption.
     fn payload_nodes(
         &mut self,
@@ -291,8 +302,8 @@ impl Monitor {
         event: EventId,
         applicable: &ApplicableStatements,
         fuel: &mut u64,
-    ) -> Vec<NodeId> {
-        let mut nodes = Vec::new();
+    ) -> (Vec<NodeId>, Vec<Span>) {
+        let (mut nodes, mut applied) = (Vec::new(), Vec::new());
         for statement in applicable.payloads.iter().filter_map(|index| plan.payloads.get(*index)) {
             let tool = self.trace.event(event).and_then(|call| call.tool());
             if self.ambiguity_reason(plan, &statement.query, tool).is_some() {
@@ -309,11 +320,12 @@ impl Monitor {
                 }
                 Ok(())
             });
-            if result.is_ok() {
+            if result.is_ok() && !exempted.is_empty() {
                 nodes.extend(exempted);
+                applied.push(statement.span.clone());
             }
         }
-        nodes
+        (nodes, applied)
     }
 
     /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a

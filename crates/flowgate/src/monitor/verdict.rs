@@ -76,6 +76,9 @@ pub struct Judgement {
     pub reasons: Vec<Reason>,
     /// Matches of rules that only log, and excesses that standing consent covers.
     pub notes: Vec<Reason>,
+    /// The `require`, `payload` and `endorse` statements that applied to the call, whether or not it met them, in the
+    /// order of the policy. With the statements of `reasons` and `notes`, they are all that had a hand in the verdict.
+    pub applied: Vec<Span>,
     /// Whether the policy lets everything flow into the tool, as into a harmless reader.
     pub is_harmless: bool,
     /// The influence method that reported what the call depends on.

@@ -348,7 +348,7 @@ impl<'a> Compiler<'a> {
                 let argument = self.argument(target, &scope)?;
                 let query = self.granting_query(scope);
                 self.warn_of_decisive_payload(&argument, target, &query);
-                self.plan.payloads.push(Payload { target: argument, query });
+                self.plan.payloads.push(Payload { span, target: argument, query });
                 Ok(())
             }
             StatementKind::Consent { label, target, body } => {

@@ -136,6 +136,7 @@ pub(crate) struct Requirement {
 /// A `payload` statement: exempts an argument from the integrity requirement.
 #[derive(Debug)]
 pub(crate) struct Payload {
+    pub(crate) span: Span,
     pub(crate) target: TargetPath,
     pub(crate) query: CompiledQuery,
 }

@@ -73,6 +73,14 @@ impl PolicySource {
         self.files.iter().skip(1).map(|file| file.path.as_str())
     }
 
+    /// Returns the text of each file: the policy's own file first, without a path, then the imported ones.
+    pub fn files(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
+        self.files.iter().map(|file| {
+            let path = Some(file.path.as_str()).filter(|path| !path.is_empty());
+            (path, self.text.get(file.range.clone()).unwrap_or_default())
+        })
+    }
+
     /// Returns the location of a byte of the text of all files.
     pub fn locate(&self, at: usize) -> SourceLocation<'_> {
         let (file, text, offset) = self.file_at(at);

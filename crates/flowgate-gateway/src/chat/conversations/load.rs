@@ -132,8 +132,33 @@ pub(crate) fn replay_with(
     turns: &[String],
     at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
 ) -> Result<(), RequestError> {
-    // The replayed conversation is not stored, so it needs no number in the database.
+    replay_state(client, empty_state(client, 0, digest_key)?, turns, at_end)
+}
+
+/// Replays a conversation as [`replay_with`] does. Its monitor records its inputs, so that they can be judged again
+/// under another policy.
+///
+/// # Errors
+/// As [`replay`].
+pub(crate) fn replay_recording(
+    client: &ClientState,
+    digest_key: &str,
+    turns: &[String],
+    at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
+) -> Result<(), RequestError> {
     let mut session = empty_state(client, 0, digest_key)?;
+    session.conversation.monitor_mut().record_inputs();
+    replay_state(client, session, turns, at_end)
+}
+
+/// Replays turns on a conversation without turns. The conversation is not stored, so its number in the database does not
+/// matter.
+fn replay_state(
+    client: &ClientState,
+    mut session: ConversationState,
+    turns: &[String],
+    at_end: &mut dyn FnMut(&Monitor, Vec<CallVerdict>),
+) -> Result<(), RequestError> {
     let mut judged = Vec::new();
     for (number, row) in turns.iter().enumerate() {
         let verdicts = session.replay_stored_turn(client, row);

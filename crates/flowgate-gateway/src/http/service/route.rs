@@ -28,6 +28,9 @@ pub(crate) enum ServiceRoute {
     Forget,
     Quotations,
     ClearQuotations,
+    Policies,
+    PolicyUsage,
+    DryRun,
     Server,
     Listen,
     EndConnection,
@@ -52,6 +55,7 @@ impl ServiceRoute {
             Self::Decide | Self::DecideSeveral => true,
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
             Self::Quotations | Self::ClearQuotations => true,
+            Self::Policies | Self::PolicyUsage | Self::DryRun => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::PageStart | Self::PageFile | Self::Session | Self::LogIn | Self::LogOut => true,
             Self::Conversations | Self::Conversation | Self::Figures => true,
@@ -62,7 +66,7 @@ impl ServiceRoute {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 36] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 39] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -87,6 +91,9 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 36] = [
     (Method::POST, "/api/v1/audit/forget", ServiceRoute::Forget),
     (Method::GET, "/api/v1/quotations", ServiceRoute::Quotations),
     (Method::POST, "/api/v1/quotations/clear", ServiceRoute::ClearQuotations),
+    (Method::GET, "/api/v1/policies", ServiceRoute::Policies),
+    (Method::GET, "/api/v1/policies/usage", ServiceRoute::PolicyUsage),
+    (Method::POST, "/api/v1/policies/dry-run", ServiceRoute::DryRun),
     (Method::POST, "/mcp/{server}", ServiceRoute::Server),
     (Method::GET, "/mcp/{server}", ServiceRoute::Listen),
     (Method::DELETE, "/mcp/{server}", ServiceRoute::EndConnection),

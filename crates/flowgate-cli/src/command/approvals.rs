@@ -1,0 +1,189 @@
+//! Runs `flowgate approvals`: a person answers the questions of a running gateway in a terminal, by the same routes as
+//! the page for people.
+//!
+//! A call is allowed only after it was shown: at the terminal, the person confirms it, and without a terminal the person
+//! names the digest of what was shown before. The gateway binds the decision to that digest.
+//!
+//! * `answers`: asks for the answer at the terminal, and sends it.
+//! * `watch`: shows questions as they are asked.
+
+mod answers;
+mod watch;
+
+use std::io::{IsTerminal as _, stdin, stdout};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::ValueEnum as _;
+use serde_json::Value;
+
+use crate::args::{ApprovalsCommand, ApprovalsFormat, GatewayArgs, QuestionStateArg};
+use crate::escaping;
+use crate::gateway_client::{GatewayClient, GatewayError, question_path};
+use crate::input::InputError;
+use crate::output::{Console, plural};
+use crate::question_text;
+use answers::{Answer, LastingTerms, TypedLines, decide};
+
+/// Runs a subcommand of `flowgate approvals`, and returns its exit code.
+pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8, InputError> {
+    let done = match command {
+        ApprovalsCommand::List { state, format, gateway } => list(*state, *format, gateway, output)?,
+        ApprovalsCommand::Show { id, format, gateway } => show(id, *format, gateway, output)?,
+        ApprovalsCommand::Allow { id, conversation, lasting, days, calls_a_day, digest, format, gateway } => {
+            let answer = match (conversation, lasting) {
+                (true, _) => Answer::AllowInConversation,
+                (_, true) => Answer::AllowFromNowOn(LastingTerms { days: *days, calls_a_day: *calls_a_day }),
+                _ => Answer::Allow,
+            };
+            allow(id, answer, digest.as_deref(), *format, gateway, output)?
+        }
+        ApprovalsCommand::Deny { id, format, gateway } => deny(id, *format, gateway, output)?,
+        ApprovalsCommand::Watch { format, gateway } => watch::run(*format, gateway, output)?,
+    };
+    done.or_else(|error| error.report(output))
+}
+
+/// What became of an operation: its exit code, or why the gateway did not do it. An error of the command line is
+/// returned beside it.
+type OperationResult = Result<Result<u8, GatewayError>, InputError>;
+
+/// Lists the questions in a state.
+fn list(
+    state: QuestionStateArg,
+    format: ApprovalsFormat,
+    options: &GatewayArgs,
+    output: &mut Console,
+) -> OperationResult {
+    let gateway = GatewayClient::new(options, output)?;
+    let name = state.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let answer = match gateway.get(&format!("/api/v1/approvals?state={name}")) {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Err(error)),
+    };
+    if format == ApprovalsFormat::Json {
+        print_json(&answer, output);
+        return Ok(Ok(0));
+    }
+    let questions = questions_of(&answer);
+    for question in questions {
+        output.line(&question_text::title(question));
+        let call = question.get("call").unwrap_or(&Value::Null);
+        let summary = question_text::text(call, "summary");
+        if !summary.is_empty() {
+            output.line(&format!("    {}", escaping::line(summary)));
+        }
+        if state != QuestionStateArg::Open {
+            output.line(&format!("    {}", question_text::outcome(question)));
+        }
+    }
+    let left_out = answer.get("left_out").and_then(Value::as_u64).unwrap_or_default();
+    let more = if left_out > 0 {
+        format!(", and {left_out} more that the gateway did not list")
+    } else {
+        String::new()
+    };
+    output.line(&format!("{} {name}{more}", plural(questions.len(), "question")));
+    Ok(Ok(0))
+}
+
+/// Shows a question.
+fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
+    let gateway = GatewayClient::new(options, output)?;
+    Ok(gateway.get(&question_path(id)).map(|question| {
+        print_question(&question, format, output);
+        0
+    }))
+}
+
+/// Allows a call. With `digest`, that of the question that was shown before, nothing is asked; otherwise the question is
+/// shown, and the person confirms it at the terminal.
+fn allow(
+    id: &str,
+    answer: Answer,
+    digest: Option<&str>,
+    format: ApprovalsFormat,
+    options: &GatewayArgs,
+    output: &mut Console,
+) -> OperationResult {
+    let gateway = GatewayClient::new(options, output)?;
+    if let Some(digest) = digest {
+        return Ok(send(&gateway, id, digest, &answer, format, output));
+    }
+    if !(stdin().is_terminal() && stdout().is_terminal()) {
+        return Err(InputError(
+            "there is no terminal to ask at, and nothing is allowed unseen: read `flowgate approvals show ID --format json`, and \
+             give its digest with `--digest`"
+                .to_owned(),
+        ));
+    }
+    let lines = TypedLines::read();
+    let question = match gateway.get(&question_path(id)) {
+        Ok(question) => question,
+        Err(error) => return Ok(Err(error)),
+    };
+    question_text::print(&question, now(), output);
+    if let Some(why) = answer.objection(&question) {
+        output.error(&why);
+        return Ok(Ok(1));
+    }
+    if !lines.confirm(&answer, output) {
+        output.note("nothing is decided");
+        return Ok(Ok(1));
+    }
+    let digest = question_text::text(&question, "digest");
+    Ok(send(&gateway, id, digest, &answer, format, output))
+}
+
+/// Denies a call. A denial needs no look at the question: it is bound to the digest that the question has now.
+fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
+    let gateway = GatewayClient::new(options, output)?;
+    let question = match gateway.get(&question_path(id)) {
+        Ok(question) => question,
+        Err(error) => return Ok(Err(error)),
+    };
+    let digest = question_text::text(&question, "digest").to_owned();
+    Ok(send(&gateway, id, &digest, &Answer::Deny, format, output))
+}
+
+/// Sends a decision, and prints the question as it is then.
+fn send(
+    gateway: &GatewayClient,
+    id: &str,
+    digest: &str,
+    answer: &Answer,
+    format: ApprovalsFormat,
+    output: &mut Console,
+) -> Result<u8, GatewayError> {
+    let question = decide(gateway, id, digest, answer)?;
+    match format {
+        ApprovalsFormat::Json => print_json(&question, output),
+        ApprovalsFormat::Text => output.line(&format!(
+            "{}: {}",
+            escaping::line(question_text::text(question.get("call").unwrap_or(&Value::Null), "tool")),
+            question_text::outcome(&question)
+        )),
+    }
+    Ok(0)
+}
+
+fn print_question(question: &Value, format: ApprovalsFormat, output: &mut Console) {
+    match format {
+        ApprovalsFormat::Json => print_json(question, output),
+        ApprovalsFormat::Text => question_text::print(question, now(), output),
+    }
+}
+
+/// Prints a JSON document.
+fn print_json(value: &Value, output: &mut Console) {
+    output.line(&escaping::json(value));
+}
+
+fn questions_of(answer: &Value) -> &[Value] {
+    answer.get("questions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns the time in milliseconds since 1970; 0 if the clock is set before that.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

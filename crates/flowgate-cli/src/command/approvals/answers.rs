@@ -1,0 +1,157 @@
+//! Asks for the answer to a question at the terminal, and sends it to the gateway.
+
+use std::io::{BufRead as _, stdin};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::gateway_client::{GatewayClient, GatewayError, question_path};
+use crate::output::{Console, plural};
+
+/// The terms of an answer that holds from now on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LastingTerms {
+    pub(super) days: Option<u32>,
+    pub(super) calls_a_day: Option<u32>,
+}
+
+/// An answer to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Allow,
+    AllowInConversation,
+    AllowFromNowOn(LastingTerms),
+    Deny,
+}
+
+impl Answer {
+    /// Returns why the person may not give this answer; `None` if it may be given.
+    pub(super) fn objection(&self, question: &Value) -> Option<String> {
+        let may = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
+        if !may("you_may_decide") {
+            let message = "you may not decide this question: it is not open, you own the client, or your role is that of a viewer";
+            return Some(message.to_owned());
+        }
+        let (is_offered, refusal) = match self {
+            Self::Deny => (true, ""),
+            Self::Allow => (
+                may("you_may_allow"),
+                "your clearance does not cover what the question shows: you may deny it, and another person may allow it",
+            ),
+            Self::AllowInConversation => (
+                may("you_may_grant"),
+                "the policy does not say `grant conversation` there, or your clearance does not cover the question: leave out --conversation",
+            ),
+            Self::AllowFromNowOn(_) => (
+                question.get("you_may_grant_for").is_some_and(|longest| !longest.is_null()),
+                "the policy says neither `grant N days` nor `grant always` there, or your clearance does not cover the question: leave out --lasting",
+            ),
+        };
+        (!is_offered).then(|| refusal.to_owned())
+    }
+
+    /// Returns the words by which the person is asked to confirm the answer.
+    fn words(&self) -> String {
+        match self {
+            Self::Allow => "allow this call once".to_owned(),
+            Self::AllowInConversation => "allow this call, and equal ones of the conversation".to_owned(),
+            Self::AllowFromNowOn(terms) => {
+                let until = match terms.days {
+                    Some(0) => " until the grant is withdrawn".to_owned(),
+                    Some(days) => format!(" for {}", plural(days, "day")),
+                    None => " for as long as the policy permits".to_owned(),
+                };
+                let most = terms.calls_a_day.map(|most| format!(", at most {} a day", plural(most, "call")));
+                format!(
+                    "allow this call, and equal ones of all conversations{until}{}",
+                    most.unwrap_or_default()
+                )
+            }
+            Self::Deny => "deny this call".to_owned(),
+        }
+    }
+}
+
+/// The lines that the person types at the terminal. They are read at once, so that a line that was typed before a
+/// question was shown does not answer it.
+pub(super) struct TypedLines(Receiver<String>);
+
+impl TypedLines {
+    /// Begins to read lines.
+    pub(super) fn read() -> Self {
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            // The thread ends with the input, or with the program.
+            for line in stdin().lock().lines() {
+                if line.is_err() || line.is_ok_and(|line| sender.send(line).is_err()) {
+                    return;
+                }
+            }
+        });
+        Self(lines)
+    }
+
+    /// Asks for a line, and returns it without white space around it; `None` at the end of the input.
+    pub(super) fn ask(&self, prompt: &str, output: &mut Console) -> Option<String> {
+        while self.0.try_recv().is_ok() {}
+        output.prompt(prompt);
+        self.0.recv().ok().map(|line| line.trim().to_owned())
+    }
+
+    /// Asks the person to confirm an answer. Anything but yes, and the end of the input, is a no.
+    pub(super) fn confirm(&self, answer: &Answer, output: &mut Console) -> bool {
+        let line = self.ask(&format!("{}? [y/N] ", answer.words()), output);
+        line.is_some_and(|line| matches!(line.as_str(), "y" | "Y" | "yes" | "Yes" | "YES"))
+    }
+}
+
+/// Sends a decision on a question, which is bound to the digest, and returns the question as it is then.
+pub(super) fn decide(
+    gateway: &GatewayClient,
+    id: &str,
+    digest: &str,
+    answer: &Answer,
+) -> Result<Value, GatewayError> {
+    let simple = |name: &str| json!({"decision": name, "digest": digest});
+    let body = match answer {
+        Answer::Allow => simple("allow"),
+        Answer::AllowInConversation => simple("grant"),
+        Answer::Deny => simple("deny"),
+        Answer::AllowFromNowOn(LastingTerms { days, calls_a_day }) => {
+            let mut terms = serde_json::Map::new();
+            terms.extend(days.map(|days| ("days".to_owned(), json!(days))));
+            terms.extend(calls_a_day.map(|most| ("calls_a_day".to_owned(), json!(most))));
+            json!({"decision": "grant-lasting", "digest": digest, "terms": terms})
+        }
+    };
+    gateway.post(&question_path(id), &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_offered_as_the_gateway_permits() {
+        let question = |members: &[&str], longest: Value| {
+            let mut question = json!({"you_may_grant_for": longest});
+            for member in ["you_may_decide", "you_may_allow", "you_may_grant"] {
+                question[member] = json!(members.contains(&member));
+            }
+            question
+        };
+        let lasting = Answer::AllowFromNowOn(LastingTerms::default());
+        let all = [Answer::Deny, Answer::Allow, Answer::AllowInConversation, lasting];
+        let check = |question: &Value, expected: [bool; 4]| {
+            let offered = all.map(|answer| answer.objection(question).is_none());
+            assert_eq!(offered, expected, "{question}");
+        };
+        check(&question(&[], Value::Null), [false; 4]);
+        check(&question(&["you_may_decide"], Value::Null), [true, false, false, false]);
+        check(&question(&["you_may_decide", "you_may_allow"], Value::Null), [true, true, false, false]);
+        let every = ["you_may_decide", "you_may_allow", "you_may_grant"];
+        check(&question(&every, json!("30 days")), [true; 4]);
+        check(&question(&["you_may_allow"], json!("30 days")), [false; 4]);
+    }
+}

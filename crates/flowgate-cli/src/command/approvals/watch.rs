@@ -1,0 +1,181 @@
+//! Shows the open questions of a gateway, and each further one as soon as it is asked. At a terminal, the person answers
+//! each of them. Also shows what becomes of a question, which another person may decide.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal as _, Read as _, stdin, stdout};
+use std::thread;
+use std::time::Duration;
+
+use flowgate_lm::sse::EventSplitter;
+use serde_json::Value;
+
+use super::answers::{Answer, LastingTerms, TypedLines, decide};
+use super::{OperationResult, now, questions_of};
+use crate::args::{ApprovalsFormat, GatewayArgs};
+use crate::escaping;
+use crate::gateway_client::{GatewayClient, GatewayError};
+use crate::input::InputError;
+use crate::output::Console;
+use crate::progress::INTERRUPTED;
+use crate::question_text;
+
+/// The first pause before the stream is opened anew.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The most ids of questions that are remembered as shown; at that number, the oldest ones are forgotten.
+const MAX_SHOWN: usize = 10_000;
+
+/// What is printed of questions, and what was shown so far.
+struct Watch<'a> {
+    gateway: &'a GatewayClient,
+    format: ApprovalsFormat,
+    /// The lines of the person who is asked for answers, if one is.
+    lines: Option<TypedLines>,
+    /// The ids of the open questions that were shown, with the order in which they were.
+    shown: BTreeSet<(usize, String)>,
+    count: usize,
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    /// The input at the terminal has ended.
+    End,
+}
+
+/// Runs `flowgate approvals watch` until the input of the terminal ends or Ctrl-C is pressed. A lost connection is opened
+/// anew; one that cannot be opened at the start is an error.
+pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
+    let gateway = GatewayClient::new(options, output)?;
+    // The program waits for the gateway or for a line, so the handler ends it.
+    let handler = ctrlc::set_handler(|| std::process::exit(i32::from(INTERRUPTED)));
+    handler.map_err(|error| InputError(format!("Ctrl-C cannot be handled: {error}")))?;
+    let asks = format == ApprovalsFormat::Text && stdin().is_terminal() && stdout().is_terminal();
+    let lines = asks.then(TypedLines::read);
+    let mut watch = Watch { gateway: &gateway, format, lines, shown: BTreeSet::new(), count: 0 };
+    let (mut pause, mut has_begun) = (FIRST_PAUSE, false);
+    loop {
+        match watch.stream(&mut has_begun, &mut pause, output) {
+            Ok(Next::End) => return Ok(Ok(0)),
+            Ok(Next::GoOn) => {}
+            // What the gateway refuses, it refuses again.
+            Err(error @ GatewayError::Refused(..)) => return Ok(Err(error)),
+            Err(error) if !has_begun => return Ok(Err(error)),
+            Err(GatewayError::Failed(why)) => output.warning(&format!("{why}; trying again")),
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Watch<'_> {
+    /// Reads one stream of changes to its end. The open questions are listed once the stream has begun, so that none is
+    /// missed in between.
+    fn stream(
+        &mut self,
+        has_begun: &mut bool,
+        pause: &mut Duration,
+        output: &mut Console,
+    ) -> Result<Next, GatewayError> {
+        let mut reader = self.gateway.stream("/api/v1/approvals/events")?;
+        let mut splitter = EventSplitter::default();
+        let (mut buffer, mut is_open) = (vec![0_u8; 16 << 10], false);
+        loop {
+            // The end of the stream, or of the time for it.
+            let Ok(count @ 1..) = reader.read(&mut buffer) else { return Ok(Next::GoOn) };
+            if !is_open {
+                if !*has_begun && self.lines.is_some() {
+                    output.note("waiting for questions; Ctrl-C ends this");
+                }
+                (is_open, *has_begun, *pause) = (true, true, FIRST_PAUSE);
+                let answer = self.gateway.get("/api/v1/approvals")?;
+                for question in questions_of(&answer) {
+                    if self.change(question, output)? == Next::End {
+                        return Ok(Next::End);
+                    }
+                }
+            }
+            for event in splitter.feed(buffer.get(..count).unwrap_or_default()) {
+                let damaged = |_| GatewayError::Failed("the stream of the gateway cannot be read".to_owned());
+                let event = event.map_err(damaged)?;
+                let Ok(question) = serde_json::from_str::<Value>(&event.data) else { continue };
+                if self.change(&question, output)? == Next::End {
+                    return Ok(Next::End);
+                }
+            }
+        }
+    }
+
+    /// Shows a question that is open or that has changed.
+    fn change(&mut self, question: &Value, output: &mut Console) -> Result<Next, GatewayError> {
+        let id = question_text::text(question, "id").to_owned();
+        let known = self.shown.iter().find(|(_, shown)| *shown == id).cloned();
+        let is_open = question_text::text(question, "state") == "open";
+        match (is_open, known) {
+            // It is listed and in the stream.
+            (true, Some(_)) => return Ok(Next::GoOn),
+            (true, None) => {
+                self.count += 1;
+                self.shown.insert((self.count, id));
+                if self.shown.len() > MAX_SHOWN {
+                    self.shown.pop_first();
+                }
+            }
+            (false, Some(known)) => drop(self.shown.remove(&known)),
+            // It was not shown, so that it is closed is no news.
+            (false, None) => return Ok(Next::GoOn),
+        }
+        if self.format == ApprovalsFormat::Json {
+            output.line(&escaping::json_line(question));
+            return Ok(Next::GoOn);
+        }
+        if !is_open {
+            let call = question.get("call").unwrap_or(&Value::Null);
+            let tool = escaping::line(question_text::text(call, "tool"));
+            output.line(&format!("{tool}: {}", question_text::outcome(question)));
+            return Ok(Next::GoOn);
+        }
+        output.line("");
+        question_text::print(question, now(), output);
+        self.answer(question, output)
+    }
+
+    /// Asks for the answer to a question, if there is a person to ask, and sends it. An answer that comes too late is
+    /// reported.
+    fn answer(&self, question: &Value, output: &mut Console) -> Result<Next, GatewayError> {
+        let Some(lines) = &self.lines else { return Ok(Next::GoOn) };
+        let lasting = Answer::AllowFromNowOn(LastingTerms::default());
+        let all = [
+            ("a", "allow once", Answer::Allow),
+            ("c", "allow for the conversation", Answer::AllowInConversation),
+            ("g", "allow from now on", lasting),
+            ("d", "deny", Answer::Deny),
+        ];
+        let offered: Vec<_> =
+            all.into_iter().filter(|(.., answer)| answer.objection(question).is_none()).collect();
+        if offered.is_empty() {
+            return Ok(Next::GoOn);
+        }
+        let words: Vec<String> = offered.iter().map(|(key, words, _)| format!("{key} {words}")).collect();
+        let prompt = format!("{}, Enter later: ", words.join(", "));
+        let chosen = loop {
+            let Some(line) = lines.ask(&prompt, output) else { return Ok(Next::End) };
+            if line.is_empty() {
+                return Ok(Next::GoOn);
+            }
+            if let Some((.., answer)) = offered.iter().find(|(key, ..)| *key == line) {
+                break *answer;
+            }
+        };
+        let (id, digest) = (question_text::text(question, "id"), question_text::text(question, "digest"));
+        match decide(self.gateway, id, digest, &chosen) {
+            // The stream tells what was decided.
+            Ok(_) => {}
+            Err(GatewayError::Refused(sentence)) => output.error(&sentence),
+            Err(GatewayError::Failed(why)) => return Err(GatewayError::Failed(why)),
+        }
+        Ok(Next::GoOn)
+    }
+}

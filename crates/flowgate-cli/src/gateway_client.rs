@@ -1,0 +1,264 @@
+//! Calls the routes for people of a running gateway over HTTP, with the key of a person. `flowgate approvals` and
+//! `flowgate explain --question` use it.
+//!
+//! No redirect is followed and no proxy is used, so the key reaches only the address that the person names. The key comes
+//! from a file or the environment, never from the command line, which other users of the machine can read.
+
+use std::time::Duration;
+
+use flowgate_lm::remote::Authorities;
+use serde_json::Value;
+use ureq::http::{Request, Response};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use crate::args::{GatewayArgs, PERSON_KEY};
+use crate::input::{self, InputError};
+use crate::output::Console;
+
+/// The time limit for a connection, and for the head of an answer.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The time after which a stream of events is opened anew, so that a dead connection is noticed.
+const STREAM_LIMIT: Duration = Duration::from_secs(600);
+/// The largest answer, in bytes.
+const MAX_ANSWER: u64 = 64 << 20;
+/// The longest sentence of a gateway that is shown, in characters.
+const MAX_SENTENCE: usize = 500;
+
+/// Why a request has no answer that can be used.
+#[derive(Debug)]
+pub(crate) enum GatewayError {
+    /// The gateway refuses it: its sentence.
+    Refused(String),
+    /// There is no connection, or the answer is not that of a gateway.
+    Failed(String),
+}
+
+impl GatewayError {
+    /// Returns the exit code of a command that fails with this error, after it is printed; an error of the connection is
+    /// returned.
+    pub(crate) fn report(self, output: &mut Console) -> Result<u8, InputError> {
+        match self {
+            Self::Refused(sentence) => {
+                output.error(&sentence);
+                Ok(1)
+            }
+            Self::Failed(why) => Err(InputError(why)),
+        }
+    }
+}
+
+/// A gateway, and the key with which it is asked.
+pub(crate) struct GatewayClient {
+    agent: ureq::Agent,
+    /// The address, without a slash at its end.
+    address: String,
+    key: String,
+}
+
+impl GatewayClient {
+    /// Reads the key and the certificates that the arguments name. Warns of an address to which the key would be sent
+    /// unencrypted.
+    ///
+    /// # Errors
+    /// If there is no key or two, a file cannot be read, or the address is none of HTTP.
+    pub(crate) fn new(options: &GatewayArgs, output: &mut Console) -> Result<Self, InputError> {
+        let address = options.gateway.trim_end_matches('/').to_owned();
+        let uri: Option<ureq::http::Uri> = address.parse().ok();
+        let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
+        let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1");
+        match uri.as_ref().and_then(|uri| uri.scheme_str()) {
+            Some("https") => {}
+            Some("http") if is_local => {}
+            Some("http") => output.warning(&format!(
+                "{address}: the key is sent unencrypted; use an https:// address if others can read the network"
+            )),
+            _ => {
+                let message = format!(
+                    "--gateway: `{address}` is no address of a gateway; write it as http://127.0.0.1:8000"
+                );
+                return Err(InputError(message));
+            }
+        }
+        let tls = match &options.ca_file {
+            None => TlsConfig::default(),
+            Some(path) => {
+                let authorities = Authorities::read(input::bounded_text(path, 16 << 20)?.as_bytes());
+                let named = |error| InputError(format!("{}: {error}", path.display()));
+                trusted(&authorities.map_err(named)?)
+            }
+        };
+        let key = person_key(options)?;
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            // A redirect could send the key to another address.
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(LIMIT))
+            .timeout_recv_response(Some(LIMIT))
+            .timeout_recv_body(Some(STREAM_LIMIT))
+            .tls_config(tls)
+            .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(Self { agent: ureq::Agent::new_with_config(config), address, key })
+    }
+
+    /// Sends a GET request, and returns the JSON of the answer.
+    ///
+    /// # Errors
+    /// If the gateway refuses the request, or does not answer.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, GatewayError> {
+        self.json(self.request("GET", path, None)?)
+    }
+
+    /// Sends a POST request with a JSON body, and returns the JSON of the answer.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, GatewayError> {
+        self.json(self.request("POST", path, Some(body))?)
+    }
+
+    /// Opens a stream of server-sent events.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub(crate) fn stream(&self, path: &str) -> Result<ureq::BodyReader<'static>, GatewayError> {
+        let response = self.request("GET", path, None)?;
+        Ok(response.into_body().into_reader())
+    }
+
+    /// Sends a request, and returns the response if it is a success.
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Response<ureq::Body>, GatewayError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.address))
+            .header("authorization", format!("Bearer {}", self.key));
+        let unusable = |_| {
+            GatewayError::Failed(format!(
+                "{}: the key or the id has characters that a request cannot have",
+                self.address
+            ))
+        };
+        let sent = match body {
+            None => self.agent.run(request.body(()).map_err(unusable)?),
+            Some(body) => {
+                let request = request.header("content-type", "application/json");
+                self.agent.run(request.body(body.to_string()).map_err(unusable)?)
+            }
+        };
+        let mut response =
+            sent.map_err(|error| GatewayError::Failed(format!("{}: {}", self.address, describe(&error))))?;
+        let status = response.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(response);
+        }
+        let answer: Option<Value> = response
+            .body_mut()
+            .with_config()
+            .limit(MAX_ANSWER)
+            .read_to_vec()
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let detail = answer.as_ref().and_then(|answer| answer.get("detail")).and_then(Value::as_str);
+        let Some(detail) = detail else {
+            let message = format!(
+                "{}: the answer is not that of a gateway (status {status}); check the address",
+                self.address
+            );
+            return Err(GatewayError::Failed(message));
+        };
+        Err(GatewayError::Refused(detail.chars().take(MAX_SENTENCE).collect()))
+    }
+
+    fn json(&self, mut response: Response<ureq::Body>) -> Result<Value, GatewayError> {
+        let read = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
+        let read =
+            read.map_err(|error| GatewayError::Failed(format!("{}: {}", self.address, describe(&error))))?;
+        serde_json::from_slice(&read).map_err(|_| {
+            GatewayError::Failed(format!("{}: the answer is not JSON; check the address", self.address))
+        })
+    }
+}
+
+/// Returns the path of a question, by its id.
+pub(crate) fn question_path(id: &str) -> String {
+    format!("/api/v1/approvals/{}", encode(id))
+}
+
+/// Encodes a text as a part of a path or a value of a query.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+/// Returns the key of the person, from the file of the arguments or from [`PERSON_KEY`].
+fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
+    let (text, source) = match (&options.key_file, std::env::var(PERSON_KEY)) {
+        (Some(_), Ok(_)) => {
+            return Err(InputError(format!(
+                "the key is given twice: leave out `--key-file`, or unset the environment variable {PERSON_KEY}"
+            )));
+        }
+        (Some(file), Err(_)) => (input::bounded_text(file, 1 << 16)?, file.display().to_string()),
+        (None, Ok(text)) => (text, PERSON_KEY.to_owned()),
+        (None, Err(std::env::VarError::NotPresent)) => {
+            return Err(InputError(format!(
+                "there is no key of a person: set the environment variable {PERSON_KEY}, or use `--key-file FILE`"
+            )));
+        }
+        (None, Err(error)) => return Err(InputError(format!("{PERSON_KEY}: {error}"))),
+    };
+    let key = text.trim();
+    if key.is_empty() || key.chars().any(|c| !c.is_ascii_graphic()) {
+        return Err(InputError(format!(
+            "{source}: the key is empty, or has other characters than one word of ASCII"
+        )));
+    }
+    Ok(key.to_owned())
+}
+
+fn trusted(authorities: &Authorities) -> TlsConfig {
+    let certificates = authorities.certificates().unwrap_or_default().iter();
+    let roots: Vec<Certificate<'static>> =
+        certificates.map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
+    TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots)).build()
+}
+
+/// Returns a clause for a failure of the connection.
+fn describe(error: &ureq::Error) -> &'static str {
+    match error {
+        ureq::Error::Timeout(_) => "the gateway does not answer in time",
+        ureq::Error::HostNotFound => "the host name of the gateway cannot be resolved",
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
+            "the certificate of the gateway is not trusted; name its authority with `--ca-file`"
+        }
+        ureq::Error::BadUri(_) => "this is no address of a gateway",
+        ureq::Error::BodyExceedsLimit(_) => "the answer is too large",
+        _ => "there is no connection; check that the gateway runs",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_addresses_are_encoded() {
+        let check = |text: &str, expected: &str| assert_eq!(encode(text), expected);
+        check("a-1_b.c~", "a-1_b.c~");
+        check("a/../b?c=d&e", "a%2F..%2Fb%3Fc%3Dd%26e");
+        check("é\n", "%C3%A9%0A");
+    }
+}

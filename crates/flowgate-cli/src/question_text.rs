@@ -1,0 +1,188 @@
+//! Writes a question of a gateway as text for a terminal, with the same parts and words as the page for people: what the
+//! call would do, why a person is asked, what would be sent, which text had a hand in it. `flowgate approvals` and
+//! `flowgate explain --question` print it.
+//!
+//! Everything in a question may come from a stranger, so every text passes [`escaping`].
+
+use serde_json::Value;
+
+use crate::escaping;
+use crate::output::{Console, plural};
+
+/// The most characters of an excerpt that are shown.
+const MAX_EXCERPT: usize = 2_000;
+/// The most lines of one value that are shown.
+const MAX_LINES: usize = 200;
+
+/// Returns what became of a question: its state in words, and who decided it.
+pub(crate) fn outcome(question: &Value) -> String {
+    let words = match text(question, "state") {
+        "allowed" => "allowed",
+        "denied" => "denied",
+        "used" => "allowed, and the call was sent",
+        "expired" => "expired: nobody decided in time, or the answer was not used in time",
+        "void" => {
+            "void: the conversation continued without the answer, or what the question is about has changed"
+        }
+        other => other,
+    };
+    let by = question.get("decided_by").and_then(Value::as_str);
+    let is_lasting = question.get("lasting_grant").is_some_and(|grant| !grant.is_null());
+    let said = match (by, is_lasting) {
+        (Some(by), true) => format!("{words}, by a lasting grant of {by}"),
+        (Some(by), false) => format!("{words}, decided by {by}"),
+        (None, _) => words.to_owned(),
+    };
+    escaping::line(&said)
+}
+
+/// Returns a question in one line: its id, the tool, and who asks.
+pub(crate) fn title(question: &Value) -> String {
+    let call = question.get("call").unwrap_or(&Value::Null);
+    escaping::line(&format!(
+        "{}  {}  asked by {}, conversation {}",
+        text(question, "id"),
+        text(call, "tool"),
+        text(question, "client"),
+        text(question, "conversation")
+    ))
+}
+
+/// Prints a question whole. `now` is the time in milliseconds since 1970, by which the time that is left is computed.
+pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
+    let call = question.get("call").unwrap_or(&Value::Null);
+    let heading = format!("{} wants to call {}", text(question, "client"), text(call, "tool"));
+    let heading = output.paint("1", &escaping::line(&heading));
+    output.line(&heading);
+    let summary = text(call, "summary");
+    if !summary.is_empty() {
+        output.line(&escaping::line(summary));
+    }
+    list("why you are asked", call.get("reasons"), output);
+    output.line("what would be sent:");
+    arguments(call.get("arguments").unwrap_or(&Value::Null), output);
+    let label = words(call.get("label"));
+    if !label.is_empty() {
+        output.line(&format!("the call carries {}", escaping::line(&label)));
+    }
+    let excerpts = call.get("excerpts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if !excerpts.is_empty() {
+        output.line("text that had a hand in it:");
+    }
+    for excerpt in excerpts {
+        let label = words(excerpt.get("label"));
+        output.line(&format!(
+            "  from {} ({})",
+            escaping::line(text(excerpt, "place")),
+            escaping::line(&label)
+        ));
+        block(text(excerpt, "text"), output);
+    }
+    list("where the values were found", call.get("evidence"), output);
+    let place = format!(
+        "question {}, conversation {}, tenant {}",
+        text(question, "id"),
+        text(question, "conversation"),
+        text(question, "tenant")
+    );
+    let place = escaping::line(&place);
+    let end = match text(question, "state") {
+        "open" => {
+            let expires = question.get("expires").and_then(Value::as_u64).unwrap_or_default();
+            let minutes = expires.saturating_sub(now).div_ceil(60_000);
+            format!("{place}; open for another {}", plural(minutes, "minute"))
+        }
+        _ => format!("{place}; {}", outcome(question)),
+    };
+    let end = output.paint("2", &end);
+    output.line(&end);
+    if text(question, "state") == "open" {
+        output.line(&format!("you may {}", answers(question)));
+    }
+}
+
+/// Returns what the person may answer, in words.
+pub(crate) fn answers(question: &Value) -> String {
+    let may = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
+    let mut answers = Vec::new();
+    if may("you_may_allow") {
+        answers.push("allow it once".to_owned());
+    }
+    if may("you_may_grant") {
+        answers.push("allow equal calls of the conversation".to_owned());
+    }
+    if let Some(longest) = question.get("you_may_grant_for").and_then(Value::as_str) {
+        answers.push(format!("allow equal calls from now on ({})", escaping::line(longest)));
+    }
+    if may("you_may_decide") {
+        answers.push("deny it".to_owned());
+    }
+    match answers.is_empty() {
+        true => "not decide it".to_owned(),
+        false => answers.join(", "),
+    }
+}
+
+/// Returns a member that is a text; empty if it is none.
+pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns a list of texts, or one text, as words.
+fn words(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+        Some(Value::String(text)) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+fn list(title: &str, items: Option<&Value>, output: &mut Console) {
+    let items = items.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if items.is_empty() {
+        return;
+    }
+    output.line(&format!("{title}:"));
+    for item in items.iter().filter_map(Value::as_str) {
+        output.line(&format!("  - {}", escaping::line(item)));
+    }
+}
+
+/// Prints the arguments of a call: each name with its value below it. A text in place of them says that the person may
+/// not read them.
+fn arguments(arguments: &Value, output: &mut Console) {
+    let Value::Object(arguments) = arguments else {
+        let shown = arguments.as_str().map_or_else(|| escaping::json(arguments), escaping::line);
+        output.line(&format!("  {shown}"));
+        return;
+    };
+    if arguments.is_empty() {
+        output.line("  no arguments");
+    }
+    for (name, value) in arguments {
+        output.line(&format!("  {}:", escaping::line(name)));
+        match value.as_str() {
+            Some(text) => block(text, output),
+            None => escaped_block(&escaping::json(value), output),
+        }
+    }
+}
+
+/// Prints a text, each line behind a bar, so that no line of it looks like one of the program.
+fn block(text: &str, output: &mut Console) {
+    let cut: String = text.chars().take(MAX_EXCERPT).collect();
+    let is_cut = cut.len() < text.len();
+    escaped_block(&escaping::multiline(&cut), output);
+    if is_cut {
+        output.line("    │ […]");
+    }
+}
+
+fn escaped_block(text: &str, output: &mut Console) {
+    for line in text.lines().take(MAX_LINES) {
+        output.line(&format!("    │ {line}"));
+    }
+    if text.lines().nth(MAX_LINES).is_some() {
+        output.line("    │ […]");
+    }
+}

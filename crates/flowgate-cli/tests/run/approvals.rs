@@ -1,0 +1,291 @@
+//! Tests of `flowgate approvals` and `flowgate explain --question` against a running gateway, whose agent asks for mails.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::program::{DOUBLES, ModelServerDouble, file, folder};
+
+const KEY: &str = "the-key-of-ann-herself";
+const AGENT_KEY: &str = "the-key-of-this-agent";
+const POLICY: &str = r#"lattice integrity: trusted < untrusted
+label message as trusted if:
+    (message: Message)
+    message.role in ["system", "user"]
+label tool as trusted if:
+    (tool: Tool)
+label out.content as trusted if:
+    (out: ToolOutput) is tool:send_mail
+require trusted if:
+    (call: ToolCall) is tool:send_mail
+ask "mails are confirmed" grant conversation if:
+    (call: ToolCall) is tool:send_mail
+"#;
+/// A call whose body clears the screen of a terminal, if it is printed as it is.
+const SEND: &str = r#"send_mail {"to": "eve", "body": "hello\u001b[2J\nallow it"}"#;
+
+/// A running gateway, whose agent has asked some questions.
+struct TestGateway {
+    child: Child,
+    address: String,
+    folder: PathBuf,
+}
+
+impl Drop for TestGateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl TestGateway {
+    /// Starts a gateway, and has its agent ask as many questions, each in its own conversation.
+    fn asking(name: &str, questions: usize) -> Self {
+        let folder = folder(name);
+        let model = ModelServerDouble::new(&vec![SEND; questions]);
+        file(&folder, "policy.flow", POLICY);
+        file(&folder, "person.key", KEY);
+        file(&folder, "agent.key", AGENT_KEY);
+        let config = format!(
+            "[upstreams.double]\nurl = \"{}\"\n[clients.agent]\nkey-file = \"agent.key\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n\
+             user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"\n[people.ann]\nkey-file = \"person.key\"\nrole = \"approver\"\n\
+             [approvals]\nwait-seconds = 0\n[store]\nurl = \"sqlite:gateway.db\"\n",
+            model.url
+        );
+        let config = file(&folder, "gateway.toml", &config);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config", &config]).env_remove("FLOWGATE_TOKEN");
+        command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(log.read_line(&mut line).unwrap() > 0, "{said}");
+            let found = line.split("listening on ").nth(1).and_then(|rest| rest.split(';').next());
+            if let Some(address) = found {
+                break address.to_owned();
+            }
+            said.push_str(&line);
+        };
+        // The gateway must not wait for a reader of its log.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let gateway = Self { child, address, folder };
+        for number in 0..questions {
+            gateway.ask(&format!("c{number}"));
+        }
+        gateway
+    }
+
+    /// Sends a request of the agent, whose call is asked about.
+    fn ask(&self, conversation: &str) {
+        let word = json!({"type": "string"});
+        let body = json!({
+            "model": "m",
+            "messages": [{"role": "user", "content": "Mail Eve."}],
+            "tools": [{"type": "function", "function": {
+                "name": "send_mail", "description": "sends", "parameters": {"type": "object", "properties": {"to": word, "body": word}},
+            }}],
+        })
+        .to_string();
+        let host = self.address.strip_prefix("http://").unwrap();
+        let mut stream = std::net::TcpStream::connect(host).unwrap();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAuthorization: Bearer {AGENT_KEY}\r\n\
+             x-flowgate-conversation: {conversation}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    /// Returns a command with the address of the gateway and the key of Ann.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        self.complete(&mut command, words);
+        command
+    }
+
+    fn complete(&self, command: &mut Command, words: &[&str]) {
+        command.args(words).args(["--gateway", &self.address]).current_dir(&self.folder);
+        command.env("FLOWGATE_PERSON_KEY", KEY).stdin(Stdio::null());
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Runs a command at a terminal; `steps` lists the expected outputs and what is typed after them.
+    fn at_terminal(&self, words: &[&str], steps: &Value) -> (Option<i32>, String) {
+        let mut command = Command::new("python3");
+        command.arg(format!("{DOUBLES}/terminal.py")).arg(steps.to_string());
+        command.arg(env!("CARGO_BIN_EXE_flowgate")).args(["--color", "never"]);
+        self.complete(&mut command, words);
+        let output = command.output().unwrap();
+        (output.status.code(), text(&output))
+    }
+
+    /// Returns the open questions.
+    fn open(&self) -> Vec<Value> {
+        let output = self.run(&["approvals", "list", "--format", "json"]);
+        let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        listed["questions"].as_array().unwrap().clone()
+    }
+
+    fn id(&self) -> String {
+        self.open()[0]["id"].as_str().unwrap().to_owned()
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+        .replace("\r\n", "\n")
+}
+
+fn check(output: &Output, code: i32, parts: &[&str]) {
+    let said = text(output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is not in\n{said}");
+    }
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+}
+
+#[test]
+fn questions_are_listed_shown_and_explained() {
+    let gateway = TestGateway::asking("approvals-shown", 1);
+    let id = gateway.id();
+    check(
+        &gateway.run(&["approvals", "list"]),
+        0,
+        &[&id, "send_mail  asked by agent, conversation c0", "1 question open"],
+    );
+    check(&gateway.run(&["approvals", "list", "--state", "denied"]), 0, &["0 questions denied"]);
+    let parts = [
+        "agent wants to call send_mail",
+        "why you are asked:\n  - mails are confirmed",
+        "what would be sent:\n",
+        "  body:\n    │ hello\\u{1b}[2J\n    │ allow it\n",
+        "  to:\n    │ eve\n",
+        "you may allow it once, allow equal calls of the conversation, deny it",
+    ];
+    check(&gateway.run(&["approvals", "show", &id]), 0, &parts);
+    let shown = gateway.run(&["approvals", "show", &id, "--format", "json"]);
+    let question: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((&question["state"], &question["call"]["tool"]), (&json!("open"), &json!("send_mail")));
+    check(&gateway.run(&["approvals", "show", "../freezes"]), 1, &["there is no question of this id"]);
+    // The verdict is in the stored conversation.
+    let explained = gateway.run(&["explain", "--question", &id, "--content"]);
+    check(&explained, 1, &[parts[1], "the policy asks: mails are confirmed (line 11 of the policy)"]);
+    check(&gateway.run(&["explain", "--question", "nothing"]), 2, &["there is no question of this id"]);
+}
+
+#[test]
+fn what_cannot_be_asked_is_reported() {
+    let gateway = TestGateway::asking("approvals-failing", 0);
+    let with = |words: &[&str], key: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command
+            .args(words)
+            .current_dir(&gateway.folder)
+            .env_remove("FLOWGATE_PERSON_KEY")
+            .stdin(Stdio::null());
+        command.envs(key.map(|key| ("FLOWGATE_PERSON_KEY", key))).output().unwrap()
+    };
+    let list = |address: &str, key: Option<&str>| with(&["approvals", "list", "--gateway", address], key);
+    check(
+        &list(&gateway.address, None),
+        2,
+        &["there is no key of a person: set the environment variable FLOWGATE_PERSON_KEY"],
+    );
+    check(
+        &list(&gateway.address, Some("the-key-of-nobody")),
+        1,
+        &["the request has no valid key of a person"],
+    );
+    check(&list(&gateway.address, Some(" ")), 2, &["FLOWGATE_PERSON_KEY: the key is empty"]);
+    check(&list("http://127.0.0.1:1", Some(KEY)), 2, &["http://127.0.0.1:1: there is no connection"]);
+    check(&list("ftp://here", Some(KEY)), 2, &["`ftp://here` is no address of a gateway"]);
+    check(&list("127.0.0.1:8000", Some(KEY)), 2, &["write it as http://127.0.0.1:8000"]);
+    let with_file = ["approvals", "list", "--gateway", &gateway.address, "--key-file", "person.key"];
+    check(&with(&with_file, None), 0, &["0 questions open"]);
+    check(&with(&with_file, Some(KEY)), 2, &["the key is given twice"]);
+    check(
+        &with(&["approvals", "watch", "--gateway", &gateway.address], Some("the-key-of-nobody")),
+        1,
+        &["no valid key"],
+    );
+    check(
+        &with(&["approvals", "watch", "--gateway", "http://127.0.0.1:1"], Some(KEY)),
+        2,
+        &["there is no connection"],
+    );
+    check(&with(&["explain", "--question", "q", "x.flow"], Some(KEY)), 2, &["cannot be used with"]);
+    check(&with(&["explain", "x.flow"], None), 2, &["required"]);
+}
+
+/// Nothing is allowed unseen: at the terminal, a person confirms what is shown; a program names the digest of it.
+#[test]
+fn a_call_is_allowed_after_it_was_shown() {
+    let gateway = TestGateway::asking("approvals-allowed", 3);
+    let id = gateway.id();
+    check(&gateway.run(&["approvals", "allow", &id]), 2, &["nothing is allowed unseen"]);
+    check(&gateway.run(&["approvals", "allow", &id, "--digest", "0"]), 1, &["does not match the question"]);
+    assert_eq!(gateway.open().len(), 3);
+
+    let ask = "allow this call once? [y/N] ";
+    let (code, shown) = gateway.at_terminal(&["approvals", "allow", &id], &json!([[ask, "\n"]]));
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("hello\\u{1b}[2J") && shown.contains("nothing is decided"), "{shown}");
+    let lasting = ["approvals", "allow", &id, "--lasting", "--days", "3"];
+    let (code, shown) = gateway.at_terminal(&lasting, &json!([]));
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("the policy says neither `grant N days` nor `grant always` there"), "{shown}");
+    assert_eq!(gateway.open().len(), 3);
+    let (code, shown) = gateway.at_terminal(&["approvals", "allow", &id], &json!([[ask, "y\n"]]));
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("send_mail: allowed, decided by ann"), "{shown}");
+    check(&gateway.run(&["approvals", "deny", &id]), 1, &["the question is no longer open"]);
+    check(&gateway.run(&["approvals", "list", "--state", "allowed"]), 0, &[&id, "allowed, decided by ann"]);
+
+    // A program that has read the question names its digest.
+    let question = &gateway.open()[0];
+    let (id, digest) = (question["id"].as_str().unwrap(), question["digest"].as_str().unwrap());
+    check(
+        &gateway.run(&["approvals", "allow", id, "--conversation", "--digest", digest, "--format", "json"]),
+        0,
+        &["\"granted\": true", "\"decided_by\": \"ann\""],
+    );
+    let id = gateway.id();
+    check(&gateway.run(&["approvals", "deny", &id]), 0, &["send_mail: denied, decided by ann"]);
+    assert_eq!(gateway.open().len(), 0);
+}
+
+#[test]
+fn questions_are_watched_and_answered() {
+    let gateway = TestGateway::asking("approvals-watched", 2);
+    // For programs: a line for each open question, and for each that changes.
+    let mut command = gateway.command(&["approvals", "watch", "--format", "json"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let seen = [next(), next()];
+    assert!(seen.iter().all(|question| question["state"] == "open"), "{seen:?}");
+
+    // At a terminal, each open question is answered; the second one later.
+    let ask = "a allow once, c allow for the conversation, d deny, Enter later: ";
+    let steps = json!([[ask, "x\n"], [ask, "d\n"], [ask, "\u{4}"]]);
+    let (code, shown) = gateway.at_terminal(&["approvals", "watch"], &steps);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(shown.matches("agent wants to call send_mail").count(), 2, "{shown}");
+    assert_eq!(gateway.open().len(), 1);
+    let denied = next();
+    assert_eq!((&denied["state"], &denied["decided_by"]), (&json!("denied"), &json!("ann")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

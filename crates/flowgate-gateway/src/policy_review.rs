@@ -1,0 +1,54 @@
+//! Shows people the policy of a client, with how often each statement applied in stored conversations, and tries an
+//! edited policy on these conversations. `http::service` calls it, and the page for people shows the answers.
+//!
+//! Nothing is stored or changed: the conversations are replayed from their journals, and judged again under a policy by
+//! [`Monitor::rejudge`](flowgate::monitor::Monitor::rejudge).
+//!
+//! * `stored_conversations`: selects the last stored conversations of a client, and replays them.
+//! * `policy_view`: lists the policies, and shows one with the counts of its statements.
+//! * `dry_run`: lists the calls whose verdicts an edited policy would change.
+//! * `review_runs`: lets each person run one evaluation at a time, which ends with its request.
+
+mod dry_run;
+mod policy_view;
+mod review_runs;
+mod stored_conversations;
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use flowgate::policy::Policy;
+
+use crate::chat::ModelRoutes;
+use crate::chat::clients::ClientState;
+use crate::config::Person;
+use crate::http::reply::HttpReply;
+pub(crate) use review_runs::ReviewRuns;
+
+impl ModelRoutes {
+    /// Returns the client with this name, if it is of a tenant that the person sees.
+    ///
+    /// # Errors
+    /// The reply to send if there is no such client.
+    fn reviewed_client(&self, person: &Person, name: &str) -> Result<Arc<ClientState>, HttpReply> {
+        let client = self.clients.find_by_name(name);
+        client.filter(|client| person.sees_tenant(&client.spec.tenant)).ok_or_else(|| {
+            let message = "there is no client of this name, or it is of a tenant that you may not see";
+            HttpReply::detail(StatusCode::NOT_FOUND, message)
+        })
+    }
+}
+
+/// Returns the policy that the operator wrote for a client: in watch mode, its conversations run under another one.
+fn own_policy(client: &ClientState) -> &Arc<Policy> {
+    client.spec.watch.as_ref().map_or(&client.spec.policy, |watch| &watch.policy)
+}
+
+/// Returns whether a person may read every text of the conversations of a client. Counts and verdicts depend on all of
+/// them, and an edited policy can test any of them.
+fn reads_everything(person: &Person, client: &ClientState) -> bool {
+    [&client.spec.policy, own_policy(client)].iter().all(|policy| {
+        let space = policy.space();
+        person.may_read.label_under(space) == space.top()
+    })
+}

@@ -1,0 +1,299 @@
+//! Tries an edited policy on the last stored conversations of a client: which calls would get another verdict than under
+//! the policy in force. Nothing is stored, and no service is asked.
+//!
+//! Both verdicts are those of the same replay, so a difference is an effect of the edit. Where the replay under the policy
+//! in force gives another verdict than the conversation had, such as after an approval, the answer says so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+use flowgate::monitor::{EventFinding, Monitor, Outcome, Reason, ReasonKind, RejudgedCall};
+use flowgate::policy::{Action, Diagnostic, InvalidPolicy, MAX_SOURCE, Policy, PolicySource, Severity};
+use flowgate::trace::{EventId, Tool};
+use flowgate_guard::conversation::CallVerdict;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::policy_view::ended_reply;
+use super::review_runs::{EndOnDrop, ReviewRun};
+use super::stored_conversations::{ConversationCounts, StoredConversations, read_last};
+use super::{own_policy, reads_everything};
+use crate::chat::ModelRoutes;
+use crate::chat::clients::ClientState;
+use crate::config::Role;
+use crate::http::reply::HttpReply;
+
+/// The most changed verdicts that an answer lists.
+const MAX_CHANGES: usize = 200;
+/// The most reasons of one verdict.
+const MAX_REASONS: usize = 5;
+/// The most bytes of the arguments of one call.
+const MAX_ARGUMENTS: usize = 2 << 10;
+/// The most errors, and the most warnings, of a policy.
+const MAX_DIAGNOSTICS: usize = 50;
+
+/// A request for a dry run.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DryRunRequest {
+    client: String,
+    /// The text of the policy's own file. Imported files are those of the policy in force.
+    policy: String,
+    /// The number of conversations.
+    #[serde(default)]
+    last: Option<usize>,
+}
+
+/// A dry run that a person may ask for, before it runs.
+#[derive(Debug)]
+pub(crate) struct RequestedDryRun {
+    client: Arc<ClientState>,
+    text: String,
+    conversations: StoredConversations,
+    run: ReviewRun,
+}
+
+impl ModelRoutes {
+    /// Reads what a dry run needs, as the body of the request says. The caller holds the guard until the answer is sent.
+    ///
+    /// # Errors
+    /// The reply to send if the person is no approver or admin, may not read everything of the client, or has another
+    /// evaluation running; if the body is malformed or too large, there is no such client, the database fails, or the
+    /// gateway has no room.
+    pub(crate) async fn requested_dry_run(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<(RequestedDryRun, EndOnDrop), HttpReply> {
+        let person = self.approvals.person(headers, Role::Approver)?;
+        let DryRunRequest { client, policy: text, last } = serde_json::from_slice(body).map_err(|error| {
+            let message = format!(
+                "the body of the request does not have the form `{{\"client\": NAME, \"policy\": TEXT, \"last\": NUMBER}}`: {error}"
+            );
+            HttpReply::detail(StatusCode::BAD_REQUEST, &message)
+        })?;
+        if text.len() > MAX_SOURCE {
+            let message = format!("the policy is longer than {MAX_SOURCE} bytes");
+            return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &message));
+        }
+        let last = read_last(last)?;
+        let client = self.reviewed_client(person, &client)?;
+        if !reads_everything(person, &client) {
+            let message = "your clearance does not cover all texts of this client, and an edited policy could test any of them: \
+                a dry run needs a person who may read everything";
+            return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
+        }
+        let (run, guard) = self.begin_review(&person.name)?;
+        let conversations = self.stored_conversations(&client, last).await?;
+        Ok((RequestedDryRun { client, text, conversations, run }, guard))
+    }
+}
+
+impl RequestedDryRun {
+    /// Compiles the edited policy and, if it has no error, judges the conversations under both policies.
+    pub(crate) fn run(self) -> HttpReply {
+        let Self { client, text, conversations, run } = self;
+        let own = own_policy(&client);
+        let edited = match own.with_own_text(&text) {
+            Ok(edited) => Arc::new(edited),
+            Err(InvalidPolicy { source, diagnostics }) => {
+                return HttpReply::json(
+                    StatusCode::OK,
+                    &DryRun::default().to_json(&source, &diagnostics, None),
+                );
+            }
+        };
+        let mut result = DryRun { is_enforced: client.spec.watch.is_none(), ..DryRun::default() };
+        let counts = conversations.replay_each(&run, &mut |name, monitor, judged| {
+            let goes_on = &mut || run.goes_on();
+            result.add(name, monitor, judged, own, &edited, goes_on)
+        });
+        let Some(counts) = counts else { return ended_reply() };
+        let answer = result.to_json(edited.files(), edited.warnings(), Some(counts));
+        HttpReply::json(StatusCode::OK, &answer)
+    }
+}
+
+/// The differences so far.
+#[derive(Debug, Default)]
+struct DryRun {
+    /// Whether the conversations ran under the policy in force, and not in watch mode.
+    is_enforced: bool,
+    calls: usize,
+    changed: usize,
+    /// The changed verdicts, at most [`MAX_CHANGES`].
+    changes: Vec<Value>,
+    /// The calls whose replay under the policy in force has another verdict than the conversation had.
+    differing: usize,
+    /// The messages and answers that a rule stops under each policy.
+    stopped: [usize; 2],
+}
+
+impl DryRun {
+    /// Adds a conversation. Returns `None` if the run ends early.
+    fn add(
+        &mut self,
+        name: &str,
+        monitor: &Monitor,
+        judged: &[CallVerdict],
+        own: &Arc<Policy>,
+        edited: &Arc<Policy>,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Option<()> {
+        let before = monitor.rejudge(Arc::clone(own), goes_on)?;
+        let after = monitor.rejudge(Arc::clone(edited), goes_on)?;
+        for (sum, session) in self.stopped.iter_mut().zip([&before, &after]) {
+            *sum += stopped_count(&session.findings);
+        }
+        let mut judged = judged.iter();
+        // Both sessions have the same inputs, and so the same calls.
+        for (old, new) in before.calls.iter().zip(&after.calls) {
+            // What Flowgate itself asks its policy, such as about links, is no call of the agent.
+            if old.call.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER) {
+                continue;
+            }
+            self.calls += 1;
+            let (was, would_be) = (old.judgement.outcome(), new.judgement.outcome());
+            // The verdicts are in the order of the calls; a call without one is skipped.
+            let is_its =
+                |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
+            let mut rest = judged.clone();
+            let recorded = rest.find(|verdict| is_its(verdict)).map(|verdict| verdict.outcome);
+            if recorded.is_some() {
+                judged = rest;
+            }
+            let differs = self.is_enforced && recorded.is_some_and(|recorded| recorded != was);
+            self.differing += usize::from(differs);
+            if was == would_be {
+                continue;
+            }
+            self.changed += 1;
+            if self.changes.len() < MAX_CHANGES {
+                self.changes.push(change(name, old, new, [own, edited], differs));
+            }
+        }
+        Some(())
+    }
+
+    /// Writes the result. `source` and `diagnostics` are those of the edited policy; without `counts`, it has an error.
+    fn to_json(
+        &self,
+        source: &PolicySource,
+        diagnostics: &[Diagnostic],
+        counts: Option<ConversationCounts>,
+    ) -> Value {
+        let of = |severity: Severity| {
+            let found = diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity);
+            found
+                .take(MAX_DIAGNOSTICS)
+                .map(|diagnostic| diagnostic_json(source, diagnostic))
+                .collect::<Vec<_>>()
+        };
+        let [stopped_before, stopped_after] = self.stopped;
+        json!({
+            "errors": of(Severity::Error),
+            "warnings": of(Severity::Warning),
+            "conversations": counts,
+            "calls": self.calls,
+            "changed": self.changed,
+            "changes": self.changes,
+            "differing": self.differing,
+            "stopped_before": stopped_before,
+            "stopped_after": stopped_after,
+        })
+    }
+}
+
+/// Returns the number of messages and answers that a rule stops.
+fn stopped_count(findings: &[EventFinding]) -> usize {
+    let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
+    let stopping = findings
+        .iter()
+        .filter(|finding| kinds.contains(&finding.reason.kind) && finding.reason.action != Action::Log);
+    stopping.map(|finding| finding.event).collect::<BTreeSet<EventId>>().len()
+}
+
+/// Writes a call whose verdict changes, with the reasons under each policy.
+fn change(
+    conversation: &str,
+    old: &RejudgedCall,
+    new: &RejudgedCall,
+    [own, edited]: [&Policy; 2],
+    differs: bool,
+) -> Value {
+    let mut arguments = match &old.call.arguments {
+        Ok(arguments) => Value::Object(arguments.clone()).to_string(),
+        Err(error) => error.to_string(),
+    };
+    let is_cut = arguments.len() > MAX_ARGUMENTS;
+    if is_cut {
+        arguments.truncate(arguments.floor_char_boundary(MAX_ARGUMENTS));
+    }
+    let side = |call: &RejudgedCall, policy: &Policy| {
+        let reasons = call.judgement.reasons.iter().take(MAX_REASONS);
+        json!({
+            "outcome": outcome(call.judgement.outcome()),
+            "reasons": reasons.map(|reason| reason_json(policy, reason)).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "conversation": conversation,
+        "tool": old.call.tool.to_string(),
+        "arguments": arguments,
+        "is_cut": is_cut,
+        "before": side(old, own),
+        "after": side(new, edited),
+        "differs": differs,
+    })
+}
+
+fn reason_json(policy: &Policy, reason: &Reason) -> Value {
+    let place = reason.statement.as_ref().map(|span| policy.locate(span));
+    json!({
+        "message": reason.message,
+        "file": place.and_then(|place| place.file),
+        "line": place.map(|place| place.line),
+    })
+}
+
+fn diagnostic_json(source: &PolicySource, diagnostic: &Diagnostic) -> Value {
+    let place = source.locate(diagnostic.span.start);
+    json!({
+        "file": place.file,
+        "line": place.line,
+        "column": place.column,
+        "code": diagnostic.code,
+        "message": diagnostic.message,
+        "help": diagnostic.help,
+    })
+}
+
+/// Returns the word for an outcome, as the page uses it.
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Permit => "permitted",
+        Outcome::Confirm => "asked",
+        Outcome::Deny => "refused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openapi::{mistakes, schema};
+
+    /// The answer has the form that the description of the API states.
+    #[test]
+    fn answers_have_their_form() {
+        let policy = Policy::parse("lattice integrity: trusted < untrusted\n").unwrap();
+        let InvalidPolicy { source, diagnostics } = policy.with_own_text("require nothing\n").unwrap_err();
+        let invalid = DryRun::default().to_json(&source, &diagnostics, None);
+        assert_eq!(invalid["errors"][0]["line"], 1, "{invalid}");
+        let counts = Some(ConversationCounts::default());
+        let valid = DryRun::default().to_json(policy.files(), &[], counts);
+        for answer in [invalid, valid] {
+            assert_eq!(mistakes(&answer, &schema("DryRun"), "it"), Vec::<String>::new(), "{answer}");
+        }
+    }
+}

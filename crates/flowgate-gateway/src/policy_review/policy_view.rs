@@ -1,0 +1,142 @@
+//! Lists the policies that a person may see, and shows the text of one with how often each statement applied in the last
+//! stored conversations of its client.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+use flowgate::monitor::RejudgedCall;
+use flowgate::policy::Policy;
+use flowgate::statement_hits::{HitCounter, StatementHits};
+use flowgate::trace::Tool;
+use serde_json::{Value, json};
+
+use super::review_runs::{EndOnDrop, ReviewRun};
+use super::stored_conversations::{StoredConversations, read_last};
+use super::{own_policy, reads_everything};
+use crate::chat::ModelRoutes;
+use crate::chat::clients::ClientState;
+use crate::config::Role;
+use crate::http::reply::HttpReply;
+use crate::page::query::Query;
+
+/// A policy that a person may see, before its statements are counted.
+#[derive(Debug)]
+pub(crate) struct RequestedPolicy {
+    client: Arc<ClientState>,
+    /// The conversations to count in, and the run of the person; `None` if the person may not read all of them.
+    counted: Option<(StoredConversations, ReviewRun)>,
+}
+
+impl ModelRoutes {
+    /// Lists the clients of the person's tenants, with the files of their policies.
+    ///
+    /// # Errors
+    /// The reply to send if the person is not authenticated.
+    pub(crate) fn list_policies(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Viewer)?;
+        let clients = self.clients.all().filter(|client| person.sees_tenant(&client.spec.tenant));
+        let listed = clients.map(|client| {
+            json!({
+                "client": client.spec.name,
+                "tenant": client.spec.tenant,
+                "file": client.spec.policy_file,
+                "mode": mode(client),
+            })
+        });
+        Ok(HttpReply::json(StatusCode::OK, &json!({"policies": listed.collect::<Vec<_>>()})))
+    }
+
+    /// Reads the conversations in which the statements of a client's policy are counted, as the query says (`client`,
+    /// `last`). The caller holds the guard until the answer is sent.
+    ///
+    /// # Errors
+    /// The reply to send if the person is not authenticated or has another evaluation running, the query is malformed,
+    /// there is no such client, the database fails, or the gateway has no room.
+    pub(crate) async fn requested_policy(
+        &self,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Result<(RequestedPolicy, Option<EndOnDrop>), HttpReply> {
+        let person = self.approvals.person(headers, Role::Viewer)?;
+        let query = Query::read(query, &["client", "last"])?;
+        let last = read_last(query.number("last")?)?;
+        let client = self.reviewed_client(person, query.required("client")?)?;
+        if !reads_everything(person, &client) {
+            return Ok((RequestedPolicy { client, counted: None }, None));
+        }
+        let (run, guard) = self.begin_review(&person.name)?;
+        let conversations = self.stored_conversations(&client, last).await?;
+        Ok((RequestedPolicy { client, counted: Some((conversations, run)) }, Some(guard)))
+    }
+
+    /// Begins an evaluation of a person.
+    ///
+    /// # Errors
+    /// The reply to send if another one of the same person runs.
+    pub(super) fn begin_review(&self, person: &str) -> Result<(ReviewRun, EndOnDrop), HttpReply> {
+        self.reviews.begin(person).ok_or_else(|| {
+            let message = "another evaluation of yours is running: wait until it has ended";
+            HttpReply::detail(StatusCode::TOO_MANY_REQUESTS, message)
+        })
+    }
+}
+
+impl RequestedPolicy {
+    /// Counts, and writes the policy with the counts.
+    pub(crate) fn show(self) -> HttpReply {
+        let policy = own_policy(&self.client);
+        let mut counter = HitCounter::new(policy);
+        let (mut calls, mut counts) = (0, None);
+        let is_counted = self.counted.is_some();
+        if let Some((conversations, run)) = self.counted {
+            counts = conversations.replay_each(&run, &mut |_, monitor, _| {
+                let session = monitor.rejudge(Arc::clone(policy), &mut || run.goes_on())?;
+                // What Flowgate itself asks its policy, such as about links, is no call of the agent.
+                let is_own =
+                    |call: &&RejudgedCall| call.call.tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER);
+                calls += session.calls.iter().filter(is_own).count();
+                counter.add(&session);
+                Some(())
+            });
+            if counts.is_none() {
+                return ended_reply();
+            }
+        }
+        let files = policy.files().files().map(|(path, text)| json!({"path": path, "text": text}));
+        let statements = counter.hits().iter().map(|hits| statement(policy, hits, is_counted));
+        let answer = json!({
+            "client": self.client.spec.name,
+            "file": self.client.spec.policy_file,
+            "mode": mode(&self.client),
+            "files": files.collect::<Vec<_>>(),
+            "statements": statements.collect::<Vec<_>>(),
+            "conversations": counts,
+            "calls": is_counted.then_some(calls),
+        });
+        HttpReply::json(StatusCode::OK, &answer)
+    }
+}
+
+/// Writes a statement; its counts are null if nothing was counted.
+fn statement(policy: &Policy, hits: &StatementHits, is_counted: bool) -> Value {
+    let place = policy.locate(&hits.span);
+    let count = |number: u64| is_counted.then_some(number);
+    json!({
+        "kind": hits.kind.name(),
+        "file": place.file,
+        "line": place.line,
+        "text": policy.excerpt(&hits.span),
+        "applied": count(hits.applied),
+        "objected": count(hits.objected),
+        "failed": count(hits.failed),
+    })
+}
+
+fn mode(client: &ClientState) -> &'static str {
+    if client.spec.watch.is_some() { "watch" } else { "enforce" }
+}
+
+/// Returns the reply of an evaluation that ended early, which nobody reads.
+pub(super) fn ended_reply() -> HttpReply {
+    HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the evaluation was ended with its request")
+}

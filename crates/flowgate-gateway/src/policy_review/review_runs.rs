@@ -1,0 +1,76 @@
+//! Lets each person run one evaluation of stored conversations at a time, and ends it with its request: after the client
+//! has disconnected, or the time for an answer is over.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The people whose evaluations run now, by name. Clones share the set.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ReviewRuns(Arc<Mutex<BTreeSet<String>>>);
+
+impl ReviewRuns {
+    /// Begins an evaluation of a person; `None` if another one of the same person runs. The worker owns the run, and the
+    /// request owns the guard that ends it.
+    pub(crate) fn begin(&self, person: &str) -> Option<(ReviewRun, EndOnDrop)> {
+        if !self.names().insert(person.to_owned()) {
+            return None;
+        }
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let run =
+            ReviewRun { runs: self.clone(), person: person.to_owned(), has_ended: Arc::clone(&has_ended) };
+        Some((run, EndOnDrop(has_ended)))
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An evaluation that runs. Another one of the same person can begin when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ReviewRun {
+    runs: ReviewRuns,
+    person: String,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl ReviewRun {
+    /// Returns whether anybody still waits for the result.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.has_ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ReviewRun {
+    fn drop(&mut self) {
+        self.runs.names().remove(&self.person);
+    }
+}
+
+/// Ends an evaluation when its request ends.
+#[derive(Debug)]
+pub(crate) struct EndOnDrop(Arc<AtomicBool>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_evaluation_of_a_person_runs_at_a_time() {
+        let runs = ReviewRuns::default();
+        let (run, request) = runs.begin("ann").unwrap();
+        assert!(runs.begin("ann").is_none() && runs.begin("bob").is_some() && run.goes_on());
+        // The request ends: the worker stops, and only then another one may begin.
+        drop(request);
+        assert!(!run.goes_on() && runs.begin("ann").is_none());
+        drop(run);
+        assert!(runs.begin("ann").is_some());
+    }
+}

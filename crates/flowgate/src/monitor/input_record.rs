@@ -1,0 +1,85 @@
+//! Records what a monitor is given: events with their floors, calls with their attributions, and which calls ran. From
+//! the record, [`Monitor::rejudge`](super::Monitor::rejudge) judges the same session under another policy.
+//!
+//! Nothing is recorded unless the caller asks for it before the first event, since the record holds a copy of each event.
+
+use serde_json::Value;
+
+use super::{Attribution, Floors, Monitor};
+use crate::label::Label;
+use crate::trace::{EventBody, EventId, Tool, TraceEntry};
+
+/// One input of a monitor, in the order in which the monitor was given them.
+#[derive(Debug, Clone)]
+pub(super) enum MonitorInput {
+    /// A tool that was declared.
+    Declared(Tool),
+    /// A message, an output or a description.
+    Pushed(PushedInput),
+    /// A call that was judged. `events_before` is the number of events of the trace before it.
+    Judged { entry: TraceEntry, attribution: Attribution, events_before: usize },
+    /// The call with this id ran, as this event.
+    Ran { call: String, event: EventId },
+    /// The record of the external state, from other sessions.
+    ExternalState(Value),
+    /// An output after which another output of the same call was allowed.
+    AnotherOutput(EventId),
+}
+
+/// An event that was pushed.
+#[derive(Debug, Clone)]
+pub(super) struct PushedInput {
+    pub(super) entry: TraceEntry,
+    /// The label of what a model was shown before it wrote the event.
+    pub(super) view: Option<Label>,
+    pub(super) floors: Floors,
+    /// Whether the event is the outcome of a failed call.
+    pub(super) is_failure: bool,
+    pub(super) event: EventId,
+    /// For an output, the floor that followed from the rules of the policy: no part of what the caller knew.
+    pub(super) rule_floor: Label,
+}
+
+/// # Records of inputs
+///
+/// A session that is to be judged again under another policy records its inputs.
+impl Monitor {
+    /// Records all further inputs, for [`rejudge`](Self::rejudge). The record holds a copy of each event.
+    pub fn record_inputs(&mut self) {
+        self.inputs.get_or_insert_default();
+    }
+
+    /// Adds an input to the record, if there is one.
+    pub(super) fn record_input(&mut self, input: impl FnOnce() -> MonitorInput) {
+        if let Some(inputs) = &mut self.inputs {
+            inputs.push(input());
+        }
+    }
+
+    /// Records a call that is judged, if inputs are recorded.
+    pub(super) fn record_judged(&mut self, entry: &TraceEntry, attribution: &Attribution) {
+        let events_before = self.trace.len();
+        self.record_input(|| MonitorInput::Judged {
+            entry: entry.clone(),
+            attribution: attribution.clone(),
+            events_before,
+        });
+    }
+
+    /// Returns the floor that the rules of the policy put under an output; bottom for any other event.
+    pub(super) fn rule_floor(&self, body: &EventBody) -> Label {
+        let EventBody::Output(output) = body else { return Label::BOTTOM };
+        let mut calls = self.trace.calls_with_id(&output.call_id);
+        let (Some(call), None) = (calls.next(), calls.next()) else { return Label::BOTTOM };
+        let tool = self.trace.event(call).and_then(|call| call.tool());
+        tool.map_or(Label::BOTTOM, |tool| self.output_floor(tool))
+    }
+}
+
+/// Returns the id of a call; empty for another event.
+pub(super) fn call_id(entry: &TraceEntry) -> String {
+    match &entry.body {
+        EventBody::Call(call) => call.id.clone(),
+        _ => String::new(),
+    }
+}

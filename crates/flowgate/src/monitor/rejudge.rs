@@ -1,0 +1,426 @@
+//! Judges a recorded session again under another policy: which calls would get another verdict if the policy were
+//! changed. A gateway uses it for the dry run of an edited policy, and to count how often each statement applied.
+//!
+//! The session is taken as it happened. The model was shown then what it was shown, wrote what it wrote, and a call that
+//! ran has run, whatever the other policy says about it. Only labels and verdicts are computed anew:
+//!
+//! * A step that was shown a view carries the join of the new labels of what was in the view.
+//! * A floor that the caller knew, such as the label of quoted text, is taken over by the names of its elements. It says
+//!   nothing about a dimension that the first policy did not have.
+//! * Extern predicates have the answers that were recorded. A question that was not asked then has no answer.
+//!
+//! Not taken over are approvals and grants of people, and withdrawn consents.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::input_record::{MonitorInput, PushedInput};
+use super::{Attribution, CallDependency, EventFinding, Floors, Judgement, Monitor};
+use crate::label::Label;
+use crate::policy::Policy;
+use crate::predicates::Predicates;
+use crate::trace::{Call, Document, EventBody, EventId, NodeId, PathStep, Status, TraceEntry};
+
+/// A session, judged again.
+#[derive(Debug)]
+pub struct RejudgedSession {
+    /// The calls that were judged, in order, whether or not they ran then.
+    pub calls: Vec<RejudgedCall>,
+    /// The findings on the other events.
+    pub findings: Vec<EventFinding>,
+    /// The session at its end, with its trace and labels.
+    pub monitor: Monitor,
+}
+
+/// A call of a session, judged again.
+#[derive(Debug)]
+pub struct RejudgedCall {
+    /// The call as it was proposed.
+    pub call: Call,
+    /// The number of events that the trace of the recorded session had before the call.
+    pub events_before: usize,
+    /// The judgement under the other policy.
+    pub judgement: Judgement,
+}
+
+/// # Other policies
+///
+/// What the verdicts of a recorded session would be under another policy.
+impl Monitor {
+    /// Judges the session of this monitor again under `policy`. Asks `goes_on` before each input, and returns `None` if
+    /// it returns false, or if this monitor has not [recorded](Self::record_inputs) its inputs. Leaves this monitor
+    /// unchanged. The time is at most the product of the numbers of events and of different views.
+    pub fn rejudge(&self, policy: Arc<Policy>, goes_on: &mut dyn FnMut() -> bool) -> Option<RejudgedSession> {
+        let mut monitor = Self::with_limits(policy, self.limits);
+        monitor.parameters = self.parameters.clone();
+        monitor.set_predicates(Predicates::new(), self.predicate_answers());
+        let mut rejudging = Rejudging {
+            recorded: self,
+            session: RejudgedSession { calls: Vec::new(), findings: Vec::new(), monitor },
+            events: Vec::new(),
+            floors: HashMap::new(),
+            views: HashMap::new(),
+            judged: HashMap::new(),
+        };
+        for input in self.inputs.as_ref()? {
+            if !goes_on() {
+                return None;
+            }
+            rejudging.apply(input);
+        }
+        Some(rejudging.session)
+    }
+
+    /// Adds a call that ran in another session, and marks it as run whatever the verdict is. Its output is labelled as if
+    /// the call had been permitted.
+    fn run_as_recorded(&mut self, entry: TraceEntry, attribution: &Attribution) -> Option<EventId> {
+        self.withdraw_dropped_permits();
+        let examined = self.examine(entry, attribution, None);
+        let event = examined.event?;
+        self.accesses.insert(event, examined.access);
+        self.version += 1;
+        self.run(event);
+        Some(event)
+    }
+}
+
+/// The label of a view in the new session, as far as it has been computed.
+#[derive(Debug, Default)]
+struct ViewSoFar {
+    /// The number of events of the recorded session that are part of it.
+    events: usize,
+    label: Label,
+}
+
+/// The state of judging a session again.
+struct Rejudging<'a> {
+    recorded: &'a Monitor,
+    session: RejudgedSession,
+    /// The event of the new session for each event of the recorded one.
+    events: Vec<Option<EventId>>,
+    /// The labels of floors that were taken over already.
+    floors: HashMap<Label, Label>,
+    /// The views that were taken over, by their labels in the recorded session.
+    views: HashMap<Label, ViewSoFar>,
+    /// The calls that were judged, by their ids, each with its attribution in the new session.
+    judged: HashMap<String, (TraceEntry, Attribution)>,
+}
+
+impl Rejudging<'_> {
+    fn apply(&mut self, input: &MonitorInput) {
+        match input {
+            MonitorInput::Declared(tool) => self.session.monitor.declare_tools([tool]),
+            MonitorInput::Pushed(pushed) => self.push(pushed),
+            MonitorInput::Judged { entry, attribution, events_before } => {
+                let EventBody::Call(call) = &entry.body else { return };
+                let attribution = self.attribution(attribution, *events_before);
+                self.judged.insert(call.id.clone(), (entry.clone(), attribution.clone()));
+                // A permit is dropped at once, so the call is withdrawn again: `Ran` follows if it ran.
+                let verdict = self.session.monitor.judge_entry(entry.clone(), attribution);
+                let judgement = verdict.judgement().clone();
+                self.session.calls.push(RejudgedCall {
+                    call: call.clone(),
+                    events_before: *events_before,
+                    judgement,
+                });
+            }
+            MonitorInput::Ran { call, event } => {
+                let Some((entry, attribution)) = self.judged.get(call) else { return };
+                let new = self.session.monitor.run_as_recorded(entry.clone(), attribution);
+                self.map(*event, new);
+            }
+            MonitorInput::ExternalState(record) => {
+                // A record that was joined once can be read. If it cannot, every store is top.
+                if self.session.monitor.join_external_state(record).is_err() {
+                    let top = self.session.monitor.policy.space().top();
+                    self.session.monitor.stores.raise_all(&top);
+                }
+            }
+            MonitorInput::AnotherOutput(output) => {
+                if let Some(output) = self.new_event(*output) {
+                    self.session.monitor.allow_another_output(output);
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, pushed: &PushedInput) {
+        let PushedInput { entry, view, floors, is_failure, event, rule_floor } = pushed;
+        let new_view = view.map(|view| self.view(view, event.0));
+        let monitor = &self.session.monitor;
+        let new_floors = match (&entry.body, is_failure) {
+            (EventBody::Output(output), true) => Floors::from(monitor.failure_label(&output.call_id)),
+            _ => {
+                // What followed from the rules of the recorded session's policy follows from those of the new one here.
+                let own = monitor.rule_floor(&entry.body);
+                let known = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
+                let whole = own.join(&self.floor(known));
+                let blocks = floors.blocks.iter().map(|(index, label)| (*index, self.floor(*label)));
+                Floors { whole, blocks: blocks.collect() }
+            }
+        };
+        let monitor = &mut self.session.monitor;
+        let new = match monitor.push_event(entry.clone(), new_view, &new_floors, *is_failure) {
+            Ok((new, findings)) => {
+                self.session.findings.extend(findings);
+                Some(new)
+            }
+            // The limits are the same, so this happens only where both sessions are full.
+            Err(_) => None,
+        };
+        self.map(*event, new);
+    }
+
+    fn map(&mut self, recorded: EventId, new: Option<EventId>) {
+        if self.events.len() <= recorded.0 {
+            self.events.resize(recorded.0 + 1, None);
+        }
+        if let Some(entry) = self.events.get_mut(recorded.0) {
+            *entry = new;
+        }
+    }
+
+    fn new_event(&self, recorded: EventId) -> Option<EventId> {
+        self.events.get(recorded.0).copied().flatten()
+    }
+
+    /// Returns the label of a floor in the new session.
+    fn floor(&mut self, label: Label) -> Label {
+        let (from, monitor) = (self.recorded, &mut self.session.monitor);
+        if label == Label::BOTTOM {
+            return Label::BOTTOM;
+        }
+        if label == from.policy.space().top() {
+            return monitor.policy.space().top();
+        }
+        *self.floors.entry(label).or_insert_with(|| {
+            let policy = Arc::clone(&monitor.policy);
+            let names = from.to_names(&label);
+            let all = monitor.from_names(&names);
+            // The floor says nothing about a dimension that only the new policy has.
+            let new = policy.space().dimensions().iter().enumerate();
+            let new = new.filter(|(_, dimension)| from.policy.space().index(&dimension.name).is_none());
+            new.fold(all, |label, (index, _)| {
+                policy.space().replace(&label, &policy.space().dimension_bottom(index))
+            })
+        })
+    }
+
+    fn attribution(&mut self, attribution: &Attribution, events_before: usize) -> Attribution {
+        let arguments = attribution.arguments.iter();
+        Attribution {
+            method: attribution.method,
+            decision: self.dependency(&attribution.decision, events_before),
+            arguments: arguments
+                .map(|(name, dependency)| (name.clone(), self.dependency(dependency, events_before)))
+                .collect(),
+            hidden: attribution.hidden,
+        }
+    }
+
+    fn dependency(&mut self, dependency: &CallDependency, events_before: usize) -> CallDependency {
+        match dependency {
+            CallDependency::Everything => CallDependency::Everything,
+            CallDependency::Hidden => CallDependency::Hidden,
+            CallDependency::View(view) => CallDependency::View(self.view(*view, events_before)),
+            CallDependency::Regions(regions) => CallDependency::Regions(self.regions(regions)),
+            CallDependency::Slot { view, regions } => {
+                CallDependency::Slot { view: self.view(*view, events_before), regions: self.regions(regions) }
+            }
+        }
+    }
+
+    /// Returns the regions of the new session that have the content of regions of the recorded one. A region without
+    /// a counterpart becomes one that does not exist, which counts as everything.
+    fn regions(&self, regions: &[(EventId, NodeId)]) -> Vec<(EventId, NodeId)> {
+        let none = (EventId(usize::MAX), 0);
+        let one = |(event, node): &(EventId, NodeId)| {
+            let old = &self.recorded.trace.event(*event)?.document;
+            let new_event = self.new_event(*event)?;
+            let new = &self.session.monitor.trace.event(new_event)?.document;
+            let steps = old.path(*node).0;
+            // The nearest region around it, if the new labels do not divide the text alike.
+            let found = steps.iter().try_fold(0, |at, step| new.child(at, step).ok_or(at));
+            Some((new_event, found.unwrap_or_else(|around| around)))
+        };
+        regions.iter().map(|region| one(region).unwrap_or(none)).collect()
+    }
+
+    /// Returns the label, in the new session, of a view at the label `view` of the recorded session, before the event
+    /// `before`: the join of the new labels of all regions that the view showed.
+    fn view(&mut self, view: Label, before: usize) -> Label {
+        let mut so_far = self.views.remove(&view).unwrap_or_default();
+        while so_far.events < before.min(self.events.len()) {
+            let id = EventId(so_far.events);
+            so_far.events += 1;
+            let Some(old) = self.recorded.trace.event(id).filter(|event| event.status == Status::Done) else {
+                continue;
+            };
+            let new = self.new_event(id).and_then(|id| self.session.monitor.trace.event(id));
+            let Some(new) = new else { continue };
+            let is_output = matches!(old.body, EventBody::Output(_));
+            so_far.label = so_far.label.join(&shown_label(&old.document, &new.document, &view, is_output));
+        }
+        let label = so_far.label;
+        self.views.insert(view, so_far);
+        label
+    }
+}
+
+/// Returns the join of the labels, in the document `new`, of the regions that a view at the label `view` showed of the
+/// document `old` of the same event. `is_output`: a view shows the text of an output, not its structured form.
+fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) -> Label {
+    let mut label = Label::BOTTOM;
+    // The counterparts of the nodes so far: in pre-order, a parent is before its children.
+    let mut counterparts: Vec<NodeId> = vec![0; old.nodes().len()];
+    let mut id = 0;
+    while let Some(node) = old.node(id) {
+        let parent = counterparts.get(node.parent).copied().unwrap_or_default();
+        let found = if id == 0 { Some(0) } else { new.child(parent, &node.step) };
+        let counterpart = found.unwrap_or(parent);
+        if let Some(entry) = counterparts.get_mut(id) {
+            *entry = counterpart;
+        }
+        let is_twin = is_output && node.parent == 0 && node.step == PathStep::Key("structured".into());
+        if id != 0 && is_twin || !node.label.flows_to(view) {
+            id = node.end;
+            continue;
+        }
+        let is_leaf = node.end <= id + 1;
+        let shown = match (is_leaf || found.is_none(), new.node(counterpart)) {
+            // The new labels may divide the text further.
+            (true, _) => new.label_of(counterpart),
+            (false, Some(node)) => node.label,
+            (false, None) => Label::BOTTOM,
+        };
+        label = label.join(&shown);
+        id += 1;
+    }
+    label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::Outcome;
+    use crate::trace::Tool;
+
+    const LATTICES: &str = "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n";
+    const MESSAGES: &str = "label message as trusted, public if:\n    (message: Message)\n";
+    const READ: &str = "label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:read\n";
+    const NOTES: &str = "label out.content as trusted, private if:\n    (out: ToolOutput) is tool:notes\n";
+    const TOOLS: &str = "require top if:\n    (call: ToolCall) is tool:read\nrequire top if:\n    (call: ToolCall) is tool:notes\n";
+    const SEND: &str = "require trusted, public if:\n    (call: ToolCall) is tool:send\n";
+
+    /// Returns the policy with these statements about `read`, `notes` and `send`.
+    fn whole(read: &str, notes: &str, send: &str) -> Arc<Policy> {
+        Arc::new(Policy::parse(&[LATTICES, MESSAGES, read, notes, TOOLS, send].concat()).unwrap())
+    }
+
+    /// A session that records its inputs: it reads a page or notes as `reads` says, and then calls `send` in a step
+    /// that was shown what flows to the label with these names.
+    fn session(policy: &Arc<Policy>, reads: &[&str], view: &serde_json::Value) -> Monitor {
+        let mut monitor = Monitor::new(Arc::clone(policy));
+        monitor.record_inputs();
+        monitor.push(TraceEntry::user("go")).unwrap();
+        for (number, tool) in reads.iter().enumerate() {
+            let id = format!("c{number}");
+            let call = TraceEntry::tool_call(&id, Tool::local(tool), "{}");
+            monitor.record(call, &Attribution::view("m", Label::BOTTOM, 0));
+            monitor.push(TraceEntry::tool_output(id, format!("the text of {tool}"))).unwrap();
+        }
+        let view = monitor.from_names(view);
+        let call = TraceEntry::tool_call("s", Tool::local("send"), r#"{"to": "bob"}"#);
+        let _ = monitor.judge_entry(call, Attribution::view("m", view, 0));
+        monitor
+    }
+
+    fn last_outcome(monitor: &Monitor, policy: &Arc<Policy>) -> Outcome {
+        let session = monitor.rejudge(Arc::clone(policy), &mut || true).unwrap();
+        session.calls.last().unwrap().judgement.outcome()
+    }
+
+    /// The verdict under another policy depends on the labels of what the step was shown, and of nothing else.
+    #[test]
+    fn a_step_carries_the_new_labels_of_what_it_was_shown() {
+        let old = whole(READ, NOTES, SEND);
+        let trusts_pages = whole(&READ.replace("untrusted", "trusted"), NOTES, SEND);
+        let open_notes = whole(READ, &NOTES.replace("private", "public"), SEND);
+        let refuses = whole(READ, NOTES, &SEND.replace("public if", "public else deny if"));
+        let free = whole(READ, NOTES, "require top if:\n    (call: ToolCall) is tool:send\n");
+        let view =
+            |integrity: &str, secrecy: &str| serde_json::json!({"integrity": integrity, "secrecy": secrecy});
+        let check =
+            |reads: &[&str], view: &serde_json::Value, other: &Arc<Policy>, expected: [Outcome; 2]| {
+                let monitor = session(&old, reads, view);
+                let found = [last_outcome(&monitor, &old), last_outcome(&monitor, other)];
+                assert_eq!(found, expected, "{reads:?} {view} {}", other.source());
+            };
+        use Outcome::{Confirm, Deny, Permit};
+        let (low, all) = (view("trusted", "public"), view("untrusted", "private"));
+        check(&["read"], &low, &refuses, [Permit, Permit]);
+        check(&["read"], &all, &trusts_pages, [Confirm, Permit]);
+        check(&["read"], &all, &open_notes, [Confirm, Confirm]);
+        check(&["read"], &all, &refuses, [Confirm, Deny]);
+        check(&["read"], &all, &free, [Confirm, Permit]);
+        check(&["notes"], &view("trusted", "private"), &open_notes, [Confirm, Permit]);
+        check(&["read", "notes"], &view("untrusted", "public"), &open_notes, [Confirm, Confirm]);
+        check(&["read", "notes"], &view("trusted", "private"), &trusts_pages, [Confirm, Confirm]);
+    }
+
+    /// Floors of the caller hold under every policy, and say nothing about a dimension that they did not know.
+    #[test]
+    fn floors_are_taken_over_by_their_names() {
+        let old = whole(READ, NOTES, SEND);
+        let more = whole(READ, NOTES, SEND).source().replace(
+            "lattice secrecy: public < private\n",
+            "lattice secrecy: public < private\nlattice age: new < old\n",
+        );
+        let more = Arc::new(Policy::parse(&more.replace("trusted, public", "trusted, public, new")).unwrap());
+        let mut monitor = Monitor::new(Arc::clone(&old));
+        monitor.record_inputs();
+        let floor = monitor.from_names(&serde_json::json!({"integrity": "untrusted", "secrecy": "public"}));
+        monitor.push_with_floors(TraceEntry::user("quoted"), &floor.into()).unwrap();
+        monitor.push_with_floors(TraceEntry::user("unknown"), &old.space().top().into()).unwrap();
+        for (policy, expected) in [
+            (&old, [["untrusted", "public"].as_slice(), &["untrusted", "private"]]),
+            (&more, [&["untrusted", "public", "new"], &["untrusted", "private", "old"]]),
+        ] {
+            let session = monitor.rejudge(Arc::clone(policy), &mut || true).unwrap();
+            let events = session.monitor.trace().events();
+            let labels: Vec<Vec<String>> =
+                events.iter().map(|event| session.monitor.describe(&event.label)).collect();
+            assert_eq!(labels, expected, "{}", policy.source());
+        }
+    }
+
+    /// Each statement about a call that applied is named, and a call that ran is judged once.
+    #[test]
+    fn statements_that_apply_are_named() {
+        let old = whole(READ, NOTES, SEND);
+        let monitor = session(&old, &["read"], &serde_json::json!({}));
+        let session = monitor.rejudge(Arc::clone(&old), &mut || true).unwrap();
+        let calls: Vec<(String, Vec<usize>)> = session
+            .calls
+            .iter()
+            .map(|call| {
+                let lines = call.judgement.applied.iter().map(|span| old.line(span)).collect();
+                (call.call.tool.to_string(), lines)
+            })
+            .collect();
+        assert_eq!(calls, [("read".to_owned(), vec![9]), ("send".to_owned(), vec![13])]);
+    }
+
+    #[test]
+    fn a_session_without_a_record_or_time_is_not_judged() {
+        let old = whole(READ, NOTES, SEND);
+        assert!(Monitor::new(Arc::clone(&old)).rejudge(Arc::clone(&old), &mut || true).is_none());
+        let monitor = session(&old, &["read"], &serde_json::json!({}));
+        let mut left = 2;
+        let mut goes_on = || {
+            left -= 1;
+            left > 0
+        };
+        assert!(monitor.rejudge(old, &mut goes_on).is_none());
+    }
+}
