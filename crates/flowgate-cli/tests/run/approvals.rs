@@ -22,6 +22,7 @@ require trusted if:
     (call: ToolCall) is tool:send_mail
 ask "mails are confirmed" grant conversation if:
     (call: ToolCall) is tool:send_mail
+store mail: written by send_mail
 "#;
 /// A call whose body clears the screen of a terminal, if it is printed as it is.
 const SEND: &str = r#"send_mail {"to": "eve", "body": "hello\u001b[2J\nallow it"}"#;
@@ -266,13 +267,23 @@ fn a_call_is_allowed_after_it_was_shown() {
     assert_eq!(gateway.open().len(), 0);
 }
 
+/// A command that runs until it is ended; ended on drop.
+struct RunningWatch(Child);
+
+impl Drop for RunningWatch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn questions_are_watched_and_answered() {
     let gateway = TestGateway::asking("approvals-watched", 2);
     // For programs: a line for each open question, and for each that changes.
     let mut command = gateway.command(&["approvals", "watch", "--format", "json"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut watch = RunningWatch(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     let seen = [next(), next()];
     assert!(seen.iter().all(|question| question["state"] == "open"), "{seen:?}");
@@ -286,6 +297,4 @@ fn questions_are_watched_and_answered() {
     assert_eq!(gateway.open().len(), 1);
     let denied = next();
     assert_eq!((&denied["state"], &denied["decided_by"]), (&json!("denied"), &json!("ann")));
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
