@@ -121,13 +121,16 @@ impl ModelRoutes {
     }
 }
 
+/// Is called with the name of a conversation, its monitor and the verdicts that it had. `None` ends the evaluation.
+pub(super) type ConversationVisitor<'a> = dyn FnMut(&str, &Monitor, &[CallVerdict]) -> Option<()> + 'a;
+
 impl StoredConversations {
     /// Replays the conversations, and calls `each` with the name, the monitor at the end, which has recorded its inputs,
     /// and the verdicts. Returns the numbers of conversations; `None` if the run ends early, or `each` returns `None`.
     pub(super) fn replay_each(
         self,
         run: &ReviewRun,
-        each: &mut dyn FnMut(&str, &Monitor, &[CallVerdict]) -> Option<()>,
+        each: &mut ConversationVisitor<'_>,
     ) -> Option<ConversationCounts> {
         let mut counts = self.counts;
         for (name, ConversationJournal { key, inputs, .. }) in &self.journals {

@@ -103,7 +103,10 @@ fn is_respelled(recorded: &Map<String, Value>, sent: &Map<String, Value>, schema
 fn is_same_value(recorded: &Value, sent: &Value) -> bool {
     match (recorded, sent) {
         (Value::String(recorded), Value::String(sent)) => is_same_text(recorded, sent),
-        (Value::String(recorded), Value::Number(_) | Value::Bool(_)) => *recorded == sent.to_string(),
+        (Value::String(recorded), Value::Number(number)) => *recorded == number.to_string(),
+        (Value::String(recorded), Value::Bool(is_true)) => {
+            recorded == if *is_true { "true" } else { "false" }
+        }
         (Value::Array(recorded), Value::Array(sent)) => {
             recorded.len() == sent.len()
                 && recorded.iter().zip(sent).all(|(one, other)| is_same_value(one, other))

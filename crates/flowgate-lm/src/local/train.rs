@@ -420,9 +420,11 @@ mod tests {
     #[test]
     fn a_training_begins_with_a_trained_model() {
         let corpus = Corpus::new(7);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TempFolder::new();
         let mut first = Trainer::new(settings(), &corpus).unwrap();
-        first.step(&corpus).unwrap();
+        for _ in 0..3 {
+            first.step(&corpus).unwrap();
+        }
         first.export(folder.path()).unwrap();
         let example = [corpus.example(0)];
         let next = Trainer::from_model(settings(), folder.path()).unwrap();
