@@ -268,7 +268,7 @@ test("a person with a lower clearance sees no more than it covers", async () => 
 
 /** Replaces a part of the text in the editor, as a person who types does. */
 async function edit(page, from, to) {
-  const editor = page.getByLabel("Text of the policy");
+  const editor = page.getByRole("textbox", { name: "Text of the policy" });
   const text = await editor.inputValue();
   assert.ok(text.includes(from), from);
   await editor.fill(text.replace(from, to));
@@ -291,7 +291,7 @@ test("a policy shows how often its statements applied, and a dry run what an edi
   await page.getByRole("heading", { name: "The edited policy has 1 error" }).waitFor();
   const mistake = lines.indexOf("require trusted if:") + 1;
   await page.getByRole("button", { name: `Line ${mistake}, column` }).click();
-  const selected = await page.getByLabel("Text of the policy").evaluate((editor) => editor.value.slice(editor.selectionStart, editor.selectionEnd));
+  const selected = await page.getByRole("textbox", { name: "Text of the policy" }).evaluate((editor) => editor.value.slice(editor.selectionStart, editor.selectionEnd));
   assert.equal(selected, "require trustd if:");
   assert.match(await page.locator(".diagnostics").innerText(), /Help: /);
   await axeFinds(page, "an error of an edited policy");
