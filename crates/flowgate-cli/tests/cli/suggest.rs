@@ -1,6 +1,8 @@
 //! Tests of `flowgate suggest`: the changes let the useful calls pass, no recorded attack does more, and what must never be left to
 //! the author of a text is not suggested.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 
 use crate::{check, file, flowgate, name, text};
@@ -39,9 +41,13 @@ fn run(mail: &Value, tool: &str, arguments: &Value, attack: Option<&str>) -> Str
 
 /// Returns the output of `flowgate suggest` for these runs, with the method `provenance`.
 fn suggest(runs: &str, against: Option<&str>) -> (i32, String) {
-    let (policy, traces) = (file("suggest.flow", POLICY.as_bytes()), file("suggest.jsonl", runs.as_bytes()));
+    // Tests run at the same time, so each call has its own files.
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let number = CALLS.fetch_add(1, Ordering::Relaxed);
+    let policy = file(&format!("suggest-{number}.flow"), POLICY.as_bytes());
+    let traces = file(&format!("suggest-{number}.jsonl"), runs.as_bytes());
     let mut words = vec!["suggest", name(&policy), name(&traces), "--influence", "provenance"];
-    let attacks = against.map(|attacks| file("suggest-attacks.jsonl", attacks.as_bytes()));
+    let attacks = against.map(|attacks| file(&format!("suggest-{number}-attacks.jsonl"), attacks.as_bytes()));
     if let Some(attacks) = &attacks {
         words.extend(["--against", name(attacks)]);
     }

@@ -71,14 +71,10 @@ impl ConfigReader<'_> {
     /// Reads the settings of the webhook; `None` if the section has none.
     fn webhook(&self, spec: ApprovalsTable) -> Result<Option<WebhookSettings>, String> {
         let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
-        let url = match (spec.webhook, self.key(spec.webhook_from.as_deref(), None)?) {
-            (Some(_), Some(_)) => {
-                return Err(
-                    "the section has both `webhook` and `webhook-from`: remove one of them".to_owned()
-                );
-            }
-            (one, other) => one.or(other),
-        };
+        if spec.webhook.is_some() && spec.webhook_from.is_some() {
+            return Err("the section has both `webhook` and `webhook-from`: remove one of them".to_owned());
+        }
+        let url = spec.webhook.or(self.key(spec.webhook_from.as_deref(), None)?);
         if let Some(page) = spec.page.iter().find(|page| !is_web_address(page)) {
             return Err(format!("page: `{page}` does not begin with https:// or http://"));
         }
