@@ -7,6 +7,7 @@
 //! policy labels the answers of these calls by the arguments that were judged. Any other difference makes the message a
 //! new one, which is labelled top. [`super::inputs`] and [`super::replay`] use this file before they merge a chat.
 
+use flowgate::json::{self, Numbers};
 use flowgate::trace::{Call, EventBody, EventId};
 use flowgate_lm::chat::{self, ToolCall};
 use serde_json::{Map, Value};
@@ -62,7 +63,8 @@ impl Conversation {
     fn recorded_call(&self, sent: &ToolCall) -> Option<ToolCall> {
         let call = self.call_with_id(&sent.id)?;
         let recorded = call.arguments.as_ref().ok()?;
-        let Ok(Value::Object(arguments)) = serde_json::from_str(&sent.arguments) else { return None };
+        // Strictly, since two parsers may read a text with a duplicate key differently.
+        let Ok(Value::Object(arguments)) = json::parse(&sent.arguments, Numbers::Any) else { return None };
         let schema = self.tools.catalogue().schema_of(&call.tool);
         is_respelled(recorded, &arguments, schema)
             .then(|| ToolCall { arguments: Value::Object(recorded.clone()).to_string(), ..sent.clone() })
