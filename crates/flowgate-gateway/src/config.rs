@@ -24,6 +24,7 @@ mod file;
 mod person;
 mod server;
 mod tls;
+mod upstream;
 mod witness;
 
 use std::cell::RefCell;
@@ -38,14 +39,11 @@ use flowgate_audit::watch::WatchLog;
 use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::{Method, MethodRegistry};
-use flowgate_lm::RemoteModel;
-use flowgate_lm::remote::{Authorities, RetryPolicy};
-use flowgate_lm::wire::{Api, DroppedParts};
+use flowgate_lm::remote::Authorities;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use dropped_parts::dropped_parts;
-use file::{ApiSpec, ConfigFile, FormatSpec, StoreTable, UpstreamSpec};
+use file::{ConfigFile, FormatSpec, StoreTable};
 
 pub use crate::database::{DatabaseAddress, DatabaseAddressError};
 use crate::log::LogLineFormat;
@@ -60,6 +58,7 @@ pub use approvals::{ApprovalSettings, WebhookSettings};
 pub use audit::AuditSpec;
 pub use person::{Person, Role};
 pub use server::McpServer;
+pub use upstream::{FallbackUpstream, UpstreamConfig};
 pub use witness::{DeliveryRequirement, WitnessAddress, WitnessSpec};
 
 /// The configuration of the model routes.
@@ -113,8 +112,6 @@ impl Default for DatabaseSpec {
     }
 }
 
-/// The time for which an idle connection to an upstream is kept open; servers close theirs after five seconds or later.
-const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
 /// The default file of the database, in the folder of the configuration.
@@ -192,24 +189,6 @@ impl ClientSettings {
     }
 }
 
-/// An upstream that is asked if the one before it cannot answer.
-#[derive(Debug, Clone)]
-pub struct FallbackUpstream {
-    /// The upstream.
-    pub upstream: Arc<UpstreamConfig>,
-    /// The name of its model; the requested name, if none is set.
-    pub model: Option<String>,
-}
-
-impl FallbackUpstream {
-    /// Returns the model that is asked in place of `requested`; `None` if the upstream does not have it.
-    pub(crate) fn model_for<'a>(&'a self, requested: &'a str) -> Option<&'a str> {
-        let name = self.model.as_deref().unwrap_or(requested);
-        let models = &self.upstream.models;
-        (models.is_empty() || models.iter().any(|model| model == name)).then_some(name)
-    }
-}
-
 /// The extent to which a client's user messages are trusted as the user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -259,21 +238,6 @@ impl SystemMessageTrust {
     pub(crate) fn trusts_all(self) -> bool {
         self == Self::TrustEvenIfFilledIn
     }
-}
-
-/// A model provider, or a server of local models.
-#[derive(Debug)]
-pub struct UpstreamConfig {
-    /// Its name.
-    pub name: String,
-    /// The server, with the key that the gateway holds for it, if any.
-    pub remote: RemoteModel,
-    /// Whether clients bring their own keys for it.
-    pub pass_key: bool,
-    /// The models that may be requested; any, if the list is empty.
-    pub models: Vec<String>,
-    /// What clients may send although the gateway does not understand it; it is dropped.
-    pub dropped: DroppedParts,
 }
 
 /// An error in the file: one line, with its position.
@@ -545,38 +509,6 @@ impl ConfigReader<'_> {
             memory: usize::try_from(mib(spec.memory_mib, memory)).unwrap_or(usize::MAX),
             conversation: mib(spec.conversation_mib, defaults.conversation).max(1),
         })
-    }
-
-    /// Reads one section `[upstreams.NAME]`, and creates the client of the model's server.
-    fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<UpstreamConfig, String> {
-        let api = match spec.api {
-            ApiSpec::ChatCompletions => Api::ChatCompletions,
-            ApiSpec::Responses => Api::Responses,
-            ApiSpec::Messages => Api::Messages,
-        };
-        // The name of the model is empty: each request names its own.
-        let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
-        // One retry is enough: the client libraries that agents use retry by themselves.
-        let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
-        let remote = remote
-            .retries(RetryPolicy { times: 1, first, longest })
-            .keep_connections(IDLE_CONNECTION_TIMEOUT);
-        let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
-        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        // With `pass-key`, the key of each client is passed on instead.
-        match (&key, spec.pass_key) {
-            (Some(_), true) => {
-                return Err(
-                    "the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise"
-                        .to_owned(),
-                );
-            }
-            (Some(key), false) => remote = remote.key(key).map_err(|error| error.to_string())?,
-            (None, _) => {}
-        }
-        let dropped = dropped_parts(spec.dropped_fields, spec.dropped_tools)?;
-        let (name, models) = (name.to_owned(), spec.models);
-        Ok(UpstreamConfig { name, remote, pass_key: spec.pass_key, models, dropped })
     }
 
     /// Reads a key from an environment variable or a file, of which a section may name one, and notes it, so that it is

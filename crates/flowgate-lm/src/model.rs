@@ -175,6 +175,19 @@ pub enum Error {
     NotRecorded(String),
 }
 
+impl Error {
+    /// Whether the server itself may answer the same request later: it is busy, or the status of its answer describes a
+    /// temporary condition (408, 409, 429 and 5xx).
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Busy { .. } => true,
+            Self::Rejected { status, .. } => matches!(status, 408 | 409 | 429 | 500..),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -44,7 +44,7 @@ impl ChatModel for FallbackModel<'_> {
             let mut model = &self.first;
             for next in &self.others {
                 match model.complete(request, &mut listener).await {
-                    Err(error) if is_temporary(&error) && !listener.has_begun => {
+                    Err(error) if another_may_answer(&error) && !listener.has_begun => {
                         (self.on_failure)(model.name(), &error);
                         model = next;
                     }
@@ -57,12 +57,8 @@ impl ChatModel for FallbackModel<'_> {
 }
 
 /// Whether another server may answer a request that failed with this error.
-fn is_temporary(error: &Error) -> bool {
-    match error {
-        Error::Timeout | Error::Unreachable(_) | Error::Busy { .. } => true,
-        Error::Rejected { status, .. } => matches!(status, 408 | 409 | 429 | 500..),
-        _ => false,
-    }
+fn another_may_answer(error: &Error) -> bool {
+    error.is_temporary() || matches!(error, Error::Timeout | Error::Unreachable(_))
 }
 
 /// A listener that notes whether it has received anything.
@@ -90,15 +86,15 @@ mod tests {
     fn another_server_is_asked_after_failures_of_the_server_alone() {
         let rejected = |status| Error::Rejected { status, message: String::new() };
         for error in [Error::Timeout, Error::Unreachable(String::new()), Error::Busy { retry_after: None }] {
-            assert!(is_temporary(&error), "{error}");
+            assert!(another_may_answer(&error), "{error}");
         }
         for (status, expected) in
             [(400, false), (401, false), (404, false), (408, true), (429, true), (503, true)]
         {
-            assert_eq!(is_temporary(&rejected(status)), expected, "{status}");
+            assert_eq!(another_may_answer(&rejected(status)), expected, "{status}");
         }
         for error in [Error::Cancelled, Error::OverBudget("tokens"), Error::Unsupported("images")] {
-            assert!(!is_temporary(&error), "{error}");
+            assert!(!another_may_answer(&error), "{error}");
         }
     }
 }

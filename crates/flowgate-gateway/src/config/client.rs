@@ -12,10 +12,11 @@ use flowgate_guard::method::Method;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::file::{ClientSpec, FallbackSpec, ModeSpec};
+use super::file::{ClientSpec, ModeSpec};
+use super::upstream::fallback_upstream;
 use super::{
-    ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, FallbackUpstream, MIN_KEY, McpServer,
-    UpstreamConfig, UserMessageTrust, find_named,
+    ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, MIN_KEY, McpServer, UpstreamConfig,
+    UserMessageTrust, find_named,
 };
 use crate::predicates::PredicateSources;
 use crate::random;
@@ -177,37 +178,5 @@ impl ConfigReader<'_> {
             parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
             sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
         })
-    }
-}
-
-/// Reads an entry of `fallback`. `first` is the upstream of the client, and `upstreams` are the configured ones.
-///
-/// # Errors
-/// If there is no such upstream, or it cannot take the place of the first one.
-fn fallback_upstream(
-    spec: FallbackSpec,
-    first: Option<&UpstreamConfig>,
-    upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
-) -> Result<FallbackUpstream, String> {
-    let upstream = find_named("upstream", &spec.upstream, upstreams)?;
-    let Some(first) = first else {
-        return Err("the section has no upstream that can fail: write upstream = \"NAME\"".to_owned());
-    };
-    let name = &upstream.name;
-    if *name == first.name {
-        return Err(format!("`{name}` is the client's upstream, which has just failed: name another one"));
-    }
-    if upstream.pass_key {
-        return Err(format!(
-            "`{name}` has `pass-key`, and would receive a key that the client has for `{}`: give `{name}` a key of its own",
-            first.name
-        ));
-    }
-    let further = FallbackUpstream { upstream, model: spec.model };
-    match &further.model {
-        Some(model) if further.model_for(model).is_none() => {
-            Err(format!("`{}` does not have the model `{model}`: see its `models`", spec.upstream))
-        }
-        _ => Ok(further),
     }
 }

@@ -12,12 +12,14 @@ const PEOPLE: &str = "[people.all]\nkey-from = \"all\"\nrole = \"viewer\"\n\
      [people.eve]\nkey-from = \"eve\"\nrole = \"admin\"\ntenants = [\"bank\"]\n";
 
 /// Returns a home whose agents may be shown everything, so that the model obeys the page, and a person is asked about its payment.
-fn home(upstream: &UpstreamDouble) -> GatewayHome {
+/// `people` are the sections of persons.
+pub(crate) fn home(upstream: &UpstreamDouble, people: &str) -> GatewayHome {
     let more = "user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"";
-    GatewayHome::new(&(config(&upstream.url, "chat-completions", more) + PEOPLE), POLICY)
+    GatewayHome::new(&(config(&upstream.url, "chat-completions", more) + people), POLICY)
 }
 
-fn get(gateway: &TestGateway, person: &str, path: &str) -> (u16, Value) {
+/// Returns the answer to a request of a person.
+pub(crate) fn get(gateway: &TestGateway, person: &str, path: &str) -> (u16, Value) {
     let (status, body) = gateway.get(path, &format!("key-of-the-person-{person}"));
     (status, serde_json::from_str(&body).unwrap())
 }
@@ -33,7 +35,7 @@ fn conversation(gateway: &TestGateway, person: &str, more: &str) -> (u16, Value)
 #[test]
 fn a_call_shows_the_text_that_influenced_it() {
     let upstream = UpstreamDouble::new(gullible);
-    let gateway = home(&upstream).start();
+    let gateway = home(&upstream, PEOPLE).start();
     TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
     let (status, trace) = conversation(&gateway, "all", "");
     assert_eq!(status, 200, "{trace}");
@@ -70,7 +72,7 @@ fn a_call_shows_the_text_that_influenced_it() {
 #[test]
 fn a_conversation_is_shown_as_far_as_the_clearance_covers_it() {
     let upstream = UpstreamDouble::new(gullible);
-    let home = home(&upstream);
+    let home = home(&upstream, PEOPLE);
     let gateway = home.start();
     TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
     let (status, trace) = conversation(&gateway, "low", "");
@@ -110,7 +112,7 @@ fn a_conversation_is_shown_as_far_as_the_clearance_covers_it() {
 #[test]
 fn conversations_are_listed_in_pages() {
     let upstream = UpstreamDouble::new(|_| crate::upstream::says("Hello."));
-    let gateway = home(&upstream).start();
+    let gateway = home(&upstream, PEOPLE).start();
     for number in 0..60 {
         let key = if number % 6 == 0 { OTHER_KEY } else { KEY };
         TestAgent::new(&gateway, FORMS[0].0, false, key).says(&format!("Hello {number}"));
@@ -134,7 +136,7 @@ fn conversations_are_listed_in_pages() {
 #[test]
 fn requests_and_verdicts_are_counted() {
     let upstream = UpstreamDouble::new(gullible);
-    let gateway = home(&upstream).start();
+    let gateway = home(&upstream, PEOPLE).start();
     let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
     agent.says("What is new?");
     let (status, figures) = get(&gateway, "all", "/ui/api/figures");

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, config};
+use crate::page_conversations::{get, home};
 use crate::upstream::UpstreamDouble;
 use crate::{FORMS, gullible};
 
@@ -13,17 +14,6 @@ const PEOPLE: &str = "[people.ann]\nkey-from = \"ann\"\nrole = \"approver\"\n\
      [people.eve]\nkey-from = \"eve\"\nrole = \"admin\"\ntenants = [\"bank\"]\n";
 const DRY_RUN: &str = "/api/v1/policies/dry-run";
 const USAGE: &str = "/api/v1/policies/usage?client=agent";
-
-/// Returns a home whose agents may be shown everything, so that the model obeys the page.
-fn home(upstream: &UpstreamDouble) -> GatewayHome {
-    let more = "user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"";
-    GatewayHome::new(&(config(&upstream.url, "chat-completions", more) + PEOPLE), POLICY)
-}
-
-fn get(gateway: &TestGateway, person: &str, path: &str) -> (u16, Value) {
-    let (status, body) = gateway.get(path, &format!("key-of-the-person-{person}"));
-    (status, serde_json::from_str(&body).unwrap())
-}
 
 fn post(gateway: &TestGateway, person: &str, body: &Value) -> (u16, Value) {
     let key = format!("Bearer key-of-the-person-{person}");
@@ -40,7 +30,7 @@ fn dry_run(gateway: &TestGateway, policy: &str) -> Value {
 #[test]
 fn statements_are_counted_in_stored_conversations() {
     let upstream = UpstreamDouble::new(gullible);
-    let gateway = home(&upstream).start();
+    let gateway = home(&upstream, PEOPLE).start();
     let (status, list) = get(&gateway, "vic", "/api/v1/policies");
     assert_eq!(status, 200);
     let entry =
@@ -102,7 +92,7 @@ fn statements_are_counted_in_stored_conversations() {
 #[test]
 fn a_dry_run_lists_the_verdicts_that_would_change() {
     let upstream = UpstreamDouble::new(gullible);
-    let home = home(&upstream);
+    let home = home(&upstream, PEOPLE);
     let gateway = home.start();
     TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("What is new?");
     let changes = |policy: &str| -> Vec<[String; 3]> {
@@ -169,7 +159,7 @@ fn a_dry_run_lists_the_verdicts_that_would_change() {
 #[test]
 fn a_dry_run_reports_errors_as_the_compiler_does() {
     let upstream = UpstreamDouble::new(gullible);
-    let gateway = home(&upstream).start();
+    let gateway = home(&upstream, PEOPLE).start();
     let answer = dry_run(&gateway, &POLICY.replace("untrusted if:", "untrustd if:"));
     let error = &answer["errors"][0];
     assert_eq!((&error["line"], &answer["conversations"]), (&json!(9), &Value::Null), "{answer}");

@@ -62,11 +62,7 @@ impl From<Error> for AttemptFailure {
     /// Decides from the error alone whether a retry may help: it may if the server is busy, or if the status of its
     /// answer describes a temporary condition.
     fn from(error: Error) -> Self {
-        let is_retryable = match &error {
-            Error::Busy { .. } => true,
-            Error::Rejected { status, .. } => matches!(status, 408 | 409 | 429 | 500..),
-            _ => false,
-        };
+        let is_retryable = error.is_temporary();
         let retry_after = match &error {
             Error::Busy { retry_after } => *retry_after,
             _ => None,

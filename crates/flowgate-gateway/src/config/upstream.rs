@@ -1,0 +1,116 @@
+//! Reads the sections `[upstreams.*]`, the servers of models, and the entries of `fallback`, which name further upstreams of a
+//! client.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flowgate_lm::RemoteModel;
+use flowgate_lm::remote::RetryPolicy;
+use flowgate_lm::wire::{Api, DroppedParts};
+
+use super::dropped_parts::dropped_parts;
+use super::file::{ApiSpec, FallbackSpec, UpstreamSpec};
+use super::{ConfigReader, find_named};
+
+/// The time for which an idle connection to an upstream is kept open; servers close theirs after five seconds or later.
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A model provider, or a server of local models.
+#[derive(Debug)]
+pub struct UpstreamConfig {
+    /// Its name.
+    pub name: String,
+    /// The server, with the key that the gateway holds for it, if any.
+    pub remote: RemoteModel,
+    /// Whether clients bring their own keys for it.
+    pub pass_key: bool,
+    /// The models that may be requested; any, if the list is empty.
+    pub models: Vec<String>,
+    /// What clients may send although the gateway does not understand it; it is dropped.
+    pub dropped: DroppedParts,
+}
+
+/// An upstream that is asked if the one before it cannot answer.
+#[derive(Debug, Clone)]
+pub struct FallbackUpstream {
+    /// The upstream.
+    pub upstream: Arc<UpstreamConfig>,
+    /// The name of its model; the requested name, if none is set.
+    pub model: Option<String>,
+}
+
+impl FallbackUpstream {
+    /// Returns the model that is asked in place of `requested`; `None` if the upstream does not have it.
+    pub(crate) fn model_for<'a>(&'a self, requested: &'a str) -> Option<&'a str> {
+        let name = self.model.as_deref().unwrap_or(requested);
+        let models = &self.upstream.models;
+        (models.is_empty() || models.iter().any(|model| model == name)).then_some(name)
+    }
+}
+
+impl ConfigReader<'_> {
+    /// Reads one section `[upstreams.NAME]`, and creates the client of the model's server.
+    pub(super) fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<UpstreamConfig, String> {
+        let api = match spec.api {
+            ApiSpec::ChatCompletions => Api::ChatCompletions,
+            ApiSpec::Responses => Api::Responses,
+            ApiSpec::Messages => Api::Messages,
+        };
+        // The name of the model is empty: each request names its own.
+        let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
+        // One retry is enough: the client libraries that agents use retry by themselves.
+        let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
+        let remote = remote
+            .retries(RetryPolicy { times: 1, first, longest })
+            .keep_connections(IDLE_CONNECTION_TIMEOUT);
+        let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        // With `pass-key`, the key of each client is passed on instead.
+        match (&key, spec.pass_key) {
+            (Some(_), true) => {
+                return Err(
+                    "the section has both a key and `pass-key`: remove the key if clients send their own, or `pass-key` otherwise"
+                        .to_owned(),
+                );
+            }
+            (Some(key), false) => remote = remote.key(key).map_err(|error| error.to_string())?,
+            (None, _) => {}
+        }
+        let dropped = dropped_parts(spec.dropped_fields, spec.dropped_tools)?;
+        let (name, models) = (name.to_owned(), spec.models);
+        Ok(UpstreamConfig { name, remote, pass_key: spec.pass_key, models, dropped })
+    }
+}
+
+/// Reads an entry of `fallback`. `first` is the upstream of the client, and `upstreams` are the configured ones.
+///
+/// # Errors
+/// If there is no such upstream, or it cannot take the place of the first one.
+pub(super) fn fallback_upstream(
+    spec: FallbackSpec,
+    first: Option<&UpstreamConfig>,
+    upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
+) -> Result<FallbackUpstream, String> {
+    let upstream = find_named("upstream", &spec.upstream, upstreams)?;
+    let Some(first) = first else {
+        return Err("the section has no upstream that can fail: write upstream = \"NAME\"".to_owned());
+    };
+    let name = &upstream.name;
+    if *name == first.name {
+        return Err(format!("`{name}` is the client's upstream, which has just failed: name another one"));
+    }
+    if upstream.pass_key {
+        return Err(format!(
+            "`{name}` has `pass-key`, and would receive a key that the client has for `{}`: give `{name}` a key of its own",
+            first.name
+        ));
+    }
+    let further = FallbackUpstream { upstream, model: spec.model };
+    match &further.model {
+        Some(model) if further.model_for(model).is_none() => {
+            Err(format!("`{}` does not have the model `{model}`: see its `models`", spec.upstream))
+        }
+        _ => Ok(further),
+    }
+}
