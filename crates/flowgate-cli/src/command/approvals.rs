@@ -1,8 +1,9 @@
 //! Runs `flowgate approvals`: a person answers the questions of a running gateway in a terminal, by the same routes as
 //! the page for people.
 //!
-//! A call is allowed only after it was shown: at the terminal, the person confirms it, and without a terminal the person
-//! names the digest of what was shown before. The gateway binds the decision to that digest.
+//! A person can allow a call only after the command has displayed it. At a terminal, the person confirms the call. Without
+//! a terminal, the person passes the digest of the question that `show` has printed; the gateway rejects a decision whose
+//! digest differs from that of the question.
 //!
 //! * `answers`: asks for the answer at the terminal, and sends it.
 //! * `watch`: shows questions as they are asked.
@@ -43,8 +44,8 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
     done.or_else(|error| error.report(output))
 }
 
-/// What became of an operation: its exit code, or why the gateway did not do it. An error of the command line is
-/// returned beside it.
+/// The result of an operation. The outer error is an invalid command line, and the inner error an answer of the gateway
+/// other than success. The value is the exit code.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
 /// Lists the questions in a state.

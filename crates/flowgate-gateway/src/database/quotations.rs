@@ -81,7 +81,7 @@ impl Database {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
-                // The column `letters` has the normalised text, and the column `kept` the time at which it was stored.
+                // The column `letters` stores the normalised text, and the column `kept` the time of the insertion.
                 let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
                            FROM seen WHERE client = ?1 GROUP BY source ORDER BY source";
                 let usage = |row: &mut SqlRow| {
@@ -194,8 +194,8 @@ async fn trim_shown_texts(
     source: &str,
     most: i64,
 ) -> Result<(), DatabaseError> {
-    // The lengths are added from the newest text to the oldest; texts beyond the limit are deleted. The column
-    // The column `letters` has the normalised text.
+    // The query adds the lengths from the newest text to the oldest, and deletes the texts beyond the limit. The column
+    // `letters` stores the normalised text.
     let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
                FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.letters > ?3)";

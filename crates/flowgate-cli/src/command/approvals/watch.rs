@@ -26,11 +26,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The most ids of questions that are remembered as shown; at that number, the oldest ones are forgotten.
 const MAX_SHOWN: usize = 10_000;
 
-/// What is printed of questions, and what was shown so far.
+/// The state of `approvals watch`: the output format, the reader of the terminal, and the questions printed so far.
 struct Watch<'a> {
     gateway: &'a GatewayClient,
     format: ApprovalsFormat,
-    /// The lines of the person who is asked for answers, if one is.
+    /// Reads the answers that a person types; `None` if the command only prints questions.
     lines: Option<TypedLines>,
     /// The ids of the open questions that were shown, with the order in which they were.
     shown: BTreeSet<(usize, String)>,
