@@ -133,11 +133,22 @@ impl<'a> ObjectFields<'a> {
     /// read or dropped, if it has a value that `known` permits, or if the operator's configuration lists it among those
     /// to drop. A name that is long or not a plain word is reported as `...`.
     pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
+        self.reject_unsupported_except(known, |_| false)
+    }
+
+    /// Fails as [`Self::reject_unsupported`] does, except for a field that `known` declares as refused and for which
+    /// `is_dropped` returns true.
+    pub(super) fn reject_unsupported_except(
+        &self,
+        known: &KnownFields,
+        is_dropped: impl Fn(&str) -> bool,
+    ) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
             let problem = match known.rule(key) {
                 Some(FieldRule::Read(_) | FieldRule::Dropped(_)) => continue,
                 Some(FieldRule::Only(values, _)) if values.contains(&value.to_string().as_str()) => continue,
+                Some(FieldRule::Refused(_)) if is_dropped(key) => continue,
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };
