@@ -250,7 +250,11 @@ fn unknown_fields_are_refused_by_name() {
     {
         check(json!({"tools": [{tool: {}}]}), &provider(tool));
     }
-    check(json!({"system_instruction": {}}), "`system_instruction` is not known");
+    check(json!({"system_instruction": {"parts": []}}), "fine");
+    check(
+        json!({"system_instruction": {"parts": []}, "systemInstruction": {"parts": []}}),
+        "`system_instruction` is sent in two spellings; send it once",
+    );
     check(
         json!({"cachedContent": "cachedContents/1"}),
         "`cachedContent` refers to state at the provider, which has no label; send the content itself",
