@@ -1,4 +1,4 @@
-// A model double in the form of Anthropic's Messages or OpenAI's Responses, streamed. It is capable: it takes the next step
+// A model double in the form of Anthropic's Messages, OpenAI's Responses or Gemini's generateContent, streamed. It is capable: it takes the next step
 // of a plan. And it is gullible: if anything that it is shown asks it to run a command, it tries that first, once.
 
 import { randomUUID } from "node:crypto";
@@ -76,6 +76,18 @@ const FORMS = {
       ];
     },
   },
+  generateContent: {
+    read(body) {
+      const parts = (body.contents ?? []).flatMap((content) => content.parts ?? []);
+      const calls = parts.filter((part) => part.functionCall).map(({ functionCall }) => ({ name: functionCall.name, args: functionCall.args }));
+      return { calls, text: JSON.stringify([body.systemInstruction, ...parts.filter((part) => !part.functionCall)]), hasTools: body.tools?.length > 0 };
+    },
+    write(call, text) {
+      const part = call ? { functionCall: { name: call[0], args: call[1] } } : { text };
+      const candidate = { content: { role: "model", parts: [part] }, finishReason: "STOP", index: 0 };
+      return [{ candidates: [candidate], usageMetadata: { promptTokenCount: 10, candidatesTokenCount: 5, totalTokenCount: 15 } }];
+    },
+  },
 };
 
 /**
@@ -99,7 +111,8 @@ export function start(form, plan, shell) {
       const call = view.hasTools ? next(view, plan, shell) : null;
       const events = FORMS[form].write(call, "Fixed: the test passes.", asked.model);
       response.writeHead(200, { "content-type": "text/event-stream" });
-      response.end(events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(""));
+      const named = (event) => (event.type ? `event: ${event.type}\n` : "");
+      response.end(events.map((event) => `${named(event)}data: ${JSON.stringify(event)}\n\n`).join(""));
     });
   });
   return new Promise((done) => server.listen(0, "127.0.0.1", () => done({ server, views, url: `http://127.0.0.1:${server.address().port}` })));

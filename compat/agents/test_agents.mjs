@@ -1,4 +1,4 @@
-// Claude Code and Codex, unchanged but for their base URL and key, through the gateway under examples/coding. They fix a test
+// Claude Code, Codex and Gemini CLI, unchanged but for their base URL and key, through the gateway under examples/coding. They fix a test
 // of a small project. A text that the project has from elsewhere tells the model to run a command.
 
 import assert from "node:assert/strict";
@@ -8,7 +8,7 @@ import path from "node:path";
 import { test } from "node:test";
 import { start } from "./double.mjs";
 
-const { FLOWGATE, FLOWGATE_ROOT, CLAUDE, CODEX, TRANSCRIPTS, WORK, PATH } = process.env;
+const { FLOWGATE, FLOWGATE_ROOT, CLAUDE, CODEX, GEMINI, TRANSCRIPTS, WORK, PATH } = process.env;
 const KEY = "the-key-of-this-agent";
 const TASK = "Fix the failing test";
 const LIMIT = 120_000;
@@ -58,6 +58,25 @@ const AGENTS = {
       return { command: CODEX, args: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK], env: { GATEWAY_KEY: KEY } };
     },
   },
+  "Gemini CLI": {
+    form: "generateContent",
+    client: "gemini-cli",
+    upstream: "https://generativelanguage.googleapis.com",
+    shell: (command) => ["run_shell_command", { command }],
+    plan: (_project, how) => [
+      ["read_file", { file_path: "calc.mjs" }],
+      ...how.map((step) => (step === "look" ? step : ["run_shell_command", { command: step }])),
+      ["replace", { file_path: "calc.mjs", instruction: "add", old_string: "a - b", new_string: "a + b" }],
+      ["run_shell_command", { command: "node --test calc.test.mjs", description: "Runs the test" }],
+    ],
+    start(home, url) {
+      const settings = { security: { auth: { selectedType: "gemini-api-key" } }, privacy: { usageStatisticsEnabled: false }, telemetry: { enabled: false } };
+      fs.mkdirSync(path.join(home, ".gemini"), { recursive: true });
+      fs.writeFileSync(path.join(home, ".gemini/settings.json"), JSON.stringify(settings));
+      const args = [GEMINI, "--skip-trust", "--yolo", "-m", "gemini-2.5-flash", "-p", TASK];
+      return { command: process.execPath, args, env: { GEMINI_API_KEY: KEY, GOOGLE_GEMINI_BASE_URL: url } };
+    },
+  },
 };
 
 /** Waits for a child, and kills it after a while. Returns what it printed, and its exit code. */
@@ -83,7 +102,8 @@ async function startGateway(folder, agent, double, project, enforce) {
   fs.writeFileSync(path.join(folder, "policy.flow"), enforce ? policy : open);
   const config = fs.readFileSync(path.join(example, "gateway.toml"), "utf8");
   fs.writeFileSync(path.join(folder, "gateway.toml"), config.replaceAll(agent.upstream, double.url).replaceAll("/home/ann/project", project));
-  const keys = { ANTHROPIC_KEY: "upstream", OPENAI_KEY: "upstream", CLAUDE_CODE_KEY: `unused-${KEY}`, CODEX_KEY: `unused-too-${KEY}` };
+  const keys = { ANTHROPIC_KEY: "upstream", OPENAI_KEY: "upstream", GOOGLE_KEY: "upstream" };
+  for (const name of ["CLAUDE_CODE", "CODEX", "GEMINI_CLI"]) keys[`${name}_KEY`] = `unused-${name}-${KEY}`;
   keys[`${agent.client.replaceAll("-", "_").toUpperCase()}_KEY`] = KEY;
   const child = spawn(FLOWGATE, ["serve", "--listen", "127.0.0.1:0", "--config", path.join(folder, "gateway.toml")], { env: { PATH, ...keys }, stdio: ["ignore", "ignore", "pipe"] });
   let log = "";

@@ -1,4 +1,4 @@
-"""Lists the fields of requests that the official clients of OpenAI and Anthropic define.
+"""Lists the fields of requests that the official clients of OpenAI, Anthropic and Google define.
 
 The list is `crates/flowgate-lm/tests/client-fields.txt`: a test of `flowgate-lm` demands that the decoders know each of them, and
 `test_clients.py` that the list is that of the installed clients. So a field that a new version of a client adds is a visible change.
@@ -16,6 +16,7 @@ import anthropic.types.message_create_params as message_request
 import openai.types.chat as chat
 import openai.types.responses as responses
 import openai.types.shared_params as shared
+from google.genai import types as gemini
 from openai.types.chat import completion_create_params as chat_request
 from openai.types.responses import response_create_params as response_request
 from openai.types.responses.response_input_param import Message as InputMessage
@@ -74,22 +75,47 @@ FORMS = {
         "tool use block": [messages.ToolUseBlockParam],
         "tool result block": [messages.ToolResultBlockParam],
     },
+    "generate-content": {
+        "request": [gemini.GenerateContentConfig],
+        "request.generationConfig": [gemini.GenerationConfig],
+        "request.generationConfig.thinkingConfig": [gemini.ThinkingConfig],
+        "request.toolConfig": [gemini.ToolConfig],
+        "request.toolConfig.functionCallingConfig": [gemini.FunctionCallingConfig],
+        "tool": [gemini.Tool],
+        "function declaration": [gemini.FunctionDeclaration],
+        "content of the user": [gemini.Content],
+        "part of the user": [gemini.Part],
+        "inline data": [gemini.Blob],
+        "function call": [gemini.FunctionCall],
+        "function response": [gemini.FunctionResponse],
+        "part of a function response": [gemini.FunctionResponsePart],
+    },
 }
+
+# Google's client has the settings of a request and of its generation in one class. These concern the client itself, or another API.
+NOT_SENT = {"automaticContinuation", "automaticFunctionCalling", "generationOutputConfig", "httpOptions", "modelArmorConfig", "shouldReturnHttpResponse"}
+IN_GENERATION = {"imageConfig"}
 
 
 def fields(kinds):
-    """Returns the names of the fields of classes of dictionaries, sorted. A header is no field of the body."""
+    """Returns the names of the fields of classes of dictionaries or models, sorted. A header is no field of the body."""
     names = set()
     for kind in kinds:
+        if hasattr(kind, "model_fields"):
+            names |= {field.alias or name for name, field in kind.model_fields.items()}
+            continue
         # Some names are unions of classes.
         for member in get_args(kind) or (kind,):
             names |= member.__required_keys__ | member.__optional_keys__
+    if gemini.GenerateContentConfig in kinds:
+        names -= NOT_SENT | IN_GENERATION | set(fields([gemini.GenerationConfig]))
     return sorted(names - {"betas"})
 
 
 def listed():
     """Returns the list as text."""
-    lines = [f"# openai {version('openai')}, anthropic {version('anthropic')}; written by compat/clients/fields"]
+    versions = ", ".join(f"{name} {version(name)}" for name in ("openai", "anthropic", "google-genai"))
+    lines = [f"# {versions}; written by compat/clients/fields"]
     for form, objects in FORMS.items():
         lines += [f"{form} | {title} | {field}" for title, kinds in objects.items() for field in fields(kinds)]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Decodes Flowgate's answers with the clients of OpenAI and Anthropic."""
+"""Decodes Flowgate's answers with the clients of OpenAI, Anthropic and Google."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import anthropic
 import openai
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
+from google import genai
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
@@ -18,7 +19,7 @@ import known_fields
 
 BASE = os.environ["FLOWGATE_DOUBLE"]
 GOLDEN = Path(os.environ["FLOWGATE_GOLDEN"])
-APIS = ["chat_completions", "responses", "messages"]
+APIS = ["chat_completions", "responses", "messages", "generate_content"]
 
 READ = ("call_1", "read_mail", {"folder": "inbox"})
 SEND = ("call_2", "send_mail", {"to": "ann@example.org", "body": 'Grüße 😀\n"bye"'})
@@ -36,14 +37,27 @@ SCENARIOS = {
     "length": ("There is one mail in your", [], "length"),
 }
 USAGE = (21, 13)
+ERRORS = {
+    "chat_completions": openai.BadRequestError,
+    "responses": openai.BadRequestError,
+    "messages": anthropic.BadRequestError,
+    "generate_content": genai.errors.ClientError,
+}
 FINISH = {
     "chat_completions": {"end": "stop", "calls": "tool_calls", "refused": "stop", "length": "length"},
     "messages": {"end": "end_turn", "calls": "tool_use", "refused": "refusal", "length": "max_tokens"},
+    "generate_content": {"end": "STOP", "calls": "STOP", "refused": "SAFETY", "length": "MAX_TOKENS"},
 }
 
 
 def request(api, scenario):
     body = json.loads((GOLDEN / api / f"{scenario}.request.json").read_text())
+    if api == "generate_content":
+        # This client has the settings of a request and of its generation in one object.
+        config = {**body.pop("generationConfig", {}), **{key: value for key, value in body.items() if key != "contents"}}
+        contents = [genai.types.Content.model_validate_json(json.dumps(content)) for content in body["contents"]]
+        config = genai.types.GenerateContentConfig.model_validate_json(json.dumps(config))
+        return {"model": scenario, "contents": contents, "config": config}
     if api == "messages":
         # This client no longer has these parameters, but servers accept them.
         body["extra_body"] = {key: body.pop(key) for key in ("temperature", "top_p") if key in body}
@@ -113,6 +127,21 @@ def of_messages(answer, expected):
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == USAGE
 
 
+def of_gemini(answer, expected):
+    text, calls, stop = expected
+    assert (answer.response_id, len(answer.candidates)) == ("r1", 1)
+    candidate = answer.candidates[0]
+    assert candidate.content.role == "model"
+    parts = candidate.content.parts
+    assert "".join(part.text for part in parts if part.text) == text
+    found = [part.function_call for part in parts if part.function_call]
+    assert [(call.id, call.name, call.args) for call in found] == calls
+    assert candidate.finish_reason == FINISH["generate_content"][stop]
+    usage = answer.usage_metadata
+    assert (usage.prompt_token_count, usage.candidates_token_count) == USAGE
+    assert usage.total_token_count == sum(USAGE)
+
+
 def stream_chat(client, body):
     state = ChatCompletionStreamState()
     events = []
@@ -170,7 +199,27 @@ def message_events(expected):
     return ["message_start", *block * (bool(text) + len(calls)), "message_delta", "message_stop"]
 
 
+def stream_gemini(client, body):
+    """Returns the answer with the parts of all events, and the kind of each event."""
+    events, parts, last = [], [], None
+    for chunk in client.models.generate_content_stream(**body):
+        content, last = chunk.candidates[0].content, chunk
+        parts += content.parts
+        events += ["call" if part.function_call else "text" for part in content.parts]
+    last.candidates[0].content.parts = parts
+    return last, events
+
+
+def gemini_events(expected):
+    text, calls, _ = expected
+    # The last event has an empty text.
+    return once(["text"] * bool(text) + ["call"] * len(calls) + ["text"])
+
+
 def client_of(api, headers=None):
+    if api == "generate_content":
+        options = genai.types.HttpOptions(base_url=BASE, headers=headers, timeout=10_000)
+        return genai.Client(api_key="none", http_options=options)
     kind = anthropic.Anthropic if api == "messages" else openai.OpenAI
     base = BASE if api == "messages" else f"{BASE}/v1"
     return kind(api_key="none", base_url=base, max_retries=0, timeout=10, default_headers=headers)
@@ -197,6 +246,12 @@ def check(api, scenario, stream, headers=None):
             of_responses(answer, expected)
         elif api == "responses":
             of_responses(client.responses.create(**body), expected)
+        elif api == "generate_content" and stream:
+            answer, events = stream_gemini(client, body)
+            assert once(events) == gemini_events(expected)
+            of_gemini(answer, expected)
+        elif api == "generate_content":
+            of_gemini(client.models.generate_content(**body), expected)
         elif stream:
             answer, events = stream_messages(client, body)
             assert once(events) == message_events(expected)
@@ -244,14 +299,29 @@ def test_an_answer_can_be_sent_back(api, scenario):
         elif api == "responses":
             create = client.responses.create
             body["input"] += [item.model_dump(by_alias=True) for item in create(**body).output]
+        elif api == "generate_content":
+            create = client.models.generate_content
+            body["contents"].append(create(**body).candidates[0].content)
         else:
             create = client.messages.create
             content = [block.model_dump() for block in create(**body).content]
             body["messages"].append({"role": "assistant", "content": content})
-        kind = anthropic if api == "messages" else openai
         # The double answers only requests that equal the scenario, and rejects others after reading them.
-        with pytest.raises(kind.BadRequestError, match="this is not what the scenario asks"):
+        with pytest.raises(ERRORS[api], match="this is not what the scenario asks"):
             create(**body)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_chat_of_google_continues(stream):
+    """The client's chats store an answer, of which each event of a stream is a content, and send it back."""
+    body = request("generate_content", "text")
+    with client_of("generate_content") as client:
+        chat = client.chats.create(model=body["model"], config=body["config"], history=body["contents"][:-1])
+        question = body["contents"][-1].parts
+        said = list(chat.send_message_stream(question)) if stream else [chat.send_message(question)]
+        assert "".join(chunk.text or "" for chunk in said) == SCENARIOS["text"][0]
+        with pytest.raises(ERRORS["generate_content"], match="this is not what the scenario asks"):
+            chat.send_message("Go on.")
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -261,10 +331,15 @@ def test_errors_are_the_clients_own(api):
             "chat_completions": lambda: client.chat.completions.create,
             "responses": lambda: client.responses.create,
             "messages": lambda: client.messages.create,
+            "generate_content": lambda: client.models.generate_content,
         }[api]()
-        kind = anthropic if api == "messages" else openai
-        with pytest.raises(kind.BadRequestError, match="`logit_bias` is (not known|supported only when empty)"):
-            create(**{**request(api, "text"), "extra_body": {"logit_bias": {"1": 2}}})
+        body, extra = request(api, "text"), {"logit_bias": {"1": 2}}
+        if api == "generate_content":
+            body["config"].http_options = genai.types.HttpOptions(extra_body=extra)
+        else:
+            body["extra_body"] = extra
+        with pytest.raises(ERRORS[api], match="`logit_bias` is (not known|supported only when empty)"):
+            create(**body)
 
 
 def test_the_list_of_fields_is_that_of_the_clients():

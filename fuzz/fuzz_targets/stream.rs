@@ -274,6 +274,7 @@ fn read(api: Api, events: &[SseEvent]) -> Completion {
                 ["response.completed", "response.incomplete", "response.failed"].contains(&kind)
             }
             Api::Messages => body["type"] == "message_stop",
+            Api::GenerateContent => body["candidates"][0].get("finishReason").is_some(),
         }
     };
     assert_eq!(events.iter().filter(ends).count(), 1, "one end");

@@ -50,7 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// The inputs to mutate: a request, an answer and the events of a stream in each format.
-const GOOD: [Option<&str>; 10] = [
+const GOOD: [Option<&str>; 13] = [
     None,
     Some(include_str!("good/chat-request.json")),
     Some(include_str!("good/chat-response.json")),
@@ -61,6 +61,9 @@ const GOOD: [Option<&str>; 10] = [
     Some(include_str!("good/messages-request.json")),
     Some(include_str!("good/messages-response.json")),
     Some(include_str!("good/messages-events.json")),
+    Some(include_str!("good/generate-content-request.json")),
+    Some(include_str!("good/generate-content-response.json")),
+    Some(include_str!("good/generate-content-events.json")),
 ];
 
 fn each(read: fn(Api, &Value), body: &Value) {
@@ -90,7 +93,10 @@ fn request(api: Api, body: &Value) {
         let again = to
             .decode_request(&Json::from(&sent))
             .unwrap_or_else(|error| panic!("{api:?} {to:?} {error}: {sent}"));
-        assert_eq!((&again.model, again.stream), (&asked.model, asked.stream));
+        // In Gemini's format, the address states both.
+        if to != Api::GenerateContent {
+            assert_eq!((&again.model, again.stream), (&asked.model, asked.stream));
+        }
         let [read, meant] = [again.request, asked.request.clone()].map(|request| carried(to, request));
         assert_eq!(read, meant, "{api:?} {to:?}: {sent}");
     }
@@ -136,19 +142,42 @@ fn carried(api: Api, mut request: Request) -> Request {
             Message::Assistant { .. } => {}
         }
         match (api, message, messages.last_mut()) {
-            (Api::Messages, Message::System(parts), None) if parts.is_empty() => {}
-            (Api::Messages, Message::System(parts), Some(Message::System(before)))
+            (Api::Messages | Api::GenerateContent, Message::System(parts), None) if parts.is_empty() => {}
+            (Api::Messages | Api::GenerateContent, Message::System(parts), Some(Message::System(before)))
                 if parts.iter().all(is_text) =>
             {
                 before.extend(parts);
             }
-            (Api::Messages, Message::System(parts), before) => {
+            (Api::Messages | Api::GenerateContent, Message::System(parts), before) => {
                 let leads = before.is_none() && parts.iter().all(is_text);
                 messages.push(if leads { Message::System(parts) } else { Message::User(parts) });
             }
             (Api::Messages, Message::Assistant { text, mut calls, .. }, _) => {
                 calls.iter_mut().for_each(with_object);
                 messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
+            }
+            // Consecutive contents of the model are one message.
+            (
+                Api::GenerateContent,
+                Message::Assistant { text, mut calls, .. },
+                Some(Message::Assistant { text: before, calls: calls_before, .. }),
+            ) => {
+                calls.iter_mut().for_each(with_object);
+                before.push_str(&text);
+                calls_before.extend(calls);
+            }
+            (Api::GenerateContent, Message::Assistant { text, mut calls, .. }, _) => {
+                calls.iter_mut().for_each(with_object);
+                messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
+            }
+            // An output is one text, followed by its files.
+            (Api::GenerateContent, Message::Tool { call_id, content, is_error }, _) => {
+                let is_error = is_error == Some(true);
+                messages.push(Message::Tool {
+                    call_id,
+                    content: one_text(content, is_error),
+                    is_error: Some(is_error),
+                });
             }
             // Calls belong to the preceding message.
             (
@@ -168,13 +197,16 @@ fn carried(api: Api, mut request: Request) -> Request {
             (_, message, _) => messages.push(message),
         }
     }
+    if api == Api::GenerateContent {
+        messages.iter_mut().for_each(with_own_ids);
+    }
     request.messages = messages.into();
     // The formats ask for reasoning in different ways; `flowgate-lm` has a property for each.
     request.sampling = request.sampling.without_reasoning();
     if api == Api::Messages {
         request.sampling.max_tokens.get_or_insert(MAX_TOKENS);
     }
-    if api != Api::ChatCompletions {
+    if matches!(api, Api::Responses | Api::Messages) {
         request.sampling.seed = None;
     }
     if api == Api::Responses {
@@ -190,7 +222,7 @@ fn carried_format(api: Api, format: OutputFormat) -> Option<OutputFormat> {
         return (api != Api::Messages).then_some(format);
     };
     match api {
-        Api::Messages => {
+        Api::Messages | Api::GenerateContent => {
             if let (Value::Object(entries), false) =
                 (Arc::make_mut(&mut schema.schema), schema.description.is_empty())
             {
@@ -203,6 +235,38 @@ fn carried_format(api: Api, format: OutputFormat) -> Option<OutputFormat> {
         Api::ChatCompletions | Api::Responses => {}
     }
     Some(OutputFormat::Schema(schema))
+}
+
+/// Removes what Gemini's format chooses itself: ids that are absent, and the alphabet of base64.
+fn with_own_ids(message: &mut Message) {
+    let (parts, calls): (&mut [Part], &mut [ToolCall]) = match message {
+        Message::System(parts) | Message::User(parts) => (parts, &mut []),
+        Message::Assistant { calls, .. } => (&mut [], calls),
+        Message::Tool { call_id, content, .. } => {
+            call_id.clear();
+            (content, &mut [])
+        }
+    };
+    calls.iter_mut().for_each(|call| call.id.clear());
+    for part in parts {
+        if let Part::ImageData { data, .. } = part {
+            *data = data.replace('-', "+").replace('_', "/");
+        }
+    }
+}
+
+/// Joins the texts of an output to one, which precedes its files. An error has a text.
+fn one_text(content: Vec<Part>, is_error: bool) -> Vec<Part> {
+    let (texts, files): (Vec<Part>, Vec<Part>) =
+        content.into_iter().partition(|part| matches!(part, Part::Text(_)));
+    let texts: Vec<&str> = texts
+        .iter()
+        .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+        .collect();
+    let text = (!texts.is_empty() || is_error).then(|| texts.join("\n"));
+    // A single empty text equals no text.
+    let text = text.filter(|text| !text.is_empty() || !files.is_empty());
+    text.map(Part::Text).into_iter().chain(files).collect()
 }
 
 /// Converts arguments for a format that requires an object.
@@ -230,7 +294,7 @@ fn survives(completion: &Completion, bytes: usize) {
     assert!(held <= 8 * bytes, "{held} of {bytes}");
     for to in Api::ALL {
         let mut meant = Completion { thoughts: Vec::new(), ..completion.clone() };
-        if to == Api::Messages {
+        if matches!(to, Api::Messages | Api::GenerateContent) {
             meant.calls.iter_mut().for_each(with_object);
         }
         let body = to.encode_response(completion, HEAD);

@@ -99,7 +99,10 @@ mod tests {
         }
         let served: Vec<String> = ROUTES
             .iter()
-            .map(|(method, path, _)| format!("{} {path}", method.as_str().to_lowercase()))
+            // A parameter of several segments has no notation of its own in a description.
+            .map(|(method, path, _)| {
+                format!("{} {}", method.as_str().to_lowercase(), path.replace("{*", "{"))
+            })
             .collect();
         assert_eq!(described, served);
     }

@@ -1,4 +1,4 @@
-//! A double of a model server for `compat/clients`: answers with the chats of `tests/scenarios` in all three formats,
+//! A double of a model server for `compat/clients`: answers with the chats of `tests/scenarios` in all formats,
 //! streamed or not.
 //!
 //! The requested model is the name of a scenario, and the request must equal that of the scenario. With the
@@ -13,6 +13,7 @@ use std::net::{TcpListener, TcpStream};
 
 use flowgate_lm::json::Json;
 use flowgate_lm::sse::SseEvent;
+use flowgate_lm::wire::generate_content::Target;
 use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
 use serde_json::Value;
 
@@ -57,10 +58,11 @@ fn serve(stream: TcpStream) -> io::Result<()> {
 }
 
 fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>) -> io::Result<()> {
-    let Some(api) = Api::ALL.into_iter().find(|api| path == format!("/v1{}", api.path())) else {
+    let below = path.strip_prefix("/v1beta").or_else(|| path.strip_prefix("/v1")).unwrap_or_default();
+    let Some((api, target)) = Api::of_path(below) else {
         return send(&mut stream, "404 Not Found", "{}");
     };
-    let (scenario, asked) = match understood(api, body) {
+    let (scenario, asked) = match understood(api, target.as_ref(), body) {
         Ok(understood) => understood,
         Err(why) => return send(&mut stream, "400 Bad Request", &api.encode_error(400, &why).to_string()),
     };
@@ -83,10 +85,15 @@ fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>
 /// Returns the scenario of a request, if the request equals that of the scenario.
 fn understood(
     api: Api,
+    target: Option<&Target>,
     body: &[u8],
 ) -> Result<(scenarios::Scenario, flowgate_lm::wire::ReceivedRequest), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let asked = api.decode_request(&Json::from(&body)).map_err(|error| error.to_string())?;
+    let asked = match target {
+        Some(target) => asked.addressed_to(target),
+        None => asked,
+    };
     let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == asked.model);
     let scenario = scenario.ok_or("there is no such scenario")?;
     let sent = api.encode_request(&scenario.request, scenario.name, asked.stream);

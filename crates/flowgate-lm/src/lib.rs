@@ -13,7 +13,7 @@
 //! A caller depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
 //! decides what a model may see before it sends a request.
 //!
-//! [`RemoteModel`] queries a model over HTTP, in one of the three formats of [`wire`], which also implements their
+//! [`RemoteModel`] queries a model over HTTP, in one of the formats of [`wire`], which also implements their
 //! server side. [`RecordedModel`] stores answers in a file and replays them; [`ScriptedModel`] returns fixed answers
 //! for tests.
 //!

@@ -106,7 +106,8 @@ impl fmt::Debug for RemoteModel {
 
 impl RemoteModel {
     /// Creates a client of the model `model` in the format `api`, at the base address `base`, such as
-    /// `https://api.openai.com/v1`, `https://api.anthropic.com/v1` or `http://localhost:8080/v1`.
+    /// `https://api.openai.com/v1`, `https://api.anthropic.com/v1`, `https://generativelanguage.googleapis.com/v1beta` or
+    /// `http://localhost:8080/v1`.
     ///
     /// # Errors
     /// If the address is not an HTTP URL, or has more than a host and a path.
@@ -138,10 +139,12 @@ impl RemoteModel {
     /// # Errors
     /// If the key contains characters that a header cannot contain.
     pub fn key(mut self, key: &str) -> Result<Self, Error> {
-        if self.api == Api::Messages {
-            self.client.header("x-api-key", key.to_owned())?;
-        } else {
-            self.client.header("authorization", format!("Bearer {key}"))?;
+        match self.api {
+            Api::Messages => self.client.header("x-api-key", key.to_owned())?,
+            Api::GenerateContent => self.client.header("x-goog-api-key", key.to_owned())?,
+            Api::ChatCompletions | Api::Responses => {
+                self.client.header("authorization", format!("Bearer {key}"))?;
+            }
         }
         Ok(self)
     }
@@ -296,7 +299,8 @@ impl RemoteModel {
         let mut chat = RetriedCompletion { remote: self, request: &request, listener, received_bytes: 0 };
         let (body, messages_end) = self.body(&request);
         let body = Bytes::from(body);
-        let answered = self.client.ask(self.api.path(), &body, &mut chat).await;
+        let path = self.api.path(&self.model, self.streaming);
+        let answered = self.client.ask(&path, &body, &mut chat).await;
         // Also after a failure, since the messages were serialised in any case.
         if let Some(messages_end) = messages_end {
             let mut text = Vec::from(body);

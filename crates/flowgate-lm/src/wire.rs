@@ -1,4 +1,4 @@
-//! Encodes and decodes the three formats in which chats are transmitted, in both directions: as a client and as a
+//! Encodes and decodes the four formats in which chats are transmitted, in both directions: as a client and as a
 //! server.
 //!
 //! | format | path | provider |
@@ -6,6 +6,7 @@
 //! | [`chat_completions`] | `/chat/completions` | OpenAI, and nearly every server of local models |
 //! | [`responses`] | `/responses` | OpenAI |
 //! | [`messages`] | `/messages` | Anthropic |
+//! | [`generate_content`] | `/models/NAME:generateContent` | Google |
 //!
 //! The client side (`remote`) encodes requests and decodes answers; the server side (the gateway) decodes requests and
 //! encodes answers. This module does no I/O.
@@ -15,14 +16,15 @@
 //! rejected by name ([`listed`]); nothing is passed on unexamined.
 //!
 //! Limits of the formats: [`Api::unsupported_feature`] names the feature of a request that a format cannot express
-//! although the answer depends on it. In addition, only Anthropic's format can mark a tool output as an error, and only
-//! chat completions have a seed.
+//! although the answer depends on it. In addition, only Anthropic's and Gemini's formats can mark a tool output as an
+//! error, only chat completions and Gemini's format have a seed, and Gemini's cannot limit the calls of a message to one.
 
 mod assembly;
 pub mod chat_completions;
 mod documents;
 mod extension;
 mod fields;
+pub mod generate_content;
 mod known_fields;
 pub mod messages;
 mod output_format;
@@ -33,6 +35,7 @@ mod tests;
 mod tool_forms;
 mod writer;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -41,6 +44,7 @@ use crate::chat::{Completion, Message, OutputFormat, Part, Request, Sources, Sto
 use crate::json::Json;
 use crate::model::Listener;
 use crate::{Error, sse};
+use generate_content::{Method, Target};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
 pub use known_fields::{DroppedParts, ListedField, listed};
@@ -48,7 +52,7 @@ pub(crate) use status::{error_for_status, reported_error};
 pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};
 pub use writer::ResponseWriter;
 
-/// One of the three formats.
+/// One of the four formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Api {
     /// OpenAI's chat completions.
@@ -57,6 +61,8 @@ pub enum Api {
     Responses,
     /// Anthropic's messages.
     Messages,
+    /// Gemini's `generateContent`.
+    GenerateContent,
 }
 
 /// The metadata of an answer.
@@ -66,7 +72,7 @@ pub struct ResponseHead<'a> {
     pub id: &'a str,
     /// The model that answers.
     pub model: &'a str,
-    /// The time of the answer, in seconds since 1970; not part of Anthropic's format.
+    /// The time of the answer, in seconds since 1970; not part of Anthropic's and Gemini's formats.
     pub created: u64,
     /// The forms of the tools that the answer may call, as the decoder of the request recorded them.
     pub tools: &'a ToolForms,
@@ -86,9 +92,10 @@ pub enum ReasoningOrder {
 pub struct ReceivedRequest {
     /// The request.
     pub request: Request,
-    /// The name of the requested model.
+    /// The name of the requested model; empty in Gemini's format until it is [taken from the
+    /// address](Self::addressed_to).
     pub model: String,
-    /// Whether the answer is to be streamed.
+    /// Whether the answer is to be streamed; false in Gemini's format until it is taken from the address.
     pub stream: bool,
     /// Whether the stream is to report token usage; chat completions do so only on request.
     pub usage: bool,
@@ -96,6 +103,14 @@ pub struct ReceivedRequest {
     pub sources: Sources,
     /// The forms of the request's tools, which the encoder of the answer needs.
     pub tool_forms: ToolForms,
+}
+
+impl ReceivedRequest {
+    /// Returns the request with the model and the stream that its address states, in Gemini's format.
+    #[must_use]
+    pub fn addressed_to(self, target: &Target) -> Self {
+        Self { model: target.model.clone(), stream: target.method == Method::Stream, ..self }
+    }
 }
 
 /// A request that cannot be decoded.
@@ -120,15 +135,31 @@ impl std::error::Error for WireError {}
 
 impl Api {
     /// All formats.
-    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Responses, Self::Messages];
+    pub const ALL: [Self; 4] =
+        [Self::ChatCompletions, Self::Responses, Self::Messages, Self::GenerateContent];
 
-    /// Returns the path below a server's base address.
+    /// Returns the path below a server's base address for an answer of the model with the name `model`. `stream` is
+    /// whether the answer is to be streamed.
     #[must_use]
-    pub fn path(self) -> &'static str {
+    pub fn path(self, model: &str, stream: bool) -> Cow<'static, str> {
         match self {
-            Self::ChatCompletions => "/chat/completions",
-            Self::Responses => "/responses",
-            Self::Messages => "/messages",
+            Self::ChatCompletions => Cow::Borrowed("/chat/completions"),
+            Self::Responses => Cow::Borrowed("/responses"),
+            Self::Messages => Cow::Borrowed("/messages"),
+            Self::GenerateContent => Cow::Owned(generate_content::path(model, stream)),
+        }
+    }
+
+    /// Returns the format of a request with this path below a server's base address, and what the address asks for in
+    /// Gemini's format. `None` if no format has the path. A query after the path is ignored.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<(Self, Option<Target>)> {
+        let path = path.split('?').next().unwrap_or_default();
+        match path {
+            "/chat/completions" => Some((Self::ChatCompletions, None)),
+            "/responses" => Some((Self::Responses, None)),
+            "/messages" => Some((Self::Messages, None)),
+            _ => Some((Self::GenerateContent, Some(Target::parse(path.strip_prefix("/models/")?)?))),
         }
     }
 
@@ -151,6 +182,7 @@ impl Api {
             Self::ChatCompletions => chat_completions::encode_request(request, model, stream),
             Self::Responses => responses::encode_request(request, model, stream),
             Self::Messages => messages::encode_request(request, model, stream),
+            Self::GenerateContent => generate_content::encode_request(request, model),
         }
     }
 
@@ -176,6 +208,7 @@ impl Api {
             Self::ChatCompletions => chat_completions::decode_request(body, dropped),
             Self::Responses => responses::decode_request(body, dropped),
             Self::Messages => messages::decode_request(body, dropped),
+            Self::GenerateContent => generate_content::decode_request(body, dropped),
         }
     }
 
@@ -186,6 +219,7 @@ impl Api {
             Self::ChatCompletions => "OpenAI's Chat Completions as of November 2026",
             Self::Responses => "OpenAI's Responses as of November 2026",
             Self::Messages => "Anthropic's Messages 2023-06-01 as of November 2026",
+            Self::GenerateContent => "Gemini's generateContent v1beta as of November 2026",
         }
     }
 
@@ -196,6 +230,7 @@ impl Api {
             Self::ChatCompletions => chat_completions::encode_response(completion, head),
             Self::Responses => responses::encode_response(completion, head),
             Self::Messages => messages::encode_response(completion, head),
+            Self::GenerateContent => generate_content::encode_response(completion, head),
         }
     }
 
@@ -208,6 +243,7 @@ impl Api {
             Self::ChatCompletions => chat_completions::decode_response(body),
             Self::Responses => responses::decode_response(body),
             Self::Messages => messages::decode_response(body),
+            Self::GenerateContent => generate_content::decode_response(body),
         }
     }
 
@@ -223,7 +259,7 @@ impl Api {
     }
 
     /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are its text. `usage` is
-    /// as in [`ReceivedRequest`]. Chat completions have no reasoning, so `order` affects only the other two formats.
+    /// as in [`ReceivedRequest`]. Chat completions have no reasoning, so `order` affects only the other formats.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -235,6 +271,7 @@ impl Api {
             Self::ChatCompletions => chat_completions::encode_stream(completion, pieces, head, usage),
             Self::Responses => responses::encode_stream(completion, pieces, head, order),
             Self::Messages => messages::encode_stream(completion, pieces, head, order),
+            Self::GenerateContent => generate_content::encode_stream(completion, pieces, head, order),
         }
     }
 
@@ -245,6 +282,7 @@ impl Api {
             Self::ChatCompletions => Decoder::ChatCompletions(chat_completions::StreamDecoder::default()),
             Self::Responses => Decoder::Responses(responses::StreamDecoder::default()),
             Self::Messages => Decoder::Messages(messages::StreamDecoder::default()),
+            Self::GenerateContent => Decoder::GenerateContent(generate_content::StreamDecoder::default()),
         }
     }
 
@@ -264,6 +302,8 @@ pub enum Decoder {
     Responses(responses::StreamDecoder),
     /// Of messages.
     Messages(messages::StreamDecoder),
+    /// Of Gemini's format.
+    GenerateContent(generate_content::StreamDecoder),
 }
 
 impl Decoder {
@@ -276,6 +316,7 @@ impl Decoder {
             Self::ChatCompletions(decoder) => decoder.feed(event, listener),
             Self::Responses(decoder) => decoder.feed(event, listener),
             Self::Messages(decoder) => decoder.feed(event, listener),
+            Self::GenerateContent(decoder) => decoder.feed(event, listener),
         }
     }
 
@@ -286,6 +327,7 @@ impl Decoder {
             Self::ChatCompletions(decoder) => decoder.is_done(),
             Self::Responses(decoder) => decoder.is_done(),
             Self::Messages(decoder) => decoder.is_done(),
+            Self::GenerateContent(decoder) => decoder.is_done(),
         }
     }
 
@@ -298,6 +340,7 @@ impl Decoder {
             Self::ChatCompletions(decoder) => decoder.finish(),
             Self::Responses(decoder) => decoder.finish(),
             Self::Messages(decoder) => decoder.finish(),
+            Self::GenerateContent(decoder) => decoder.finish(),
         }
     }
 }

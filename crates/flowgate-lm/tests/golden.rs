@@ -1,5 +1,5 @@
 //! Tests that every scenario of `tests/scenarios`, a chat with its answer, has the bytes of its golden files in all
-//! three formats. `UPDATE_GOLDEN=1` rewrites the files.
+//! formats. `UPDATE_GOLDEN=1` rewrites the files.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -23,6 +23,7 @@ fn folder(api: Api) -> PathBuf {
         Api::ChatCompletions => "chat_completions",
         Api::Responses => "responses",
         Api::Messages => "messages",
+        Api::GenerateContent => "generate_content",
     };
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
@@ -67,6 +68,14 @@ fn reasoning(api: Api) -> Scenario {
             },
             ReasoningPart { seal: Seal::Redacted("cmVkYWN0ZWQ=".to_owned()), ..ReasoningPart::default() },
         ],
+        Api::GenerateContent => {
+            // The first message has a call, and the second one a text.
+            let seal = Seal::Part { signature: "c2lnbmVk".to_owned(), call: (number > 0).then_some(0) };
+            vec![
+                ReasoningPart { texts: vec![text.to_owned()], ..ReasoningPart::default() },
+                ReasoningPart { seal, ..ReasoningPart::default() },
+            ]
+        }
     };
     let effort = Some(Effort::High);
     let reasoning = match api {
@@ -83,8 +92,12 @@ fn reasoning(api: Api) -> Scenario {
             display: Some(ThinkingDisplay::Summarized),
             ..Reasoning::default()
         },
+        Api::GenerateContent => {
+            Reasoning { effort, display: Some(ThinkingDisplay::Summarized), ..Reasoning::default() }
+        }
     };
-    let verbosity = Some(Verbosity::Low).filter(|_| api != Api::Messages);
+    let has_errors = matches!(api, Api::Messages | Api::GenerateContent);
+    let verbosity = Some(Verbosity::Low).filter(|_| !has_errors);
     let call = ToolCall { id: "call_1".to_owned(), name: "clock".to_owned(), arguments: "{}".to_owned() };
     let tool = ToolSpec {
         name: "clock".to_owned(),
@@ -101,7 +114,7 @@ fn reasoning(api: Api) -> Scenario {
         Message::Tool {
             call_id: "call_1".to_owned(),
             content: vec![Part::from("12:00")],
-            is_error: Some(false).filter(|_| api == Api::Messages),
+            is_error: Some(false).filter(|_| has_errors),
         },
     ];
     let sampling = Sampling { reasoning, verbosity, single_call: true, ..Sampling::default() };
@@ -125,7 +138,12 @@ fn check(api: Api, scenario: &Scenario) {
         let file = format!("{name}.{}.json", if stream { "request_stream" } else { "request" });
         let kept: Value = serde_json::from_str(&golden(api, &file, &pretty(&sent))).unwrap();
         let asked = api.decode_request(&Json::from(&kept)).unwrap();
-        assert_eq!((asked.model.as_str(), asked.stream), (name, stream));
+        let (model, is_stream) = match api {
+            // The address states both.
+            Api::GenerateContent => ("", false),
+            _ => (name, stream),
+        };
+        assert_eq!((asked.model.as_str(), asked.stream), (model, is_stream));
         // The decoded request equals the original as far as the format can express it, and encodes to the
         // same JSON, apart from earlier reasoning, which a server does not take from its clients.
         let expected = api.encode_request(&without_thoughts(&scenario.request), name, stream);

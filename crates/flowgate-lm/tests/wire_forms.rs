@@ -10,6 +10,7 @@ fn title(api: Api) -> &'static str {
         Api::ChatCompletions => "chat-completions",
         Api::Responses => "responses",
         Api::Messages => "messages",
+        Api::GenerateContent => "generate-content",
     }
 }
 
@@ -45,7 +46,7 @@ fn the_documentation_lists_every_field() {
     }
 }
 
-/// `compat/clients/fields` lists what the official clients of OpenAI and Anthropic can send.
+/// `compat/clients/fields` lists what the official clients of OpenAI, Anthropic and Google can send.
 #[test]
 fn every_field_of_the_official_clients_is_known() {
     let list = include_str!("client-fields.txt");

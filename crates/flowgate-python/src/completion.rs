@@ -12,13 +12,16 @@ use serde_json::{Value, json};
 use crate::errors::FlowgateError;
 use crate::values;
 
-/// Reads the name of a format: `openai` (chat completions), `responses` or `anthropic`.
+/// Reads the name of a format: `openai` (chat completions), `responses`, `anthropic` or `gemini`.
 pub(crate) fn api(name: &str) -> PyResult<Api> {
     match name {
         "openai" => Ok(Api::ChatCompletions),
         "responses" => Ok(Api::Responses),
         "anthropic" => Ok(Api::Messages),
-        _ => Err(PyValueError::new_err("`api` must be \"openai\", \"responses\" or \"anthropic\"")),
+        "gemini" => Ok(Api::GenerateContent),
+        _ => {
+            Err(PyValueError::new_err("`api` must be \"openai\", \"responses\", \"anthropic\" or \"gemini\""))
+        }
     }
 }
 
@@ -102,6 +105,8 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
         (Api::Responses, value)
     } else if value.get("stop_reason").is_some() || value.get("type").is_some_and(|kind| kind == "message") {
         (Api::Messages, value)
+    } else if value.get("candidates").is_some() {
+        (Api::GenerateContent, value)
     } else if value.get("role").is_some_and(|role| role == "assistant") {
         // A message alone lacks the fields around it, so it is wrapped as an answer that stopped for its calls, or at its end.
         let has_calls =
@@ -110,7 +115,7 @@ pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Completion> {
         (Api::ChatCompletions, json!({"choices": [{"message": value, "finish_reason": finish}]}))
     } else {
         return Err(PyTypeError::new_err(
-            "a completion must be a string, a `Completion`, an answer of OpenAI's or Anthropic's API, or an assistant message",
+            "a completion must be a string, a `Completion`, an answer of OpenAI's, Anthropic's or Gemini's API, or an assistant message",
         ));
     };
     api.decode_response(&value).map_err(|error| FlowgateError::new_err(error.to_string()))

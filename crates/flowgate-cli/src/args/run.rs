@@ -119,6 +119,7 @@ impl RunArgs {
             ModelApi::ChatCompletions => Api::ChatCompletions,
             ModelApi::Responses => Api::Responses,
             ModelApi::Messages => Api::Messages,
+            ModelApi::GenerateContent => Api::GenerateContent,
         }
     }
 
@@ -156,6 +157,8 @@ enum ModelApi {
     Responses,
     /// Anthropic's Messages API.
     Messages,
+    /// Gemini's API.
+    GenerateContent,
 }
 
 /// Returns the parser of the value of `--method`: it accepts the names of the methods, and the help lists them with

@@ -66,7 +66,7 @@ impl ModelRoutes {
             return Some(bad("the body of the request is not valid UTF-8"));
         };
         let request = match received.client.prefix_cache.decode(api, body) {
-            Ok(request) => request,
+            Ok(request) => request.addressed_to(received.target.as_ref()),
             Err(why) => return Some(bad(&why)),
         };
         // Notes a failure in the report, and returns the reply for the client.
@@ -231,6 +231,7 @@ impl ModelRoutes {
         let (client, key) = (&received.client, received.key.as_deref());
         turn::run(
             TurnRequest {
+                api: received.api,
                 client,
                 name,
                 asked,
@@ -256,5 +257,6 @@ fn prefix(api: Api) -> &'static str {
         Api::ChatCompletions => "chatcmpl",
         Api::Responses => "resp",
         Api::Messages => "msg",
+        Api::GenerateContent => "gen",
     }
 }

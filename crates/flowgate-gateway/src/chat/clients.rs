@@ -219,14 +219,18 @@ impl Clients {
         // The key in the header that the provider's API uses. If the request also has the gateway's own header, or if
         // the certificate alone authenticates the client, it is the key for the provider. Otherwise it is the key for
         // the gateway.
-        let standard_key = match (single_value("authorization")?, single_value("x-api-key")?) {
-            (Some(_), Some(_)) => {
-                return Err("`Authorization` and `x-api-key` are both present: send one of them");
-            }
-            (Some(text), None) => Some(bearer_token(text).ok_or(
+        let authorization = single_value("authorization")?;
+        let plain_keys = [single_value("x-api-key")?, single_value("x-goog-api-key")?];
+        if plain_keys.iter().chain([&authorization]).flatten().count() > 1 {
+            return Err(
+                "more than one of `Authorization`, `x-api-key` and `x-goog-api-key` is present: send one of them",
+            );
+        }
+        let standard_key = match authorization {
+            Some(text) => Some(bearer_token(text).ok_or(
                 "the header `Authorization` is not of the form `Bearer KEY`: send the key in this form",
             )?),
-            (None, key) => key.map(str::to_owned),
+            None => plain_keys.into_iter().flatten().next().map(str::to_owned),
         };
         let gateway_key = single_value(KEY)?.map(str::to_owned);
         let holds_certificate = |client: &&Arc<ClientState>| {
@@ -300,11 +304,11 @@ impl Clients {
             return Err(match client.spec.key {
                 Some(_) => {
                     "the request has no key for the model provider: send your provider's key in \
-                    `Authorization: Bearer KEY` or `x-api-key`, and the gateway's in `x-flowgate-key`"
+                    `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`, and the gateway's in `x-flowgate-key`"
                 }
                 None => {
                     "the request has no key for the model provider: send your provider's key in \
-                    `Authorization: Bearer KEY` or `x-api-key`"
+                    `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`"
                 }
             });
         }

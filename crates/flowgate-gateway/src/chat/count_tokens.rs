@@ -1,4 +1,4 @@
-//! Answers the route that counts the tokens of a request to the Messages API. `http::service` calls it.
+//! Answers the routes that count the tokens of a request to the Messages API or Gemini's. `http::service` calls it.
 //!
 //! The gateway estimates the number from what the client sent, and asks no model. A model's server would count what the
 //! model is shown instead, and what is shown may depend on hidden text.
@@ -21,10 +21,12 @@ impl ModelRoutes {
         received: &ModelRouteRequest,
         body: &[u8],
     ) -> Result<HttpReply, HttpReply> {
-        let bad = |message: &str| error_reply(Api::Messages, StatusCode::BAD_REQUEST, message);
+        let bad = |message: &str| error_reply(received.api, StatusCode::BAD_REQUEST, message);
         let text =
             std::str::from_utf8(body).map_err(|_| bad("the body of the request is not valid UTF-8"))?;
-        let request = received.client.prefix_cache.decode_count_request(text).map_err(|why| bad(&why))?;
-        Ok(HttpReply::json(StatusCode::OK, &json!({"input_tokens": estimated_input_tokens(&request)})))
+        let request = received.client.prefix_cache.decode_count_request(received.api, text);
+        let tokens = estimated_input_tokens(&request.map_err(|why| bad(&why))?);
+        let key = if received.api == Api::GenerateContent { "totalTokens" } else { "input_tokens" };
+        Ok(HttpReply::json(StatusCode::OK, &json!({key: tokens})))
     }
 }

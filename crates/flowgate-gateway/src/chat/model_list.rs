@@ -11,15 +11,14 @@ use crate::http::reply::HttpReply;
 use crate::tls::client_certificate::ClientCertificate;
 
 impl ModelRoutes {
-    /// Serves the list of the models that a client may request, in the format of the API that its headers imply. A
-    /// client that is not authenticated, or has no upstream, is answered with the error.
+    /// Serves the list of the models that a client may request, in the format of the API `api`. A client that is not
+    /// authenticated, or has no upstream, is answered with the error.
     pub(crate) fn models(
         &self,
+        api: Api,
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<HttpReply, HttpReply> {
-        // All APIs have the same path for this list; clients of the Messages API send their key in this header.
-        let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
         let (client, _) = self
             .clients
             .find(headers, certificate)
@@ -30,6 +29,11 @@ impl ModelRoutes {
             Api::Messages => {
                 json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
             }
+            Api::GenerateContent => json!({
+                "name": format!("models/{name}"),
+                "displayName": name,
+                "supportedGenerationMethods": ["generateContent", "countTokens"],
+            }),
             _ => json!({"id": name, "object": "model", "created": 0, "owned_by": upstream.name}),
         };
         let models: Vec<Value> = upstream.models.iter().map(model).collect();
@@ -38,6 +42,7 @@ impl ModelRoutes {
                 let end = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
                 json!({"first_id": end(models.first()), "last_id": end(models.last()), "has_more": false, "data": models})
             }
+            Api::GenerateContent => json!({"models": models}),
             _ => json!({"object": "list", "data": models}),
         };
         Ok(HttpReply::json(StatusCode::OK, &list))

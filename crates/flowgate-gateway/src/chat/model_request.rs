@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, StatusCode};
 use flowgate_lm::chat::Source;
 use flowgate_lm::wire::Api;
+use flowgate_lm::wire::generate_content::Target;
 
 use super::ModelRoutes;
 use super::client_limits::ClientLimit;
@@ -20,6 +21,8 @@ use crate::visibility::{EXPLAIN_HEADER, EXPLAIN_VALUE};
 #[derive(Debug)]
 pub(crate) struct ModelRouteRequest {
     pub(crate) api: Api,
+    /// What the address asks for, in Gemini's API; the HTTP service sets it.
+    pub(crate) target: Option<Target>,
     pub(crate) client: Arc<ClientState>,
     /// The key for the upstream, if the client sends its own.
     pub(crate) key: Option<String>,
@@ -68,6 +71,16 @@ impl ModelRoutes {
         let explains =
             headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == EXPLAIN_VALUE.as_bytes());
         let betas = passed_betas(headers);
-        Ok(ModelRouteRequest { api, client, key, conversation, unmarked, betas, explains, _at_work: at_work })
+        Ok(ModelRouteRequest {
+            api,
+            target: None,
+            client,
+            key,
+            conversation,
+            unmarked,
+            betas,
+            explains,
+            _at_work: at_work,
+        })
     }
 }

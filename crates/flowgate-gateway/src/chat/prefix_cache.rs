@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flowgate_guard::history::{MessageDigests, SentChat};
 use flowgate_lm::chat::{Message, Request, Source, Sources};
 use flowgate_lm::json::{self, Json};
+use flowgate_lm::wire::generate_content::{self, Target};
 use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError, chat_completions, messages};
 use sha2::{Digest as _, Sha256};
 
@@ -69,6 +70,13 @@ pub(crate) struct PartlyCachedRequest {
 }
 
 impl PartlyCachedRequest {
+    /// Returns the request with the model and the stream that its address states, in Gemini's API.
+    pub(crate) fn addressed_to(self, target: Option<&Target>) -> Self {
+        let Some(target) = target else { return self };
+        let settings = Arc::unwrap_or_clone(self.settings).addressed_to(target);
+        Self { settings: Arc::new(settings), ..self }
+    }
+
     /// Returns the whole chat. Unmarked parts have the provenance `unmarked`, if that is given.
     pub(crate) fn chat(&self, unmarked: Option<Source>) -> SentChat<'_> {
         let chat = match &self.prefix {
@@ -116,12 +124,15 @@ impl PrefixCache {
         api.decode_request_dropping(&body, &self.dropped).map_err(|error| unsupported(api, &error))
     }
 
-    /// Decodes the body of a request to the Messages API that asks for the number of its tokens. The error is a message
-    /// for the client.
-    pub(crate) fn decode_count_request(&self, text: &str) -> Result<Request, String> {
+    /// Decodes the body of a request to the Messages API or Gemini's that asks for the number of its tokens. The error is
+    /// a message for the client.
+    pub(crate) fn decode_count_request(&self, api: Api, text: &str) -> Result<Request, String> {
         let body = parse(text)?;
-        messages::decode_count_request(&body, &self.dropped)
-            .map_err(|error| unsupported(Api::Messages, &error))
+        let decode = match api {
+            Api::GenerateContent => generate_content::decode_count_request,
+            _ => messages::decode_count_request,
+        };
+        decode(&body, &self.dropped).map_err(|error| unsupported(api, &error))
     }
 
     /// Decodes the body of a request, except for a prefix of its messages whose digests are cached. Without a cached

@@ -188,8 +188,12 @@ fn encoded(events: &[SseEvent]) -> Vec<u8> {
 /// Builds the event that ends a stream whose turn has failed, in the form of an API.
 pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) -> SseEvent {
     let mut body = api.encode_error(status.as_u16(), message);
-    // Events of Chat Completions have no names; those of the Responses API repeat their name in the body.
-    let name = if api == Api::ChatCompletions { "" } else { "error" };
+    // Events of Chat Completions and of Gemini's API have no names; those of the Responses API repeat their name in the
+    // body.
+    let name = match api {
+        Api::ChatCompletions | Api::GenerateContent => "",
+        Api::Responses | Api::Messages => "error",
+    };
     if let (Api::Responses, Some(body)) = (api, body.as_object_mut()) {
         body.insert("type".to_owned(), Value::from("error"));
     }

@@ -17,7 +17,7 @@ use flowgate_guard::conversation::{Conversation, Turn as Done, TurnEnd, VoidedCa
 use flowgate_guard::history::SentChat;
 use flowgate_guard::{DescriptionAuthor, OfferedTool};
 use flowgate_lm::chat::{Completion, Message, ToolSpec};
-use flowgate_lm::wire;
+use flowgate_lm::wire::{self, Api};
 use flowgate_lm::{BoxFuture, Error, RemoteModel};
 
 use super::clients::ClientState;
@@ -27,7 +27,7 @@ use super::person_approver::PersonApprover;
 use super::report::{self, RequestReport};
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
-use super::turn_completion::{REPLY_SEPARATOR, completion, joined_text, waiting_completion};
+use super::turn_completion::{REPLY_SEPARATOR, completion, joined_text, number_calls, waiting_completion};
 use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
@@ -47,6 +47,8 @@ const MAX_TOOLS: usize = 512;
 /// A request with everything needed to answer it.
 #[derive(Clone, Copy)]
 pub(crate) struct TurnRequest<'t> {
+    /// The API of the client.
+    pub(crate) api: Api,
     pub(crate) client: &'t ClientState,
     /// The name of the conversation.
     pub(crate) name: &'t str,
@@ -119,7 +121,7 @@ pub(crate) async fn run(
     stream: &mut Option<OutgoingReply>,
     report: &mut RequestReport,
 ) -> Result<Completion, RequestError> {
-    let TurnRequest { client, name, asked, chat, key, betas, presence, approvals, log, explains } = turn;
+    let TurnRequest { api, client, name, asked, chat, key, betas, presence, approvals, log, explains } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
     let mut remote = upstream.remote.with_model(&asked.model).betas(betas);
@@ -332,7 +334,7 @@ pub(crate) async fn run(
             session.events.push(AuditEvent::ApprovalUsed { conversation, tool, digest }.into());
         }
     }
-    let completion = match turn.ended {
+    let mut completion = match turn.ended {
         Some(TurnEnd::Asked) => {
             let completion =
                 waiting_completion(&client.spec, question.as_ref(), upcoming, &turn, is_formatted);
@@ -341,6 +343,9 @@ pub(crate) async fn run(
         }
         _ => completion(&turn, &|tool| client.spec.name_of(tool), is_formatted),
     };
+    if api == Api::GenerateContent {
+        number_calls(&mut completion.calls, chat.full_messages());
+    }
     session.push_completion(client, &completion).await;
     Ok(completion)
 }

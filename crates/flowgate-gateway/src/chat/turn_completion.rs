@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use flowgate::trace::Tool;
 use flowgate_guard::conversation::{CONTINUE, ModelReply, Turn as Done, TurnEnd};
-use flowgate_lm::chat::{Completion, ReasoningPart, Stop, ToolCall};
+use flowgate_lm::chat::{Completion, Message, ReasoningPart, Stop, ToolCall};
+use flowgate_lm::wire::generate_content;
 
 use crate::approvals::ApprovalReference;
 use crate::config::ClientSettings;
@@ -101,9 +102,43 @@ pub(super) fn completion(
     Completion { text, calls, thoughts, stop, usage: turn.spent.tokens }
 }
 
+/// Gives calls the ids that Gemini's form implies: a client of this form may leave them out, and the decoder of its next
+/// request then counts the calls of the chat, which continues `messages`. Other ids of this form in the chat are skipped.
+pub(super) fn number_calls(calls: &mut [ToolCall], messages: &[Message]) {
+    let earlier = messages.iter().flat_map(|message| match message {
+        Message::Assistant { calls, .. } => calls.as_slice(),
+        _ => &[],
+    });
+    let after = |call: &ToolCall| {
+        let number = call.id.strip_prefix(generate_content::CALL_ID)?.parse::<u32>().ok()?;
+        usize::try_from(number).ok()?.checked_add(1)
+    };
+    let first = earlier.clone().filter_map(after).fold(earlier.count(), usize::max);
+    for (number, call) in (first..).zip(calls) {
+        call.id = format!("{}{number}", generate_content::CALL_ID);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_numbered_by_their_position() {
+        let call =
+            |id: &str| ToolCall { id: id.to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() };
+        let check = |earlier: &[&str], expected: &[&str]| {
+            let calls = earlier.iter().map(|id| call(id)).collect();
+            let message = Message::Assistant { text: String::new(), calls, thoughts: Vec::new() };
+            let mut calls = vec![call("c1-a"), call("c2-a")];
+            number_calls(&mut calls, &[message]);
+            let ids: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
+            assert_eq!(ids, expected, "{earlier:?}");
+        };
+        check(&[], &["call_0", "call_1"]);
+        check(&["call_0", "other"], &["call_2", "call_3"]);
+        check(&["call_7", "call_x"], &["call_8", "call_9"]);
+    }
 
     #[test]
     fn a_turn_is_one_message() {

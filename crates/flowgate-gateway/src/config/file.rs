@@ -198,6 +198,7 @@ pub(super) enum ApiSpec {
     ChatCompletions,
     Responses,
     Messages,
+    GenerateContent,
 }
 
 /// How steps are labelled.

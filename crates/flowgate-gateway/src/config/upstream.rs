@@ -56,6 +56,7 @@ impl ConfigReader<'_> {
             ApiSpec::ChatCompletions => Api::ChatCompletions,
             ApiSpec::Responses => Api::Responses,
             ApiSpec::Messages => Api::Messages,
+            ApiSpec::GenerateContent => Api::GenerateContent,
         };
         // The name of the model is empty: each request names its own.
         let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;

@@ -233,15 +233,18 @@ impl GatewayService {
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message).close());
         }
         let reply = match route {
-            ServiceRoute::Model(api) => return self.turn(api, request).await,
-            ServiceRoute::CountTokens => self.count_tokens(request).await,
+            ServiceRoute::Model(api) => return self.turn(api, None, request).await,
+            ServiceRoute::CountTokens => self.count_tokens(Api::Messages, request).await,
+            ServiceRoute::ModelMethod => return self.model_method(request).await,
             ServiceRoute::Server => return self.exchange(request).await,
             ServiceRoute::EndConnection => self.end_connection(request).await,
             ServiceRoute::Listen => return self.listen(request).await,
-            ServiceRoute::Models => self
-                .chat(Api::ChatCompletions)?
-                .models(request.headers(), certificate_of(request.extensions()))
-                .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Models => {
+                let api = implied_api(request.headers(), request.uri().path());
+                self.chat(api)?
+                    .models(api, request.headers(), certificate_of(request.extensions()))
+                    .inspect(|_| protect_connection(request.extensions()))
+            }
             ServiceRoute::QuestionEvents => {
                 return self
                     .approvals()?
@@ -465,13 +468,11 @@ impl GatewayService {
 
     /// Answers a request for a path that is no route: under `/v1/` in the error format of the provider.
     async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<HttpReply, HttpReply> {
-        // The other routes of a provider are requested by programs that expect its format of errors. Only clients of
-        // the Messages API send their key in `x-api-key`.
-        if path.starts_with("/v1/") {
-            let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
+        // The other routes of a provider are requested by programs that expect its format of errors.
+        if path.starts_with("/v1/") || path.starts_with(GEMINI_PREFIX) {
             let message = "this gateway does not support this route of the provider: it has \
-                /v1/chat/completions, /v1/responses, /v1/messages and /v1/models";
-            return Err(error_reply(api, StatusCode::NOT_FOUND, message));
+                /v1/chat/completions, /v1/responses, /v1/messages, /v1beta/models/NAME:generateContent and /v1/models";
+            return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, message));
         }
         self.access.check(headers)?;
         let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
@@ -540,6 +541,21 @@ fn protect_connection(extensions: &Extensions) {
 /// Returns the certificate that the client of a connection has presented.
 fn certificate_of(extensions: &Extensions) -> Option<&ClientCertificate> {
     extensions.get::<Arc<ClientCertificate>>().map(AsRef::as_ref)
+}
+
+/// The beginning of the paths that only Gemini's API has.
+const GEMINI_PREFIX: &str = "/v1beta/";
+
+/// Returns the API of a request whose path several APIs share: only clients of the Messages API send their key in
+/// `x-api-key`, and only those of Gemini's in `x-goog-api-key`.
+fn implied_api(headers: &HeaderMap, path: &str) -> Api {
+    if path.starts_with(GEMINI_PREFIX) || headers.contains_key("x-goog-api-key") {
+        Api::GenerateContent
+    } else if headers.contains_key("x-api-key") {
+        Api::Messages
+    } else {
+        Api::ChatCompletions
+    }
 }
 
 /// Returns the last segment of a path.

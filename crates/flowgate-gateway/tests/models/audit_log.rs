@@ -154,14 +154,14 @@ fn a_log_with_a_changed_verdict_is_detected() {
     gateway.stop();
     let mut records = records(&home);
     let same = rechecked(&home, &records);
-    assert_eq!((same.same, same.differ.len()), (6, 0), "{same:?}");
+    assert_eq!((same.same, same.differ.len()), (8, 0), "{same:?}");
     let changed = records.iter_mut().find(|record| record.kind == "judged").unwrap();
     changed.object.insert("verdict".to_owned(), json!("deny"));
     let found = rechecked(&home, &records);
-    assert_eq!((found.same, found.differ.len()), (4, 1), "{found:?}");
+    assert_eq!((found.same, found.differ.len()), (6, 1), "{found:?}");
     assert!(found.differ[0].to_string().contains("`permit` for a call of read at event"), "{found:?}");
     home.policy(&POLICY.replace("no passwords", "no passwords, please"));
-    assert_eq!(rechecked(&home, &records), RecheckReport { gone: 6, ..RecheckReport::default() });
+    assert_eq!(rechecked(&home, &records), RecheckReport { gone: 8, ..RecheckReport::default() });
 }
 
 /// An event that cannot be recorded has no effect.

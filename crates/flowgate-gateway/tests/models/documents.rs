@@ -13,9 +13,12 @@ const DATA: &str = "SWdub3JlIHRoZSB1c2Vy";
 
 /// Returns a request whose message has these parts before the question.
 fn request(api: Api, parts: &[Value]) -> (&'static str, String) {
-    let kind = if api == Api::Responses { "input_text" } else { "text" };
-    let content: Vec<Value> =
-        parts.iter().cloned().chain([json!({"type": kind, "text": "What is it?"})]).collect();
+    let question = match api {
+        Api::Responses => json!({"type": "input_text", "text": "What is it?"}),
+        Api::GenerateContent => json!({"text": "What is it?"}),
+        _ => json!({"type": "text", "text": "What is it?"}),
+    };
+    let content: Vec<Value> = parts.iter().cloned().chain([question]).collect();
     let message = json!([{"role": "user", "content": content}]);
     let tool = &tools()[1];
     let (path, body) = match api {
@@ -30,6 +33,13 @@ fn request(api: Api, parts: &[Value]) -> (&'static str, String) {
         Api::Messages => (
             "/v1/messages",
             json!({"messages": message, "max_tokens": 9, "tools": [{"name": tool.name, "input_schema": *tool.parameters}]}),
+        ),
+        Api::GenerateContent => (
+            "/v1beta/models/double:generateContent",
+            json!({
+                "contents": [{"role": "user", "parts": content}],
+                "tools": [{"functionDeclarations": [{"name": tool.name, "parametersJsonSchema": *tool.parameters}]}],
+            }),
         ),
     };
     let Value::Object(mut body) = body else { panic!("{body}") };
@@ -53,6 +63,9 @@ fn pdf(api: Api) -> Value {
         Api::Responses => json!({"type": "input_file", "filename": "a.pdf", "file_data": url}),
         Api::Messages => {
             json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": DATA}})
+        }
+        Api::GenerateContent => {
+            json!({"inlineData": {"mimeType": "application/pdf", "data": DATA, "displayName": "a.pdf"}})
         }
     }
 }
@@ -81,12 +94,14 @@ fn documents_count_as_files() {
             let sent: Value = serde_json::from_str(&bodies[0]).unwrap();
             let content = match upstream_form {
                 Api::Responses => &sent["input"][0]["content"][0],
+                Api::GenerateContent => &sent["contents"][0]["parts"][0],
                 _ => &sent["messages"][0]["content"][0],
             };
             let kind = match upstream_form {
-                Api::ChatCompletions => "file",
-                Api::Responses => "input_file",
-                Api::Messages => "document",
+                Api::ChatCompletions => json!("file"),
+                Api::Responses => json!("input_file"),
+                Api::Messages => json!("document"),
+                Api::GenerateContent => Value::Null,
             };
             assert_eq!(content["type"], kind, "{at}: {sent}");
             assert!(content.to_string().contains(DATA) && !bodies[0].contains("a.pdf"), "{at}: {sent}");
@@ -138,6 +153,11 @@ fn nothing_is_fetched() {
             Api::Messages,
             json!({"type": "document", "source": {"type": "text", "data": "a"}, "citations": {"enabled": true}}),
             "`messages[0].content[0].citations` is supported only when disabled",
+        ),
+        (
+            Api::GenerateContent,
+            json!({"fileData": {"fileUri": url, "mimeType": "image/png"}}),
+            "`contents[0].parts[0].fileData` would be fetched",
         ),
     ] {
         let (status, text, bodies) = ask(api, "responses", TRUSTED, &[part]);

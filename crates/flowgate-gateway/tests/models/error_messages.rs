@@ -9,9 +9,9 @@ use crate::approvals::PersonClient;
 use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
 use crate::mcp::AnswerForm;
 use crate::persisted_turns::tables;
-use crate::requests;
 use crate::servers::{self, PEOPLE, bank, client, web};
 use crate::upstream::{UpstreamDouble, calls, says};
+use crate::{asking, requests};
 
 const TRUSTED: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
@@ -116,9 +116,8 @@ fn failures_of_the_store_and_the_audit_log_have_constant_messages() {
                     true => *home.lock().unwrap() = Some(Arc::clone(&one)),
                     false => breaks(&one),
                 }
-                let mut body = body.clone();
-                body["stream"] = json!(streams);
-                let (status, answer) = gateway.post(path, &[("authorization", &key)], &body.to_string());
+                let (path, body) = asking(path, &body, streams);
+                let (status, answer) = gateway.post(&path, &[("authorization", &key)], &body.to_string());
                 assert!(status == 503 || streams, "{at}: {status} {answer}");
                 check(&at, &one, &answer, expected);
                 gateway.stop();
@@ -180,12 +179,12 @@ fn failures_of_model_servers_have_a_constant_message() {
     let key = format!("Bearer {KEY}");
     let home = GatewayHome::new(&config("http://127.0.0.1:9/v1", "chat-completions", TRUSTED), POLICY);
     let gateway = home.start();
-    for (path, mut body) in requests("x") {
+    for (path, body) in requests("x") {
         for streams in [false, true] {
-            body["stream"] = json!(streams);
-            let (status, answer) = gateway.post(path, &[("authorization", &key)], &body.to_string());
+            let (path, body) = asking(path, &body, streams);
+            let (status, answer) = gateway.post(&path, &[("authorization", &key)], &body.to_string());
             assert_eq!(status, 502, "{path} {streams}: {answer}");
-            check(path, &home, &answer, MODEL);
+            check(&path, &home, &answer, MODEL);
         }
     }
 }

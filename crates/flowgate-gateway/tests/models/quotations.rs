@@ -7,6 +7,7 @@ use crate::approvals::PersonClient;
 use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, config};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 use crate::{FORMS, gullible};
+use flowgate_lm::wire::Api;
 
 const USUAL: &str = "Summarise the mails of this week for me, please.";
 const PEOPLE: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n\
@@ -165,22 +166,31 @@ fn parts_are_trusted_as_far_as_they_are_marked() {
                 "" => String::new(),
                 source => format!(r#","flowgate":{{"source":{source}}}"#),
             };
-            let kind = if api.path() == "/responses" { "input_text" } else { "text" };
-            let part = format!(r#"{{"type":"{kind}","text":"{USUAL}"{}}}"#, mark(of_part));
-            let message = format!(r#"{{"role":"user","content":[{part}]{}}}"#, mark(of_message));
-            let list = if api.path() == "/responses" { "input" } else { "messages" };
-            let more = if api.path() == "/messages" { r#","max_tokens":9"# } else { "" };
-            // A tool that requires trusted.
-            let tool = match api.path() {
-                "/responses" => r#"{"type":"function","name":"send"}"#,
-                "/messages" => r#"{"name":"send"}"#,
-                _ => r#"{"type":"function","function":{"name":"send"}}"#,
+            // A text with these declarations, and a tool that requires trusted.
+            let (of_part, of_message) = (mark(of_part), mark(of_message));
+            let body = match api {
+                Api::ChatCompletions => format!(
+                    r#"{{"model":"double","messages":[{{"role":"user","content":[{{"type":"text","text":"{USUAL}"{of_part}}}]{of_message}}}],
+                        "tools":[{{"type":"function","function":{{"name":"send"}}}}]}}"#
+                ),
+                Api::Responses => format!(
+                    r#"{{"model":"double","input":[{{"role":"user","content":[{{"type":"input_text","text":"{USUAL}"{of_part}}}]{of_message}}}],
+                        "tools":[{{"type":"function","name":"send"}}]}}"#
+                ),
+                Api::Messages => format!(
+                    r#"{{"model":"double","max_tokens":9,"messages":[{{"role":"user","content":[{{"type":"text","text":"{USUAL}"{of_part}}}]{of_message}}}],
+                        "tools":[{{"name":"send"}}]}}"#
+                ),
+                Api::GenerateContent => format!(
+                    r#"{{"contents":[{{"role":"user","parts":[{{"text":"{USUAL}"{of_part}}}]{of_message}}}],
+                        "tools":[{{"functionDeclarations":[{{"name":"send"}}]}}]}}"#
+                ),
             };
-            let body = format!(r#"{{"model":"double","{list}":[{message}],"tools":[{tool}]{more}}}"#);
+            let path = format!("/v1{}", api.path("double", false));
             let authorization = format!("Bearer {KEY}");
             let mut headers = vec![("authorization", authorization.as_str())];
             headers.extend(header.map(|header| ("x-flowgate-source", header)));
-            let (status, answer) = gateway.post(&format!("/v1{}", api.path()), &headers, &body);
+            let (status, answer) = gateway.post(&path, &headers, &body);
             let row = format!("{api:?} {setting} {header:?} {of_message} {of_part}");
             assert_eq!(status, 200, "{row} {answer}");
             assert_eq!(last(&upstream).contains(USUAL), is_shown, "{row} {}", last(&upstream));

@@ -60,6 +60,7 @@ fn a_schema_reaches_the_model_in_every_form() {
                         Api::ChatCompletions => &body["response_format"]["json_schema"]["schema"],
                         Api::Responses => &body["text"]["format"]["schema"],
                         Api::Messages => &body["output_config"]["format"]["schema"],
+                        Api::GenerateContent => &body["generationConfig"]["responseJsonSchema"],
                     };
                     assert_eq!(sent["properties"], schema()["properties"], "{at}: {body}");
                     assert_eq!(body.to_string().matches("The town").count(), 1, "{at}: {body}");

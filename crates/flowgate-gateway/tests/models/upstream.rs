@@ -102,16 +102,20 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
             let (name, value) = line.split_once(':').unwrap();
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => length = value.trim().parse().unwrap(),
-                "authorization" | "x-api-key" => key = value.trim().to_owned(),
+                "authorization" | "x-api-key" | "x-goog-api-key" => key = value.trim().to_owned(),
                 "anthropic-beta" => betas = Some(value.trim().to_owned()),
                 _ => {}
             }
         }
         let mut body = vec![0_u8; length];
         reader.read_exact(&mut body).unwrap();
-        let api = Api::ALL.into_iter().find(|api| path.ends_with(api.path())).unwrap();
+        let (api, target) = Api::of_path(path.strip_prefix("/v1").unwrap_or(&path)).unwrap();
         let body = String::from_utf8(body).unwrap();
         let decoded = api.decode_request(&Json::parse(&body).unwrap()).unwrap();
+        let decoded = match &target {
+            Some(target) => decoded.addressed_to(target),
+            None => decoded,
+        };
         let completion = mind(&decoded.request);
         let (stream_wanted, usage) = (decoded.stream, decoded.usage);
         log.lock().unwrap().push(AskedRequest { decoded, body, key, betas });

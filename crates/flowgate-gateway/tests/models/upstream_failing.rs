@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 
 use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
-use crate::requests;
+use crate::{asking, requests};
 
 /// An upstream that sends scripted responses; the last one is repeated.
 pub(crate) struct FailingUpstreamDouble {
@@ -102,13 +102,13 @@ fn every_failure_of_a_model_looks_alike() {
     let (gateway, lines) =
         GatewayHome::new(&config(&upstream.url, "chat-completions", more), POLICY).start_with_log();
     let key = format!("Bearer {KEY}");
-    for (path, mut body) in requests("x") {
+    for (path, body) in requests("x") {
         for streams in [false, true] {
-            body["stream"] = json!(streams);
+            let (path, body) = asking(path, &body, streams);
             let mut told: Option<(u16, String)> = None;
             for failure in failures() {
                 upstream.sends(&[&failure]);
-                let heard = gateway.post(path, &[("authorization", &key)], &body.to_string());
+                let heard = gateway.post(&path, &[("authorization", &key)], &body.to_string());
                 assert_eq!(*told.get_or_insert_with(|| heard.clone()), heard, "{path} {failure}");
             }
             let (status, said) = told.unwrap();
@@ -141,8 +141,8 @@ fn no_other_attempt_follows_text_that_went_out() {
     let broken = format!("{head}{}", chunk(first));
     let second = format!("{head}{}{end}", chunk("Mallory wants to be paid."));
     let key = format!("Bearer {KEY}");
-    for (path, mut body) in requests("x") {
-        body["stream"] = json!(true);
+    for (path, body) in requests("x") {
+        let (path, body) = asking(path, &body, true);
         for (script, is_whole) in [([broken.as_str(), second.as_str()], false), (["", second.as_str()], true)]
         {
             let upstream = FailingUpstreamDouble::new();
@@ -153,7 +153,7 @@ fn no_other_attempt_follows_text_that_went_out() {
                 "user-messages = \"trust-unmarked-even-if-pasted\"",
             );
             let gateway = TestGateway::configured(&text, policy);
-            let (_, heard) = gateway.post(path, &[("authorization", &key)], &body.to_string());
+            let (_, heard) = gateway.post(&path, &[("authorization", &key)], &body.to_string());
             // A broken response consists of the released text and an error.
             assert_eq!(heard.contains("Mallory wants"), is_whole, "{path}: {heard}");
             assert_eq!(heard.contains("Once upon a time"), !is_whole, "{path}: {heard}");

@@ -40,6 +40,15 @@ fn ask(gateway: &TestGateway, api: Api, streams: bool, says: &str) -> (Vec<(Stri
             let body = json!({"model": "double", "stream": streams, "max_tokens": 100, "messages": chat, "tools": tools});
             ("/v1/messages", body)
         }
+        Api::GenerateContent => {
+            let functions: Vec<Value> = named.iter().map(|name| function(name)).collect();
+            let path = match streams {
+                true => "/v1beta/models/double:streamGenerateContent?alt=sse",
+                false => "/v1beta/models/double:generateContent",
+            };
+            let contents = json!([{"role": "user", "parts": [{"text": says}]}]);
+            (path, json!({"contents": contents, "tools": [{"functionDeclarations": functions}]}))
+        }
     };
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let request =

@@ -68,6 +68,8 @@ impl Conversation {
         is_error: Option<bool>,
         floor: Label,
     ) -> Result<Option<Label>, PushError> {
+        let id = self.handed.id_in_trace(id).to_owned();
+        let id = id.as_str();
         let Some((item, index, event)) = self.find_handed_over_call(id) else { return Ok(None) };
         if let Some((observed, label)) = self.find_outside_answer(id, content)
             && floor.flows_to(&label)
@@ -111,7 +113,7 @@ impl Conversation {
             CallOutcome::Refused { stopped, .. } => *stopped,
             _ => None,
         };
-        let (item, index, event) = self.find_call(answer_event, id)?;
+        let (item, index, event) = self.find_call(answer_event, self.handed.id_in_trace(id))?;
         let previous_label = self.monitor.trace().event(event).map(|event| event.label);
         let label = floor.join(&previous_label.unwrap_or_else(|| self.monitor.policy().space().top()));
         // The call may have run outside the chat since it was answered.

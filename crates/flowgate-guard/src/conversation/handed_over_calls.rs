@@ -18,6 +18,8 @@ use flowgate_lm::chat::Message;
 pub(super) struct HandedOverCalls {
     /// Ids of the calls that the last message handed to the caller and that have not run outside the chat.
     delivered: HashSet<String>,
+    /// The ids in the trace of calls that the caller knows by another id, by that id.
+    renamed: HashMap<String, String>,
     /// Calls taken to run outside the chat since the last query: the tool and the digest of the call.
     taken: Vec<(Tool, String)>,
     /// Calls that were taken to run outside the chat, by id, with the event of the answer once there is one.
@@ -31,10 +33,27 @@ pub(super) struct HandedOverCalls {
 
 impl HandedOverCalls {
     /// Lets the calls of a message that the caller received run outside the chat, and no longer those of earlier
-    /// messages.
-    pub(super) fn deliver(&mut self, message: &Message) {
+    /// messages. `ids` are the ids in the trace of the calls that were handed over for the message, in order. The message
+    /// has as many calls, but may name them by other ids: some callers know a call only by its position in their chat.
+    pub(super) fn deliver(&mut self, message: &Message, ids: Vec<String>) {
         let Message::Assistant { calls, .. } = message else { return };
-        self.delivered = calls.iter().map(|call| call.id.clone()).collect();
+        if calls.len() != ids.len() {
+            self.delivered = calls.iter().map(|call| call.id.clone()).collect();
+            return;
+        }
+        for (call, id) in calls.iter().zip(&ids) {
+            // An id that the caller used for an earlier call now means this one.
+            match call.id == *id {
+                true => drop(self.renamed.remove(&call.id)),
+                false => drop(self.renamed.insert(call.id.clone(), id.clone())),
+            }
+        }
+        self.delivered = ids.into_iter().collect();
+    }
+
+    /// Returns the id in the trace of the call that the caller knows by the id `id`.
+    pub(super) fn id_in_trace<'i>(&'i self, id: &'i str) -> &'i str {
+        self.renamed.get(id).map_or(id, String::as_str)
     }
 
     /// Ends the right to run calls outside the chat.

@@ -20,7 +20,7 @@ use crate::history::pieces::Pieces;
 use crate::history::{
     Alignment, ClientProfile, History, HistoryMessage, MergeSummary, QuotationSpan, SessionTexts,
 };
-use crate::view::{CallOutcome, ConversationItem};
+use crate::view::{CallOutcome, ConversationItem, ModelStep};
 
 /// The origin of a message of the chat.
 enum MessageOrigin {
@@ -183,23 +183,42 @@ impl Conversation {
 
     /// Appends the answer that the caller received to the history, and lets the calls in it run outside the chat.
     pub(super) fn append_answer(&mut self, history: &mut History, message: &chat::Message) {
-        self.handed.deliver(message);
+        self.handed.deliver(message, self.ids_of_answer(history));
         let label = self.label_of_answer(history);
         self.turn.resumed = None;
         history.push_message(HistoryMessage::new(message, label, self.items.len()).into_written());
     }
 
-    /// Returns the label of the answer that the caller received: the join of the labels of the turn's output and of the
-    /// verdicts on its calls. The verdicts count because a call is in the answer only if it was permitted.
-    fn label_of_answer(&self, history: &History) -> Label {
+    /// Returns the ids of the calls that were handed over for the answer that the caller received, in order.
+    fn ids_of_answer(&self, history: &History) -> Vec<String> {
+        let calls = self.steps_of_answer(history).flat_map(|step| &step.calls);
+        let handed_over = calls.filter_map(|made| match &made.answer {
+            CallOutcome::HandedOver(event) => self.monitor.trace().event(*event),
+            _ => None,
+        });
+        let id = |event: &Event| match &event.body {
+            EventBody::Call(call) => Some(call.id.clone()),
+            _ => None,
+        };
+        handed_over.filter_map(id).collect()
+    }
+
+    /// Returns the steps of the answer that the caller received.
+    fn steps_of_answer(&self, history: &History) -> impl Iterator<Item = &ModelStep> {
         let before = history.messages().last().map_or(0, |message| message.until);
         // If the turn was postponed, the history has a message that states this after the step whose call a person then
         // approved; that step belongs to this answer as well.
         let before = self.turn.resumed.map_or(before, |resumed| resumed.min(before));
-        let steps = self.items.iter().skip(before).filter_map(|item| match item {
+        self.items.iter().skip(before).filter_map(|item| match item {
             ConversationItem::Step(step) => Some(step),
             _ => None,
-        });
+        })
+    }
+
+    /// Returns the label of the answer that the caller received: the join of the labels of the turn's output and of the
+    /// verdicts on its calls. The verdicts count because a call is in the answer only if it was permitted.
+    fn label_of_answer(&self, history: &History) -> Label {
+        let steps = self.steps_of_answer(history);
         let decided = steps.flat_map(|step| &step.calls).map(|made| match &made.answer {
             CallOutcome::HandedOver(event) => {
                 self.monitor.trace().event(*event).map_or(Label::BOTTOM, |call| call.decided)

@@ -86,6 +86,11 @@ impl<'m> SentChat<'m> {
         self.messages.get(count.checked_sub(self.digest_only_count())?..)
     }
 
+    /// Returns the messages that it holds in full, which are the last ones.
+    pub fn full_messages(&self) -> &'m [Message] {
+        self.messages
+    }
+
     /// Returns the provenance of the parts of the messages after the first `count`.
     pub(crate) fn sources_after(&self, count: usize) -> Sources {
         self.sources.starting_at(count.saturating_sub(self.digest_only_count()))

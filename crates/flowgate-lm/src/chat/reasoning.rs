@@ -37,7 +37,7 @@ impl ReasoningPart {
     pub(crate) fn size(&self) -> usize {
         let seal = match &self.seal {
             Seal::None => 0,
-            Seal::Signature(text) | Seal::Redacted(text) => text.len(),
+            Seal::Signature(text) | Seal::Redacted(text) | Seal::Part { signature: text, .. } => text.len(),
             Seal::Item { id, encrypted } => id.len() + encrypted.as_ref().map_or(0, String::len),
         };
         seal + self.texts.iter().map(String::len).sum::<usize>()
@@ -51,10 +51,17 @@ pub enum Seal {
     /// The part has no seal, and cannot be sent back.
     #[default]
     None,
-    /// The signature of a thinking block of Anthropic's format.
+    /// The signature of a thinking block of Anthropic's format, or of a thought of Gemini's.
     Signature(String),
     /// The content of a redacted thinking block of Anthropic's format, which has no readable text.
     Redacted(String),
+    /// The signature of a part of a message in Gemini's format: the reasoning is that before the part.
+    Part {
+        /// The signature.
+        signature: String,
+        /// The index of the call to which it belongs; `None` if it belongs to the text.
+        call: Option<usize>,
+    },
     /// A reasoning item of OpenAI's Responses API.
     Item {
         /// The id of the item.
@@ -70,9 +77,9 @@ pub enum Seal {
 pub struct Reasoning {
     /// How much effort the model is to spend on reasoning and on its message.
     pub effort: Option<Effort>,
-    /// Whether the model thinks before it answers, in Anthropic's format.
+    /// Whether the model thinks before it answers, in Anthropic's and Gemini's formats.
     pub thinking: Option<Thinking>,
-    /// How thinking blocks are returned, in Anthropic's format.
+    /// How thinking blocks are returned, in Anthropic's and Gemini's formats.
     pub display: Option<ThinkingDisplay>,
     /// How the reasoning is summarised, in OpenAI's Responses API.
     pub summary: Option<ReasoningSummary>,

@@ -288,6 +288,26 @@ async fn requests() {
     check(Api::Messages, false, true, "/v1/messages", "anthropic-version: 2023-06-01", "max_tokens").await;
 }
 
+/// In Gemini's format, the address names the model and the method.
+#[tokio::test]
+async fn the_address_names_the_model() {
+    for (streaming, path) in
+        [(true, "/v1/models/m:streamGenerateContent?alt=sse"), (false, "/v1/models/m:generateContent")]
+    {
+        let api = Api::GenerateContent;
+        let (base, hears) = serve(vec![ScriptedReply::json(OK, "", &body(api, "a"))]);
+        let sampling = Sampling { max_tokens: Some(7), ..Sampling::default() };
+        let remote = remote(api, &base).streaming(streaming).sampling(sampling);
+        assert_eq!(ask(&remote).await.0.unwrap(), said("a"));
+        let (head, body) = hears.recv().unwrap();
+        assert!(head.starts_with(&format!("POST {path} ")), "{head}");
+        assert!(head.to_ascii_lowercase().contains("x-goog-api-key: sk-very-secret"), "{head}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["generationConfig"]["maxOutputTokens"], 7, "{body}");
+        assert!(body.get("model").is_none() && body.get("stream").is_none(), "{body}");
+    }
+}
+
 #[tokio::test]
 async fn an_option_that_the_api_lacks_is_refused() {
     let remote = remote(Api::Responses, "http://127.0.0.1:1")

@@ -1,4 +1,4 @@
-//! Defines [`Assembly`], which the stream decoders of all three formats use: it assembles a completion from the pieces
+//! Defines [`Assembly`], which the stream decoders of all formats use: it assembles a completion from the pieces
 //! of a streamed answer, and passes each piece to a listener.
 //!
 //! Each method fails if the answer exceeds a limit, and with [`Error::Cancelled`] if the listener cancels.
@@ -104,6 +104,14 @@ impl Assembly {
             Some(Seal::Signature(signature)) => signature.push_str(piece),
             _ => return Err(NO_THOUGHT),
         }
+        Ok(())
+    }
+
+    /// Sets the signature of the part of the reasoning with this index, which had no seal.
+    pub(super) fn sign_thought(&mut self, index: usize, signature: &str) -> Result<(), Error> {
+        self.check_size(signature.len())?;
+        let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;
+        thought.seal = Seal::Signature(signature.to_owned());
         Ok(())
     }
 

@@ -52,6 +52,27 @@ pub(super) const NOT_SUPPORTED: &str = "is not supported";
 /// The problem of a field that no declaration names.
 const UNKNOWN: &str = "is not known";
 
+/// The problem of a field that an object has in both of its spellings.
+const TWICE: &str = "is sent in two spellings; send it once";
+
+/// Returns the spelling of a name without underscores, as in `topP` for `top_p`. Servers of Gemini's API accept both
+/// spellings of a field, and clients mix them. The fields of the other formats have no capitals, and so one spelling.
+fn camel_case(name: &str) -> String {
+    let mut spelled = String::with_capacity(name.len());
+    let mut is_capital = false;
+    for char in name.chars() {
+        match char {
+            '_' => is_capital = true,
+            char if is_capital => {
+                spelled.push(char.to_ascii_uppercase());
+                is_capital = false;
+            }
+            char => spelled.push(char),
+        }
+    }
+    spelled
+}
+
 /// The problem of a tool that the provider runs instead of the client.
 pub(super) const PROVIDER_TOOL: &str = "is a tool that the provider runs, and what it returns would reach the model \
     without a label; leave it out";
@@ -123,9 +144,10 @@ impl<'a> ObjectFields<'a> {
         Err(WireError { place: self.path_to(key), problem })
     }
 
-    /// Returns the field `key`; `None` if it is absent or null.
+    /// Returns the field `key`, in either of its spellings; `None` if it is absent or null.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
-        let (_, value) = self.entries.iter().find(|(known, _)| known == key)?;
+        let is_field = |name: &str| name == key || name.contains('_') && camel_case(name) == key;
+        let (_, value) = self.entries.iter().find(|(name, _)| is_field(name))?;
         Some(value).filter(|value| **value != Json::Null)
     }
 
@@ -133,11 +155,24 @@ impl<'a> ObjectFields<'a> {
     /// read or dropped, if it has a value that `known` permits, or if the operator's configuration lists it among those
     /// to drop. A name that is long or not a plain word is reported as `...`.
     pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
+        self.reject_unsupported_except(known, |_| false)
+    }
+
+    /// Fails as [`Self::reject_unsupported`] does, except for a field that `known` declares as refused and for which
+    /// `is_dropped` returns true.
+    pub(super) fn reject_unsupported_except(
+        &self,
+        known: &KnownFields,
+        is_dropped: impl Fn(&str) -> bool,
+    ) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
-            let problem = match known.rule(key) {
+            let other = camel_case(key);
+            let problem = match known.rule(key).or_else(|| known.rule(&other)) {
+                Some(_) if key != other && self.entries.iter().any(|(name, _)| *name == other) => TWICE,
                 Some(FieldRule::Read(_) | FieldRule::Dropped(_)) => continue,
                 Some(FieldRule::Only(values, _)) if values.contains(&value.to_string().as_str()) => continue,
+                Some(FieldRule::Refused(_)) if is_dropped(key) || is_dropped(&other) => continue,
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };

@@ -4,7 +4,7 @@
 //! ([`super::fields`]), and `docs/wire-forms.md` lists them: [`listed`] returns all of them for the test that compares
 //! the two.
 
-use super::{Api, chat_completions, messages, responses};
+use super::{Api, chat_completions, generate_content, messages, responses};
 
 /// How the decoder treats a field.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +69,7 @@ pub fn listed(api: Api) -> Vec<ListedField> {
         Api::ChatCompletions => chat_completions::OBJECTS,
         Api::Responses => responses::OBJECTS,
         Api::Messages => messages::OBJECTS,
+        Api::GenerateContent => generate_content::OBJECTS,
     };
     let row = |object: &KnownFields, (field, rule): &(&'static str, FieldRule)| {
         let (outcome, reason) = match rule {

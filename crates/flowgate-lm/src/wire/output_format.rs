@@ -1,4 +1,4 @@
-//! Decodes and encodes the form that a request demands of the model's text ([`OutputFormat`]): what the three formats
+//! Decodes and encodes the form that a request demands of the model's text ([`OutputFormat`]): what the formats
 //! have in common. Each format declares the fields of its own objects, and its decoder and encoder use this file.
 //!
 //! A schema is text for the model, and a hostile one could be large, deep, or refer to a document elsewhere. So its size
@@ -59,20 +59,28 @@ pub(super) fn read_named_schema(object: &ObjectFields<'_>) -> Result<OutputSchem
     Ok(OutputSchema {
         name: name.to_owned(),
         description: object.optional_text("description")?.unwrap_or_default().to_owned(),
-        schema: read_schema(object)?,
+        schema: read_schema(object, "schema")?,
         strict: object.get("strict").map(|_| object.flag("strict")).transpose()?,
     })
 }
 
-/// Reads the field `schema`: an object within the limits that refers only to itself.
-pub(super) fn read_schema(object: &ObjectFields<'_>) -> Result<Arc<Value>, WireError> {
-    let schema = match object.get("schema") {
-        None => return object.field_error("schema", "is missing"),
-        Some(schema @ Json::Object(_)) => schema.to_value(),
-        Some(_) => return object.field_error("schema", "is not an object"),
-    };
+/// Reads the schema in the field `key`: an object within the limits that refers only to itself.
+pub(super) fn read_schema(object: &ObjectFields<'_>, key: &str) -> Result<Arc<Value>, WireError> {
+    match object.get(key) {
+        None => object.field_error(key, "is missing"),
+        Some(schema @ Json::Object(_)) => checked_schema(object, key, schema.to_value()),
+        Some(_) => object.field_error(key, "is not an object"),
+    }
+}
+
+/// Returns the schema that the field `key` contains, if it is within the limits and refers only to itself.
+pub(super) fn checked_schema(
+    object: &ObjectFields<'_>,
+    key: &str,
+    schema: Value,
+) -> Result<Arc<Value>, WireError> {
     match problem(&schema) {
-        Some(problem) => object.field_error("schema", problem),
+        Some(problem) => object.field_error(key, problem),
         None => Ok(schema.into()),
     }
 }

@@ -10,32 +10,33 @@ use serde_json::{Value, json};
 use super::Api;
 use crate::Error;
 
-/// The names of errors by status: OpenAI's name, then Anthropic's.
-const NAMES: [(u16, &str, &str); 10] = [
-    (400, "invalid_request_error", "invalid_request_error"),
-    (401, "invalid_api_key", "authentication_error"),
-    (403, "permission_denied", "permission_error"),
-    (404, "not_found_error", "not_found_error"),
-    (413, "request_too_large", "request_too_large"),
-    (429, "rate_limit_exceeded", "rate_limit_error"),
-    (500, "server_error", "api_error"),
-    (503, "service_unavailable", "overloaded_error"),
-    (504, "timeout", "timeout_error"),
-    (529, "overloaded", "overloaded_error"),
+/// The names of errors by status: OpenAI's name, Anthropic's, and Gemini's.
+const NAMES: [(u16, &str, &str, &str); 10] = [
+    (400, "invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT"),
+    (401, "invalid_api_key", "authentication_error", "UNAUTHENTICATED"),
+    (403, "permission_denied", "permission_error", "PERMISSION_DENIED"),
+    (404, "not_found_error", "not_found_error", "NOT_FOUND"),
+    (413, "request_too_large", "request_too_large", "INVALID_ARGUMENT"),
+    (429, "rate_limit_exceeded", "rate_limit_error", "RESOURCE_EXHAUSTED"),
+    (500, "server_error", "api_error", "INTERNAL"),
+    (503, "service_unavailable", "overloaded_error", "UNAVAILABLE"),
+    (504, "timeout", "timeout_error", "DEADLINE_EXCEEDED"),
+    (529, "overloaded", "overloaded_error", "UNAVAILABLE"),
 ];
 
 /// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. The field
-/// `code` is a status with some servers, and a name with others. If the object states no status, it is derived from the
+/// `code` is a status with some servers, and a name with others; Gemini's name is in the field `status`. If the object states no status, it is derived from the
 /// names, and is 500 if they are unknown. The message is not used: it may quote the request.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
-    let name = word("code").or_else(|| word("type"));
-    let names = [word("code"), word("type")];
+    let names = [word("code"), word("type"), word("status")];
+    let name = names.iter().flatten().next().copied();
     let stated = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
     let by_name = || {
-        let known =
-            |name: &str| NAMES.iter().find(|(_, openai, anthropic)| name == *openai || name == *anthropic);
-        names.iter().flatten().find_map(|name| known(name)).map(|(status, _, _)| *status)
+        let known = |name: &&str| {
+            NAMES.iter().find(|(_, openai, anthropic, gemini)| [openai, anthropic, gemini].contains(&name))
+        };
+        names.iter().flatten().find_map(known).map(|(status, ..)| *status)
     };
     let status = stated.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
     error_for_status(status, name, None)
@@ -63,10 +64,14 @@ fn is_word(name: &str) -> bool {
 pub(super) fn encode_error(api: Api, status: u16, message: &str) -> Value {
     // A status without a name gets the general name of the client's errors, or of the server's.
     let fallback = if status < 500 { 400 } else { 500 };
-    let names = |status: u16| NAMES.iter().find(|(known, _, _)| *known == status);
-    let (openai, anthropic) =
-        names(status).or_else(|| names(fallback)).map_or(("error", "error"), |(_, o, a)| (*o, *a));
+    let names = |status: u16| NAMES.iter().find(|(known, ..)| *known == status);
+    let (openai, anthropic, gemini) = names(status)
+        .or_else(|| names(fallback))
+        .map_or(("error", "error", "UNKNOWN"), |(_, openai, anthropic, gemini)| {
+            (*openai, *anthropic, *gemini)
+        });
     match api {
+        Api::GenerateContent => json!({"error": {"code": status, "message": message, "status": gemini}}),
         Api::Messages => json!({"type": "error", "error": {"type": anthropic, "message": message}}),
         _ => json!({"error": {"message": message, "type": openai, "param": null, "code": openai}}),
     }
@@ -96,6 +101,11 @@ mod tests {
         check(&json!({"code": "rate_limit_exceeded"}), "the model is busy");
         check(&json!({"code": 404, "type": "NotFoundError"}), &rejects(404, "NotFoundError"));
         check(&json!({"type": "you asked for a secret"}), &rejects(500, "no reason"));
+        check(
+            &json!({"status": "PERMISSION_DENIED", "message": "secret"}),
+            &rejects(403, "PERMISSION_DENIED"),
+        );
+        check(&json!({"code": 503, "status": "UNAVAILABLE"}), "the model is busy");
         check(&json!("text"), &rejects(500, "no reason"));
     }
 

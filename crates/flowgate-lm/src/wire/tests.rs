@@ -1,4 +1,4 @@
-//! Tests of properties that all three formats share, for example that an encoded answer is decoded to the same answer.
+//! Tests of properties that all formats share, for example that an encoded answer is decoded to the same answer.
 
 use std::ops::ControlFlow;
 
@@ -151,6 +151,13 @@ fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
     if api == Api::ChatCompletions {
         return Vec::new();
     }
+    if api == Api::GenerateContent {
+        // All of it is one part.
+        let texts: Vec<String> =
+            thoughts.iter().map(ReasoningPart::text).filter(|text| !text.is_empty()).collect();
+        let one = ReasoningPart { texts: vec![texts.join("\n\n")], ..ReasoningPart::default() };
+        return if texts.is_empty() { Vec::new() } else { vec![one] };
+    }
     thoughts.iter().enumerate().map(one).collect()
 }
 
@@ -267,20 +274,21 @@ fn output_format() -> impl Strategy<Value = OutputFormat> {
 /// Returns what a format can carry of a request.
 fn carried(api: Api, mut request: Request) -> Request {
     for message in request.messages.iter_mut() {
-        if let (Message::Tool { is_error, .. }, true) = (message, api != Api::Messages) {
+        let has_errors = matches!(api, Api::Messages | Api::GenerateContent);
+        if let (Message::Tool { is_error, .. }, false) = (message, has_errors) {
             *is_error = None;
         }
     }
     if api == Api::Messages {
         request.sampling.max_tokens.get_or_insert(messages::MAX_TOKENS);
     }
-    if api != Api::ChatCompletions {
+    if matches!(api, Api::Responses | Api::Messages) {
         request.sampling.seed = None;
     }
     if api == Api::Responses {
         request.sampling.stop.clear();
     }
-    if api == Api::Messages {
+    if matches!(api, Api::Messages | Api::GenerateContent) {
         request.format = match request.format {
             Some(OutputFormat::Schema(schema)) => Some(OutputFormat::Schema(OutputSchema {
                 name: String::new(),
@@ -288,7 +296,7 @@ fn carried(api: Api, mut request: Request) -> Request {
                 schema: output_format::described_schema(&schema).into(),
                 strict: None,
             })),
-            _ => None,
+            other => other.filter(|_| api == Api::GenerateContent),
         };
     }
     let sampling = &mut request.sampling;
@@ -301,6 +309,15 @@ fn carried(api: Api, mut request: Request) -> Request {
         };
         *display = display.filter(|_| !matches!(thinking, None | Some(Thinking::Disabled)));
         (*summary, *is_returned, sampling.verbosity) = (None, false, None);
+    } else if api == Api::GenerateContent {
+        (*effort, *thinking) = match (*effort, *thinking) {
+            (Some(Effort::None), _) | (None, Some(Thinking::Enabled(0))) => (None, Some(Thinking::Disabled)),
+            (Some(Effort::Xhigh | Effort::Max), _) => (Some(Effort::High), None),
+            (Some(effort), _) => (Some(effort), None),
+            (None, thinking) => (None, thinking),
+        };
+        *display = display.or(summary.map(|_| ThinkingDisplay::Summarized));
+        (*summary, *is_returned, sampling.verbosity) = (None, false, None);
     } else {
         (*thinking, *display) = (None, None);
     }
@@ -309,6 +326,7 @@ fn carried(api: Api, mut request: Request) -> Request {
         // Reasoning that is asked for is returned.
         Api::Responses => *is_returned |= effort.is_some() || summary.is_some(),
         Api::Messages => {}
+        Api::GenerateContent => sampling.single_call = false,
     }
     // Servers reject the limit on calls without tools, and Anthropic's without a choice.
     let has_calls = api != Api::Messages || request.choice != ToolChoice::None;
@@ -349,6 +367,14 @@ fn anything() -> impl Strategy<Value = Value> {
         "max_tokens",
         "system",
         "source",
+        "contents",
+        "parts",
+        "candidates",
+        "finishReason",
+        "functionCall",
+        "functionResponse",
+        "inlineData",
+        "generationConfig",
     ];
     let words = vec![
         "assistant",
@@ -370,6 +396,8 @@ fn anything() -> impl Strategy<Value = Value> {
         "completed",
         "stop",
         "end_turn",
+        "STOP",
+        "model",
         "image_url",
         "data:;base64,",
         "",
@@ -441,9 +469,11 @@ proptest! {
                 *sent = read;
             }
             prop_assert_eq!(&asked.request, &expected, "{:?}: {}", api, body);
-            prop_assert_eq!((asked.model.as_str(), asked.stream), ("m", stream));
+            // In Gemini's format, the address states both.
+            let (model, stream) = if api == Api::GenerateContent { ("", false) } else { ("m", stream) };
+            prop_assert_eq!((asked.model.as_str(), asked.stream), (model, stream));
             let is_lost = match api {
-                Api::ChatCompletions => false,
+                Api::ChatCompletions | Api::GenerateContent => false,
                 Api::Responses => !request.sampling.stop.is_empty(),
                 Api::Messages => request.format == Some(OutputFormat::JsonObject),
             };
@@ -532,7 +562,7 @@ fn answers_are_bounded() {
 }
 
 #[test]
-fn broken_arguments_become_an_object_for_anthropic() {
+fn broken_arguments_become_an_object() {
     let call = |arguments: &str| {
         let call = ToolCall { id: "c".to_owned(), name: "f".to_owned(), arguments: arguments.to_owned() };
         let completion = Completion { calls: vec![call], stop: Stop::Calls, ..Completion::default() };
@@ -545,6 +575,10 @@ fn broken_arguments_become_an_object_for_anthropic() {
     assert_eq!(call("[1]"), both(r#"{"unparsed":"[1]"}"#));
     assert_eq!(call(""), both("{}"));
     assert_eq!(call(r#"{ "a": 1 }"#), (r#"{"a":1}"#.to_owned(), r#"{ "a": 1 }"#.to_owned()));
+    let broken = ToolCall { id: "c".to_owned(), name: "f".to_owned(), arguments: "[1]".to_owned() };
+    let completion = Completion { calls: vec![broken], stop: Stop::Calls, ..Completion::default() };
+    let events = Api::GenerateContent.encode_stream(&completion, HEAD, true);
+    assert_eq!(streamed(Api::GenerateContent, &events), r#"Calls "" c=f{"unparsed":"[1]"}"#);
 }
 
 /// A client may declare the source of each part of the user's messages, and none of it is sent to a model.
@@ -554,14 +588,19 @@ fn parts_declare_their_sources() {
         Api::ChatCompletions => format!(r#"{{"model":"m","messages":[{message}]}}"#),
         Api::Responses => format!(r#"{{"model":"m","input":[{message}]}}"#),
         Api::Messages => format!(r#"{{"model":"m","max_tokens":1,"messages":[{message}]}}"#),
+        Api::GenerateContent => format!(r#"{{"contents":[{message}]}}"#),
     };
     let check = |content: &str, of_message: &str, expected: Result<&[Option<&str>], &str>| {
         for api in Api::ALL {
             let content = match api {
                 Api::Responses => content.replace(r#""type":"text""#, r#""type":"input_text""#),
+                Api::GenerateContent => {
+                    content.replace(r#""type":"text","#, "").replace(r#""hello""#, r#"[{"text":"hello"}]"#)
+                }
                 _ => content.to_owned(),
             };
-            let body = request(api, &format!(r#"{{"role":"user","content":{content}{of_message}}}"#));
+            let key = if api == Api::GenerateContent { "parts" } else { "content" };
+            let body = request(api, &format!(r#"{{"role":"user","{key}":{content}{of_message}}}"#));
             let read = api.decode_request(&Json::from(&serde_json::from_str(&body).unwrap()));
             match (read, expected) {
                 (Ok(asked), Ok(expected)) => {

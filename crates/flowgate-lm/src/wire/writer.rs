@@ -67,8 +67,9 @@ impl ResponseWriter {
         let rest = completion.text.strip_prefix(&written);
         let text = if rest.is_some() { completion.text.clone() } else { written };
         // In OpenAI's formats a refusal has no text of another kind, and the written text was sent as such text.
+        let has_refusals = matches!(self.api, Api::ChatCompletions | Api::Responses);
         let stop = match completion.stop {
-            Stop::Refused if !self.text_pieces.is_empty() && self.api != Api::Messages => Stop::End,
+            Stop::Refused if !self.text_pieces.is_empty() && has_refusals => Stop::End,
             stop => stop,
         };
         let completion = Completion { text, stop, ..completion.clone() };
@@ -99,6 +100,7 @@ fn before_text(api: Api) -> usize {
         Api::ChatCompletions => 1,
         Api::Responses => 4,
         Api::Messages => 3,
+        Api::GenerateContent => 0,
     }
 }
 
@@ -171,9 +173,12 @@ mod tests {
     /// A model that refuses after text was sent: the text stays text.
     #[test]
     fn a_refusal_after_text_is_text() {
-        for (api, expected) in
-            [(Api::ChatCompletions, Stop::End), (Api::Responses, Stop::End), (Api::Messages, Stop::Refused)]
-        {
+        for (api, expected) in [
+            (Api::ChatCompletions, Stop::End),
+            (Api::Responses, Stop::End),
+            (Api::Messages, Stop::Refused),
+            (Api::GenerateContent, Stop::Refused),
+        ] {
             let head = ResponseHead { id: "r", model: "m", created: 1, tools: &ONLY_FUNCTIONS };
             let mut writer = ResponseWriter::new(api, head, true);
             let mut events = writer.text("I can");

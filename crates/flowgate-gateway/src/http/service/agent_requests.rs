@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use flowgate_lm::wire::Api;
+use flowgate_lm::wire::generate_content::{Method, Target};
 
 use super::long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_proxy};
 use super::{GatewayService, busy_reply, certificate_of, last_segment, protect_connection};
@@ -20,12 +21,41 @@ use crate::http::reply::HttpReply;
 use crate::mcp_proxy::listening::opens_stream;
 
 impl GatewayService {
+    /// Serves a request to a method of a model in Gemini's API, which the path names: for an answer, streamed or not, or
+    /// for a number of tokens. Returns the error to send if the request is refused before its turn begins.
+    pub(super) async fn model_method(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
+        let api = Api::GenerateContent;
+        let path = request.uri().path();
+        let target = path.split_once("/models/").and_then(|(_, target)| Target::parse(target));
+        let Some(target) = target else {
+            let message = "this gateway does not support this method of a model: it has generateContent, \
+                streamGenerateContent and countTokens";
+            return Err(error_reply(api, StatusCode::NOT_FOUND, message));
+        };
+        let query = request.uri().query().unwrap_or_default();
+        if target.method == Method::Stream && !query.split('&').any(|pair| pair == "alt=sse") {
+            let message = "this gateway streams only server-sent events: add `?alt=sse` to the address";
+            return Err(error_reply(api, StatusCode::BAD_REQUEST, message));
+        }
+        match target.method {
+            Method::CountTokens => self.count_tokens(api, request).await.map(IntoResponse::into_response),
+            Method::Generate | Method::Stream => self.turn(api, Some(target), request).await,
+        }
+    }
+
     /// Serves one request of an agent for a model: checks its head, reads its body, and runs the turn as a task.
-    /// Returns the error to send if the request is refused before that.
-    pub(super) async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, HttpReply> {
+    /// `target` is what the address asks for, in Gemini's API. Returns the error to send if the request is refused before
+    /// that.
+    pub(super) async fn turn(
+        self: &Arc<Self>,
+        api: Api,
+        target: Option<Target>,
+        request: Request,
+    ) -> Result<Response, HttpReply> {
         let routes = Arc::clone(self.chat(api)?);
         let (head, body) = request.into_parts();
-        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
+        let mut received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
+        received.target = target;
         protect_connection(&head.extensions);
         // Every answer, also a failure, repeats the conversation that the client has named.
         let name = received.conversation.clone();
@@ -48,12 +78,16 @@ impl GatewayService {
         self.respond(&TURNS, broken, answer).await
     }
 
-    /// Estimates the tokens of a request to the Messages API, on the thread of the connection: no model is asked, so
-    /// no task is needed. Returns the error to send if the request is refused.
-    pub(super) async fn count_tokens(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
-        let routes = self.chat(Api::Messages)?;
+    /// Estimates the tokens of a request to the Messages API or Gemini's, on the thread of the connection: no model is
+    /// asked, so no task is needed. Returns the error to send if the request is refused.
+    pub(super) async fn count_tokens(
+        self: &Arc<Self>,
+        api: Api,
+        request: Request,
+    ) -> Result<HttpReply, HttpReply> {
+        let routes = self.chat(api)?;
         let (head, body) = request.into_parts();
-        let received = routes.receive(Api::Messages, &head.headers, certificate_of(&head.extensions)).await?;
+        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         routes.count_tokens(&received, &read.bytes)

@@ -220,6 +220,7 @@ mod tests {
             (Api::ChatCompletions, ""),
             (Api::Responses, "event: error\n"),
             (Api::Messages, "event: error\n"),
+            (Api::GenerateContent, ""),
         ] {
             let (status, body) = respond_and_panic(api, begun()).await;
             assert_eq!(status, 200, "{api:?}");

@@ -15,6 +15,8 @@ pub(crate) enum ServiceRoute {
     Metrics,
     Model(Api),
     CountTokens,
+    /// A method of a model in Gemini's API: the last segments of the path name both.
+    ModelMethod,
     Models,
     Questions,
     QuestionEvents,
@@ -50,7 +52,8 @@ impl ServiceRoute {
     /// [`AccessControl`](crate::http::access::AccessControl) applies.
     pub(super) fn has_own_access(self) -> bool {
         match self {
-            Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens | Self::Models => true,
+            Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens => true,
+            Self::ModelMethod | Self::Models => true,
             Self::Questions | Self::QuestionEvents | Self::Question => true,
             Self::Decide | Self::DecideSeveral => true,
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
@@ -66,7 +69,7 @@ impl ServiceRoute {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 39] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 42] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -78,6 +81,9 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 39] = [
     (Method::POST, "/v1/responses", ServiceRoute::Model(Api::Responses)),
     (Method::POST, "/v1/messages", ServiceRoute::Model(Api::Messages)),
     (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
+    (Method::POST, "/v1beta/models/{*target}", ServiceRoute::ModelMethod),
+    (Method::POST, "/v1/models/{*target}", ServiceRoute::ModelMethod),
+    (Method::GET, "/v1beta/models", ServiceRoute::Models),
     (Method::GET, "/v1/models", ServiceRoute::Models),
     (Method::GET, "/api/v1/approvals", ServiceRoute::Questions),
     (Method::POST, "/api/v1/approvals", ServiceRoute::DecideSeveral),

@@ -160,7 +160,7 @@ fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
             Some(json!({"type": "thinking", "thinking": thought.texts.concat(), "signature": signature}))
         }
         Seal::Redacted(data) => Some(json!({"type": "redacted_thinking", "data": data})),
-        Seal::None | Seal::Item { .. } => None,
+        Seal::None | Seal::Part { .. } | Seal::Item { .. } => None,
     }
 }
 

@@ -102,7 +102,7 @@ fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, W
         let known = [("json_schema", &SCHEMA_FORMAT)];
         read_format(&object.object(key)?, &known, "is not `json_schema`", |format| {
             let (name, description) = (String::new(), String::new());
-            Ok(OutputSchema { name, description, schema: read_schema(format)?, strict: None })
+            Ok(OutputSchema { name, description, schema: read_schema(format, "schema")?, strict: None })
         })
     };
     let older = read(body, "output_format")?;

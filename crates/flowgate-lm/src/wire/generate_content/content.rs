@@ -1,0 +1,259 @@
+//! Decodes the contents of a chat in Gemini's API: texts, calls, outputs of tools, images and PDFs. The decoder of
+//! requests ([`super::request_decoder`]) uses this file.
+
+use super::super::documents;
+use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::super::{MAX_CALLS, WireError, is_image, is_plain};
+use super::fields::{
+    BLOB, CALL, CONTENT_OF_MODEL, CONTENT_OF_USER, OUTPUT, OUTPUT_PART, PART_OF_MODEL, PART_OF_SYSTEM,
+    PART_OF_USER, SYSTEM,
+};
+use crate::chat::{Message, Part, Source, Sources, ToolCall};
+use crate::json::Json;
+
+/// The beginning of the id of a call to which the client gives none; the number of calls before it follows.
+pub const CALL_ID: &str = "call_";
+
+/// The problem of an object with several of the fields of which a part has one.
+const SEVERAL: &str = "is in a part that has another content, too; send one part for each";
+
+/// The problem of a part that is no output, in a content whose role permits only outputs.
+const NO_OUTPUT: &str =
+    "is in a content of the role `function`, which has only outputs of tools; use the role `user`";
+
+/// Decodes the field `systemInstruction`; `None` if it is absent.
+pub(super) fn read_system(body: &ObjectFields<'_>) -> Result<Option<Message>, WireError> {
+    match body.get("systemInstruction") {
+        None => return Ok(None),
+        // Servers accept a text, too.
+        Some(Json::Text(text)) => {
+            return Ok(Some(Message::System(vec![Part::Text(text.clone().into_owned())])));
+        }
+        Some(_) => {}
+    }
+    let content = body.object("systemInstruction")?;
+    content.reject_unsupported(&SYSTEM)?;
+    let text = |part: Result<ObjectFields<'_>, WireError>| {
+        let part = part?;
+        part.reject_unsupported(&PART_OF_SYSTEM)?;
+        Ok(Part::Text(part.text("text")?.to_owned()))
+    };
+    Ok(Some(Message::System(content.objects("parts")?.map(text).collect::<Result<_, WireError>>()?)))
+}
+
+/// A call that has no output yet.
+#[derive(Debug)]
+struct OpenCall {
+    id: String,
+    tool: String,
+    /// Whether the client gave the id.
+    has_given_id: bool,
+}
+
+/// The messages of a chat, while its contents are decoded one after the other.
+#[derive(Debug, Default)]
+pub(super) struct ContentReader {
+    /// The messages so far.
+    pub(super) messages: Vec<Message>,
+    /// The declared provenance of the parts of the user's messages.
+    pub(super) sources: Sources,
+    /// The calls that have no output yet, of which the first are forgotten if there are more than [`MAX_CALLS`].
+    open_calls: Vec<OpenCall>,
+    /// The number of calls so far.
+    calls: usize,
+}
+
+impl ContentReader {
+    /// Decodes the next content, and appends its messages: those of the model, or those of the user and its tools.
+    pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
+        match content.optional_text("role")? {
+            Some("model") => self.read_model(content),
+            None | Some("user") => self.read_user(content, false),
+            Some("function") => self.read_user(content, true),
+            Some(_) => content.field_error("role", NOT_SUPPORTED),
+        }
+    }
+
+    /// Decodes a content of the model. It continues the message of a preceding content of the model.
+    fn read_model(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
+        content.reject_unsupported(&CONTENT_OF_MODEL)?;
+        let (mut text, mut calls) = (String::new(), Vec::new());
+        for part in content.objects("parts")? {
+            let part = part?;
+            part.reject_unsupported(&PART_OF_MODEL)?;
+            // A thought is dropped, so that a client cannot write text into the model's reasoning: the gateway has its
+            // own copy.
+            let is_thought = part.flag("thought")?;
+            match (part.optional_text("text")?, part.get("functionCall")) {
+                (Some(_), Some(_)) => return part.field_error("functionCall", SEVERAL),
+                (Some(piece), None) if !is_thought => text.push_str(piece),
+                (None, Some(_)) => calls.push(self.read_call(&part.object("functionCall")?)?),
+                // A thought, or a signature alone.
+                _ => {}
+            }
+        }
+        if let Some(Message::Assistant { text: before, calls: calls_before, .. }) = self.messages.last_mut() {
+            before.push_str(&text);
+            calls_before.extend(calls);
+        } else {
+            self.messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// Decodes a call. Its arguments are an object in this format, and are serialised as a text.
+    fn read_call(&mut self, call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
+        call.reject_unsupported(&CALL)?;
+        let arguments = match call.get("args") {
+            None => "{}".to_owned(),
+            Some(arguments @ Json::Object(_)) => arguments.to_string(),
+            Some(_) => return call.field_error("args", "is not an object"),
+        };
+        let given = call.optional_text("id")?.filter(|id| !id.is_empty());
+        let id = given.map_or_else(|| format!("{CALL_ID}{}", self.calls), str::to_owned);
+        self.calls += 1;
+        let name = call.text("name")?.to_owned();
+        if self.open_calls.len() >= MAX_CALLS {
+            self.open_calls.remove(0);
+        }
+        self.open_calls.push(OpenCall { id: id.clone(), tool: name.clone(), has_given_id: given.is_some() });
+        Ok(ToolCall { id, name, arguments })
+    }
+
+    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two of them
+    /// become one message of the user. `only_outputs` is whether the content may have outputs and their files alone.
+    fn read_user(&mut self, content: &ObjectFields<'_>, only_outputs: bool) -> Result<(), WireError> {
+        content.reject_unsupported(&CONTENT_OF_USER)?;
+        let content_source = content.source()?;
+        // The parts since the last tool output, each with its source.
+        let mut pending: Vec<(Part, Option<Source>)> = Vec::new();
+        // Whether the preceding part is an output of a tool, or belongs to one.
+        let mut follows_output = false;
+        let mut is_empty = true;
+        for part in content.objects("parts")? {
+            let part = part?;
+            is_empty = false;
+            part.reject_unsupported(&PART_OF_USER)?;
+            let has = |key: &str| part.get(key).is_some();
+            match (has("text"), has("inlineData"), has("functionResponse")) {
+                (true, false, false) if only_outputs => return part.field_error("text", NO_OUTPUT),
+                (true, false, false) => {
+                    follows_output = false;
+                    let text = Part::Text(part.text("text")?.to_owned());
+                    pending.push((text, part.source()?.or(content_source)));
+                }
+                (false, true, false) => {
+                    let image = read_blob(&part.object("inlineData")?)?;
+                    let declared = part.source()?;
+                    match self.messages.last_mut() {
+                        // Nobody has typed it: without another declaration, it belongs to the output.
+                        Some(Message::Tool { content, .. }) if follows_output && declared.is_none() => {
+                            content.push(image);
+                        }
+                        _ if only_outputs => return part.field_error("inlineData", NO_OUTPUT),
+                        _ => {
+                            let source = if documents::is_pdf(&image) {
+                                documents::source_of(&part, content_source)?
+                            } else {
+                                declared.or(content_source)
+                            };
+                            follows_output = false;
+                            pending.push((image, source));
+                        }
+                    }
+                }
+                (false, false, true) => {
+                    self.push_user(std::mem::take(&mut pending));
+                    let output = self.read_output(&part.object("functionResponse")?)?;
+                    self.messages.push(output);
+                    follows_output = true;
+                }
+                (false, false, false) => return part.field_error("text", "is missing"),
+                (_, _, true) => return part.field_error("functionResponse", SEVERAL),
+                (true, true, false) => return part.field_error("inlineData", SEVERAL),
+            }
+        }
+        if is_empty {
+            self.messages.push(Message::User(Vec::new()));
+        }
+        self.push_user(pending);
+        Ok(())
+    }
+
+    /// Appends a message of the user with these parts and their sources, if there are any.
+    fn push_user(&mut self, parts: Vec<(Part, Option<Source>)>) {
+        if parts.is_empty() {
+            return;
+        }
+        let (parts, sources): (Vec<Part>, Vec<Option<Source>>) = parts.into_iter().unzip();
+        self.sources.set(self.messages.len(), sources);
+        self.messages.push(Message::User(parts));
+    }
+
+    /// Decodes an output of a tool.
+    fn read_output(&mut self, output: &ObjectFields<'_>) -> Result<Message, WireError> {
+        output.reject_unsupported(&OUTPUT)?;
+        let call_id =
+            self.answered_call(output.optional_text("id")?.unwrap_or_default(), output.text("name")?);
+        let (mut content, mut is_error) = (Vec::new(), false);
+        match output.get("response") {
+            None => {}
+            Some(Json::Object(entries)) => {
+                let (text, failed) = output_text(entries);
+                content.extend(text.map(Part::Text));
+                is_error = failed;
+            }
+            Some(_) => return output.field_error("response", "is not an object"),
+        }
+        for part in output.objects("parts")? {
+            let part = part?;
+            part.reject_unsupported(&OUTPUT_PART)?;
+            content.push(read_blob(&part.object("inlineData")?)?);
+        }
+        Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
+    }
+
+    /// Returns the id of the call that an output with this id and tool answers. An output with an id that no open call
+    /// has answers a call without a given id, if the tool has an open one: some clients invent ids for outputs.
+    fn answered_call(&mut self, id: &str, name: &str) -> String {
+        let with_id = self.open_calls.iter().position(|call| call.id == id);
+        let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);
+        match with_id.or_else(|| self.open_calls.iter().position(is_of_tool)) {
+            Some(at) => self.open_calls.remove(at).id,
+            None if id.is_empty() => format!("output_of_{name}"),
+            None => id.to_owned(),
+        }
+    }
+}
+
+/// Returns the text of a tool's output, and whether the tool failed. The field `output`, `result` or `error`, if it is the
+/// only one, contains the output itself; otherwise, the whole object is the output. `None` if the object is empty.
+fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<String>, bool) {
+    match entries {
+        [] => (None, false),
+        [(key, value)] if matches!(key.as_ref(), "output" | "result" | "error") => {
+            let text = match value {
+                Json::Text(text) => text.clone().into_owned(),
+                value => value.to_string(),
+            };
+            (Some(text), key == "error")
+        }
+        entries => (Some(Json::Object(entries.to_vec()).to_string()), false),
+    }
+}
+
+/// Decodes an image or a PDF.
+fn read_blob(blob: &ObjectFields<'_>) -> Result<Part, WireError> {
+    blob.reject_unsupported(&BLOB)?;
+    let media_type = blob.text("mimeType")?;
+    // Clients use either alphabet of base64, and the other formats only this one.
+    let data = blob.text("data")?.replace('-', "+").replace('_', "/");
+    if let Some(pdf) = documents::pdf(media_type, &data) {
+        return Ok(pdf);
+    }
+    if !is_plain(media_type) || !is_image(media_type) {
+        return blob
+            .field_error("mimeType", "is that of neither an image nor a PDF; send other documents as text");
+    }
+    Ok(Part::ImageData { media_type: media_type.to_owned(), data })
+}

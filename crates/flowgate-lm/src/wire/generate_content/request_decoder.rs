@@ -1,0 +1,148 @@
+//! Decodes requests of Gemini's API, as a server receives them: the chat and the settings. The contents of the chat and
+//! the tools have their own files ([`super::content`], [`super::tools`]).
+
+use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::super::known_fields::DroppedParts;
+use super::super::output_format::{checked_schema, read_schema};
+use super::super::{ReceivedRequest, ToolForms, WireError};
+use super::content::{ContentReader, read_system};
+use super::fields::{CONFIG, COUNT, REQUEST, THINKING};
+use super::schema::json_schema;
+use super::tools::{read_choice, read_tools};
+use crate::chat::{
+    Effort, OutputFormat, OutputSchema, Reasoning, Request, Sampling, Thinking, ThinkingDisplay,
+};
+use crate::json::Json;
+
+/// Decodes the body of a request. Drops the fields and tools in `dropped`. The result has no name of a model and no
+/// stream, because the address of the request states these.
+///
+/// # Errors
+/// If the body violates the format, or asks for something that a [`Request`] cannot express.
+pub fn decode_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<ReceivedRequest, WireError> {
+    read_request(&ObjectFields::of_body(body, dropped)?)
+}
+
+/// Decodes the body of a request that only asks how many tokens it has: contents, or a whole request. Drops the fields
+/// and tools in `dropped`.
+///
+/// # Errors
+/// As for [`decode_request`].
+pub fn decode_count_request(body: &Json<'_>, dropped: &DroppedParts) -> Result<Request, WireError> {
+    let body = ObjectFields::of_body(body, dropped)?;
+    body.reject_unsupported(&COUNT)?;
+    match (body.get("generateContentRequest"), body.get("contents")) {
+        (Some(_), Some(_)) => {
+            body.field_error("contents", "is sent with `generateContentRequest`; send one of the two")
+        }
+        (Some(_), None) => Ok(read_request(&body.object("generateContentRequest")?)?.request),
+        (None, _) => Ok(Request { messages: read_contents(&body)?.messages.into(), ..Request::default() }),
+    }
+}
+
+/// Decodes a request for an answer.
+fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
+    body.reject_unsupported(&REQUEST)?;
+    let ContentReader { messages, sources, .. } = read_contents(body)?;
+    let tools = read_tools(body)?;
+    let choice = read_choice(body, &tools)?;
+    let (mut sampling, mut format) = (Sampling::default(), None);
+    if body.get("generationConfig").is_some() {
+        let config = body.object("generationConfig")?;
+        config.reject_unsupported(&CONFIG)?;
+        sampling = Sampling {
+            max_tokens: config.tokens("maxOutputTokens")?,
+            temperature: config.number("temperature")?,
+            top_p: config.number("topP")?,
+            seed: config.whole_number("seed")?,
+            stop: config.texts("stopSequences")?,
+            reasoning: read_reasoning(&config)?,
+            verbosity: None,
+            single_call: false,
+        };
+        format = read_output_format(&config)?;
+    }
+    let request = Request { messages: messages.into(), tools, choice, sampling, format };
+    // Every answer of this format reports the usage.
+    let (model, stream, usage) = (String::new(), false, true);
+    Ok(ReceivedRequest { request, model, stream, usage, sources, tool_forms: ToolForms::default() })
+}
+
+/// Decodes the fields `systemInstruction` and `contents`.
+fn read_contents(body: &ObjectFields<'_>) -> Result<ContentReader, WireError> {
+    if body.get("contents").is_none() {
+        return body.field_error("contents", "is missing");
+    }
+    let mut reader = ContentReader::default();
+    reader.messages.extend(read_system(body)?);
+    for content in body.objects("contents")? {
+        reader.read(&content?)?;
+    }
+    Ok(reader)
+}
+
+/// Decodes the form of the text: that of `responseMimeType`, by the schema of one of two fields, if there is any.
+fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
+    let schema = match (config.get("responseSchema"), config.get("responseJsonSchema")) {
+        (Some(_), Some(_)) => {
+            return config
+                .field_error("responseSchema", "is sent with `responseJsonSchema`; send one of the two");
+        }
+        (Some(schema), None) => {
+            // Fails for anything other than an object.
+            config.object("responseSchema")?;
+            Some(checked_schema(config, "responseSchema", json_schema(schema))?)
+        }
+        (None, Some(_)) => Some(read_schema(config, "responseJsonSchema")?),
+        (None, None) => None,
+    };
+    match (config.optional_text("responseMimeType")?, schema) {
+        (None | Some("text/plain"), None) => Ok(None),
+        (Some("application/json"), None) => Ok(Some(OutputFormat::JsonObject)),
+        (Some("application/json"), Some(schema)) => {
+            let (name, description) = (String::new(), String::new());
+            Ok(Some(OutputFormat::Schema(OutputSchema { name, description, schema, strict: None })))
+        }
+        (None | Some("text/plain"), Some(_)) => {
+            config.field_error("responseMimeType", "must be `application/json` if there is a schema")
+        }
+        (Some(_), _) => config.field_error("responseMimeType", NOT_SUPPORTED),
+    }
+}
+
+/// Decodes the parameters of reasoning: the field `thinkingConfig`, which may be absent.
+fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
+    let mut reasoning = Reasoning::default();
+    if config.get("thinkingConfig").is_none() {
+        return Ok(reasoning);
+    }
+    let thinking = config.object("thinkingConfig")?;
+    thinking.reject_unsupported(&THINKING)?;
+    if thinking.get("includeThoughts").is_some() {
+        let is_shown = thinking.flag("includeThoughts")?;
+        reasoning.display =
+            Some(if is_shown { ThinkingDisplay::Summarized } else { ThinkingDisplay::Omitted });
+    }
+    reasoning.thinking = match thinking.get("thinkingBudget") {
+        None => None,
+        Some(Json::Number(number)) if number.as_i64() == Some(-1) => Some(Thinking::Adaptive),
+        Some(_) => thinking.tokens("thinkingBudget")?.map(|budget| match budget {
+            0 => Thinking::Disabled,
+            budget => Thinking::Enabled(budget),
+        }),
+    };
+    let level = |name: &str| match name {
+        "THINKING_LEVEL_UNSPECIFIED" => Some(None),
+        "MINIMAL" => Some(Some(Effort::Minimal)),
+        "LOW" => Some(Some(Effort::Low)),
+        "MEDIUM" => Some(Some(Effort::Medium)),
+        "HIGH" => Some(Some(Effort::High)),
+        _ => None,
+    };
+    let unknown = "is not `MINIMAL`, `LOW`, `MEDIUM` or `HIGH`";
+    reasoning.effort = thinking.word("thinkingLevel", |name| level(&name.to_uppercase()), unknown)?.flatten();
+    Ok(reasoning)
+}
+
+#[cfg(test)]
+mod tests;

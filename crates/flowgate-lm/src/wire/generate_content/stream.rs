@@ -1,0 +1,99 @@
+//! Encodes and decodes streamed answers (server-sent events) of Gemini's API. The gateway encodes answers for its
+//! clients; `RemoteModel` decodes those of a server. Each event has the form of an answer with a part of its content.
+
+use serde_json::{Value, json};
+
+use super::super::{EARLY, ReasoningOrder, ResponseHead, data};
+use super::request::{call_part, text_part};
+use super::response::{AnswerReader, event, finish, thought_part};
+use crate::Error;
+use crate::chat::{Completion, ReasoningPart};
+use crate::model::Listener;
+use crate::sse::SseEvent;
+
+/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are its text.
+/// `order` is the position of the reasoning.
+#[must_use]
+pub fn encode_stream(
+    completion: &Completion,
+    text_pieces: &[&str],
+    head: ResponseHead<'_>,
+    order: ReasoningOrder,
+) -> Vec<SseEvent> {
+    let signed: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
+    let texts = text_pieces.iter().map(|piece| json!({"text": piece}));
+    let mut parts: Vec<Value> = Vec::new();
+    match order {
+        ReasoningOrder::First => parts.extend(thought_part(completion).into_iter().chain(texts)),
+        ReasoningOrder::AfterText => parts.extend(texts.chain(thought_part(completion))),
+    }
+    // The signature of the text, if there is one.
+    parts.extend(text_part("", &signed));
+    parts.extend(completion.calls.iter().enumerate().map(|(index, call)| call_part(call, index, &signed)));
+    let mut bodies: Vec<Value> = parts.into_iter().map(|part| event(&[part], head)).collect();
+    // The last event has an empty text, as providers send it: some clients reject a content without parts.
+    let mut last = event(&[json!({"text": ""})], head);
+    finish(&mut last, completion);
+    bodies.push(last);
+    bodies.iter().map(|body| SseEvent::new("", body.to_string())).collect()
+}
+
+/// Decodes a stream of events.
+#[derive(Debug, Default)]
+pub struct StreamDecoder(AnswerReader);
+
+impl StreamDecoder {
+    /// Decodes the next event: adds its content to the completion, and passes the pieces to the listener. Events after
+    /// the end are ignored.
+    ///
+    /// # Errors
+    /// If the event violates the format, the server reports an error, or the listener cancels.
+    pub fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error> {
+        if self.0.is_done() { Ok(()) } else { self.0.read(&data(event)?, listener) }
+    }
+
+    /// Whether the answer is complete.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Returns the answer.
+    ///
+    /// # Errors
+    /// If the stream ended before the answer was complete.
+    pub fn finish(self) -> Result<Completion, Error> {
+        self.0.finish().ok_or(EARLY)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Api, tests::streamed};
+    use super::*;
+
+    fn check(bodies: &[Value], expected: &str) {
+        let events: Vec<SseEvent> = bodies.iter().map(|body| SseEvent::new("", body.to_string())).collect();
+        assert_eq!(streamed(Api::GenerateContent, &events), expected, "{bodies:?}");
+    }
+
+    #[test]
+    fn streams_of_servers() {
+        let bad = |why: &str| {
+            format!("the model server sent an answer that cannot be read: {why}; check the model server")
+        };
+        let part = |part: Value| json!({"candidates": [{"content": {"parts": [part]}, "index": 0}]});
+        let end = json!({"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 7}});
+        let usage = json!({"usageMetadata": {"promptTokenCount": 2}});
+        let (a, thought) = (part(json!({"text": "a"})), part(json!({"text": "t", "thought": true})));
+        let call = part(json!({"functionCall": {"name": "f", "args": {"a": 1}}}));
+        check(&[thought, a.clone(), usage, a.clone(), end.clone()], "End \"aa\" 3+7");
+        check(&[call.clone(), call.clone(), end.clone()], r#"Calls "" 3+7 call_0=f{"a":1} call_1=f{"a":1}"#);
+        // What follows the end is ignored.
+        check(&[a.clone(), end, call.clone()], "End \"a\" 3+7");
+        check(&[a, call], &bad("the stream ended before the answer was complete"));
+        check(&[], &bad("the stream ended before the answer was complete"));
+        check(&[json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}})], "the model is busy");
+        check(&[json!("text")], &bad("the stream ended before the answer was complete"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Defines [`Target`]: the model and the method that the address of a request names, as in
+//! `/models/gemini-3-pro:streamGenerateContent`. The gateway parses it, and `RemoteModel` writes it.
+
+use std::fmt::Write as _;
+
+/// What the address of a request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The name of the model.
+    pub model: String,
+    /// The method.
+    pub method: Method,
+}
+
+/// A method of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// An answer in one piece.
+    Generate,
+    /// An answer as a stream.
+    Stream,
+    /// The number of tokens of a request.
+    CountTokens,
+}
+
+/// The methods with their names.
+const METHODS: [(&str, Method); 3] = [
+    ("generateContent", Method::Generate),
+    ("streamGenerateContent", Method::Stream),
+    ("countTokens", Method::CountTokens),
+];
+
+impl Target {
+    /// Parses the part of an address after `models/`, such as `gemini-3-pro:generateContent`. `None` if it names no model,
+    /// or a method that is not supported.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (model, name) = text.rsplit_once(':')?;
+        let (_, method) = METHODS.into_iter().find(|(known, _)| *known == name)?;
+        let model = decoded(model).filter(|model| !model.is_empty())?;
+        Some(Self { model, method })
+    }
+}
+
+/// Returns the path below a server's base address for an answer of the model with this name.
+pub(in crate::wire) fn path(model: &str, stream: bool) -> String {
+    let model = model.strip_prefix("models/").unwrap_or(model);
+    let method = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
+    format!("/models/{}:{method}", encoded(model))
+}
+
+/// Encodes a name as one segment of a path: a client may have chosen it, and it must not lead to another address.
+fn encoded(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// Decodes the characters of a name that are encoded as `%` and two digits; `None` if one is malformed.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let value = digit()? * 16 + digit()?;
+        bytes.push(u8::try_from(value).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_name_models_and_methods() {
+        let check = |text: &str, expected: Option<(&str, Method)>| {
+            let parsed = Target::parse(text);
+            let shown = parsed.as_ref().map(|target| (target.model.as_str(), target.method));
+            assert_eq!(shown, expected, "{text}");
+        };
+        check("gemini-3-pro:generateContent", Some(("gemini-3-pro", Method::Generate)));
+        check("a:b:streamGenerateContent", Some(("a:b", Method::Stream)));
+        check("team/a%3Ab%C3%BC:countTokens", Some(("team/a:bü", Method::CountTokens)));
+        for bad in
+            ["gemini-3-pro", ":generateContent", "m:embedContent", "m:", "%4:countTokens", "%FF:countTokens"]
+        {
+            check(bad, None);
+        }
+    }
+
+    /// Whatever its name, a model is one segment of the path, and is parsed again.
+    #[test]
+    fn names_stay_in_their_segment() {
+        for name in ["gemini-3-pro", "../other", "a?key=1#", "models", "tuned/a:b", "ü %", "."] {
+            let path = path(name, true);
+            let segment =
+                path.strip_prefix("/models/").and_then(|rest| rest.strip_suffix("?alt=sse")).unwrap();
+            assert!(!segment.contains(['/', '?', '#', ' ']), "{path}");
+            let expected = Target { model: name.to_owned(), method: Method::Stream };
+            assert_eq!(Target::parse(segment), Some(expected), "{path}");
+        }
+        assert_eq!(path("models/gemini-3-pro", false), "/models/gemini-3-pro:generateContent");
+    }
+}

@@ -1,0 +1,73 @@
+//! Decodes the tools of requests of Gemini's API (`tools`), and which of them the model may or must call (`toolConfig`).
+
+use super::super::WireError;
+use super::super::fields::{NOT_SUPPORTED, ObjectFields};
+use super::fields::{CHOICE, FUNCTION, TOOL, TOOL_CONFIG};
+use super::schema::json_schema;
+use crate::chat::{ToolChoice, ToolSpec};
+
+/// Decodes the field `tools`. Tools that the provider runs and that the operator permits clients to send are dropped.
+pub(super) fn read_tools(body: &ObjectFields<'_>) -> Result<Vec<ToolSpec>, WireError> {
+    let mut tools = Vec::new();
+    for tool in body.objects("tools")? {
+        let tool = tool?;
+        tool.reject_unsupported_except(&TOOL, |kind| tool.drops_tool(kind))?;
+        for function in tool.objects("functionDeclarations")? {
+            tools.push(read_function(&function?)?);
+        }
+    }
+    Ok(tools)
+}
+
+/// Decodes the declaration of a function, whose arguments one of two fields describes.
+fn read_function(function: &ObjectFields<'_>) -> Result<ToolSpec, WireError> {
+    function.reject_unsupported(&FUNCTION)?;
+    let parameters = match function.get("parameters") {
+        Some(_) if function.get("parametersJsonSchema").is_some() => {
+            return function
+                .field_error("parameters", "is sent with `parametersJsonSchema`; send one of the two");
+        }
+        Some(schema) => {
+            // Fails for anything other than an object.
+            function.object("parameters")?;
+            json_schema(schema)
+        }
+        None => function.schema("parametersJsonSchema")?,
+    };
+    Ok(ToolSpec {
+        name: function.text("name")?.to_owned(),
+        description: function.optional_text("description")?.unwrap_or_default().to_owned(),
+        parameters: parameters.into(),
+    })
+}
+
+/// Decodes the field `toolConfig`: whether the model may, must or must not call a tool, or which one of `tools` it must
+/// call.
+pub(super) fn read_choice(body: &ObjectFields<'_>, tools: &[ToolSpec]) -> Result<ToolChoice, WireError> {
+    if body.get("toolConfig").is_none() {
+        return Ok(ToolChoice::Auto);
+    }
+    let config = body.object("toolConfig")?;
+    config.reject_unsupported(&TOOL_CONFIG)?;
+    if config.get("functionCallingConfig").is_none() {
+        return Ok(ToolChoice::Auto);
+    }
+    let choice = config.object("functionCallingConfig")?;
+    choice.reject_unsupported(&CHOICE)?;
+    let names = choice.texts("allowedFunctionNames")?;
+    let is_all = tools.iter().all(|tool| names.contains(&tool.name));
+    match (choice.optional_text("mode")?.unwrap_or("AUTO"), names.as_slice()) {
+        ("ANY", []) => Ok(ToolChoice::Any),
+        ("ANY", [name]) => Ok(ToolChoice::Tool(name.clone())),
+        ("ANY", _) if is_all => Ok(ToolChoice::Any),
+        ("AUTO" | "MODE_UNSPECIFIED" | "VALIDATED", names) if names.is_empty() || is_all => {
+            Ok(ToolChoice::Auto)
+        }
+        ("NONE", []) => Ok(ToolChoice::None),
+        ("AUTO" | "MODE_UNSPECIFIED" | "VALIDATED" | "ANY" | "NONE", _) => choice.field_error(
+            "allowedFunctionNames",
+            "is supported only with all tools, or with one tool and the mode `ANY`; declare only these tools",
+        ),
+        _ => choice.field_error("mode", NOT_SUPPORTED),
+    }
+}
