@@ -42,6 +42,7 @@ use crate::database::{
 };
 use crate::http::client_presence::ClientPresence;
 use crate::log::{self, Limit, OperatorLog};
+use crate::metrics::agents::AgentMetrics;
 use crate::page::login_failures::LoginFailures;
 use crate::page::sessions::PageSessions;
 use crate::random;
@@ -75,6 +76,7 @@ pub(crate) struct ApprovalService {
     /// The names of what can be frozen.
     pub(crate) names: FreezeTargets,
     pub(crate) log: OperatorLog,
+    metrics: Arc<AgentMetrics>,
     /// Notified when a question changes at this gateway.
     bell: watch::Sender<()>,
     /// The sessions of people who use the page, and the failed logins.
@@ -160,10 +162,10 @@ impl ApprovalService {
         asking: ApprovalSettings,
         webhook: Option<Webhook>,
         names: FreezeTargets,
-        log: OperatorLog,
+        (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
         let (bell, sessions, login_failures) = Default::default();
-        Self { store, people, recorder, asking, webhook, names, log, bell, sessions, login_failures }
+        Self { store, people, recorder, asking, webhook, names, log, metrics, bell, sessions, login_failures }
     }
 
     /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is
@@ -282,6 +284,7 @@ impl ApprovalService {
             None => false,
         };
         if is_new && !is_answered {
+            self.metrics.count_question(&client.name);
             self.notify_question(&id).await;
         }
         Ok(Ok(ApprovalReference::new(id, ask.digest.clone(), &content)))
@@ -408,7 +411,10 @@ impl ApprovalService {
         let record = |_: &[String]| self.recorder.record(&[AuditEntry::new(event, content)]);
         match self.store.ask(&new, record).await? {
             AskOutcome::Known(_) => {}
-            AskOutcome::New(id) => self.notify_question(&id).await,
+            AskOutcome::New(id) => {
+                self.metrics.count_question(&client.name);
+                self.notify_question(&id).await;
+            }
             AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour => {
                 self.log.limit(&Limit {
                     what: "tools of one server that wait for approval",

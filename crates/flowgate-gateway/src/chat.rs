@@ -72,6 +72,7 @@ use crate::database::{self, Database, DatabaseError};
 use crate::http::value_budget::ValueBudget;
 use crate::log::{LogEvent, OperatorLog};
 use crate::mcp_proxy::pending_requests::PendingRequests;
+use crate::metrics::agents::AgentMetrics;
 use crate::page::figures::FigureSeries;
 use crate::policy_review::ReviewRuns;
 use crate::recorder::Recorder;
@@ -102,6 +103,8 @@ pub(crate) struct ModelRoutes {
     watching: usize,
     /// The figures of requests since the start, for the page.
     pub(crate) figures: FigureSeries,
+    /// The counters of what agents did, for Prometheus.
+    pub(crate) metrics: Arc<AgentMetrics>,
     /// The evaluations of stored conversations that people have begun.
     pub(crate) reviews: ReviewRuns,
 }
@@ -153,6 +156,7 @@ impl ModelRoutes {
         let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
         let webhook = webhook.map_err(DatabaseError::Runtime)?;
         let people = People::new(people, &clients);
+        let metrics = Arc::new(AgentMetrics::new());
         let approvals = ApprovalService::new(
             Arc::clone(&open),
             people,
@@ -160,7 +164,7 @@ impl ModelRoutes {
             asking,
             webhook,
             FreezeTargets::of(&clients),
-            log.clone(),
+            (log.clone(), Arc::clone(&metrics)),
         );
         let approvals = Arc::new(approvals);
         maintenance::spawn_tasks(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
@@ -182,6 +186,7 @@ impl ModelRoutes {
             closing,
             watching,
             figures: FigureSeries::new(Instant::now()),
+            metrics,
             reviews: ReviewRuns::default(),
         })
     }

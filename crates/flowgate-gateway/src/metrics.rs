@@ -1,118 +1,103 @@
 //! Counts requests and their latencies, and writes all metrics in the text format of Prometheus. The HTTP service owns
-//! the counters and serves the text.
+//! these counters and serves the text.
+//!
+//! * [`agents`]: counts what agents did: verdicts on their calls, questions, decisions, tokens, and how long turns took.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::Mutex;
 use std::time::Duration;
 
-/// The upper bounds of the latency histogram: in microseconds, and as Prometheus reads them.
-const BOUNDS: [(u64, &str); 12] = [
-    (500, "0.0005"),
-    (1_000, "0.001"),
-    (2_500, "0.0025"),
-    (5_000, "0.005"),
-    (10_000, "0.01"),
-    (25_000, "0.025"),
-    (50_000, "0.05"),
-    (100_000, "0.1"),
-    (250_000, "0.25"),
-    (1_000_000, "1"),
-    (5_000_000, "5"),
-    (30_000_000, "30"),
-];
+use prometheus_client::encoding::{EncodeLabelSet, prometheus_text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
 
-/// The latencies of one route.
-#[derive(Debug, Default, Clone, Copy)]
-struct Histogram {
-    /// The number of requests that took at most the bound with the same index.
-    buckets: [u64; BOUNDS.len()],
-    /// The number of all requests.
-    count: u64,
-    /// The time of all requests together, in microseconds.
-    micros: u64,
+pub(crate) mod agents;
+
+/// The upper bounds of the buckets of latencies, in seconds.
+const BOUNDS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0];
+
+/// Latencies, by labels.
+type Latencies<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Creates latencies of which nothing is observed yet.
+fn latencies<L: Clone + std::hash::Hash + Eq>() -> Latencies<L> {
+    Latencies::new_with_constructor(|| Histogram::new(BOUNDS))
 }
 
-/// The counters. Their keys are routes, which are constants: a client cannot make them grow.
-#[derive(Debug, Default)]
+/// The labels of an answered request. Routes are constants: a client cannot make them grow.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabel {
+    route: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    limit: &'static str,
+}
+
+/// The counters of HTTP requests.
+#[derive(Debug)]
 pub(crate) struct Metrics {
-    counted: Mutex<RouteRequestCounts>,
-}
-
-/// The numbers and latencies of requests, by route.
-#[derive(Debug, Default)]
-struct RouteRequestCounts {
-    /// The number of requests by route and status.
-    requests: BTreeMap<(&'static str, u16), u64>,
-    /// The latencies by route.
-    latencies: BTreeMap<&'static str, Histogram>,
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Latencies<RouteLabel>,
 }
 
 /// A metric that is measured on demand: its name, its help text, its value, and whether it is a counter, whose value
-/// never decreases.
+/// never decreases. The name of a counter ends in `_total`.
 pub(crate) type Metric = (&'static str, &'static str, u64, bool);
 
 impl Metrics {
-    /// Counts an answered request of `route` with its status and the time that it took. Buckets are cumulative: a
-    /// request counts in every bucket whose bound it does not exceed.
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::default();
+        let (requests, seconds) = (Family::default(), latencies());
+        registry.register("flowgate_requests", "Requests that were answered", Family::clone(&requests));
+        let help = "Time from the head of a request to its answer";
+        registry.register("flowgate_request_seconds", help, Family::clone(&seconds));
+        Self { registry, requests, seconds }
+    }
+
+    /// Counts an answered request of `route` with its status and the time that it took.
     pub(crate) fn count(&self, route: &'static str, status: u16, took: Duration) {
-        // A thread that panicked while counting leaves at worst one request uncounted.
-        let mut counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *counted.requests.entry((route, status)).or_default() += 1;
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let histogram = counted.latencies.entry(route).or_default();
-        // The bound in microseconds; its second part is the same bound as text.
-        for (bucket, (bound, _)) in histogram.buckets.iter_mut().zip(BOUNDS) {
-            *bucket += u64::from(micros <= bound);
-        }
-        histogram.count += 1;
-        histogram.micros = histogram.micros.saturating_add(micros);
+        self.requests.get_or_create(&RequestLabels { route, status }).inc();
+        self.seconds.get_or_create(&RouteLabel { route }).observe(took.as_secs_f64());
     }
 
     /// Returns all counters, `figures` (values that were measured now), and `limits` (how often each limit was reached)
     /// in the text format of Prometheus.
     pub(crate) fn text(&self, figures: &[Metric], limits: &BTreeMap<&'static str, u64>) -> String {
-        let counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut text = String::new();
-        write_metric_head(&mut text, "flowgate_requests_total", "Requests that were answered.", "counter");
-        for ((route, status), count) in &counted.requests {
-            // Writing to a `String` cannot fail.
-            let _ =
-                writeln!(text, "flowgate_requests_total{{route=\"{route}\",status=\"{status}\"}} {count}");
+        let mut measured = Registry::default();
+        let reached = Family::<LimitLabel, Counter>::default();
+        for (&limit, &count) in limits {
+            reached.get_or_create(&LimitLabel { limit }).inc_by(count);
         }
-        let name = "flowgate_request_seconds";
-        write_metric_head(&mut text, name, "Time from the head of a request to its answer.", "histogram");
-        for (route, histogram) in &counted.latencies {
-            for (count, (_, bound)) in histogram.buckets.iter().zip(BOUNDS) {
-                let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"{bound}\"}} {count}");
+        let help = "How often a bound was reached and something was refused or let go";
+        measured.register("flowgate_limits", help, reached);
+        for &(name, help, value, is_counter) in figures {
+            let help = help.trim_end_matches('.');
+            match (is_counter, name.strip_suffix("_total")) {
+                (true, Some(name)) => measured.register(name, help, ConstCounter::new(value)),
+                _ => measured.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))),
             }
-            let (count, micros) = (histogram.count, histogram.micros);
-            let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"+Inf\"}} {count}");
-            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
-            let _ = writeln!(text, "{name}_sum{{route=\"{route}\"}} {seconds}.{rest:06}");
-            let _ = writeln!(text, "{name}_count{{route=\"{route}\"}} {count}");
         }
-        let name = "flowgate_limits_total";
-        write_metric_head(
-            &mut text,
-            name,
-            "How often a bound was reached and something was refused or let go.",
-            "counter",
-        );
-        for (limit, count) in limits {
-            let _ = writeln!(text, "{name}{{limit=\"{limit}\"}} {count}");
-        }
-        for (name, help, value, is_counter) in figures {
-            write_metric_head(&mut text, name, help, if *is_counter { "counter" } else { "gauge" });
-            let _ = writeln!(text, "{name} {value}");
-        }
-        text
+        [text_of(&self.registry), text_of(&measured)].concat()
     }
 }
 
-/// Writes the lines that precede the values of a metric: its help text and its kind.
-fn write_metric_head(text: &mut String, name: &str, help: &str, kind: &str) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+/// Returns the metrics of a registry in the text format of Prometheus.
+fn text_of(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a `String` cannot fail.
+    let _ = prometheus_text::encode(&mut text, registry);
+    text
 }
 
 #[cfg(test)]
@@ -121,11 +106,14 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new();
         metrics.count("/a", 200, Duration::from_micros(1_000));
         metrics.count("/a", 400, Duration::from_secs(2));
-        metrics.count("other", 404, Duration::from_secs(100));
-        let figures = [("flowgate_cached_policies", "Compiled policies.", 3, false)];
+        metrics.count("other", 404, Duration::from_secs(1000));
+        let figures = [
+            ("flowgate_cached_policies", "Compiled policies.", 3, false),
+            ("flowgate_hits_total", "Policies that were found.", 4, true),
+        ];
         let text = metrics.text(&figures, &BTreeMap::from([("open connections", 7)]));
         for line in [
             "# TYPE flowgate_request_seconds histogram",
@@ -135,12 +123,16 @@ mod tests {
             "flowgate_request_seconds_bucket{route=\"/a\",le=\"0.001\"} 1",
             "flowgate_request_seconds_bucket{route=\"/a\",le=\"1\"} 1",
             "flowgate_request_seconds_bucket{route=\"/a\",le=\"5\"} 2",
-            "flowgate_request_seconds_bucket{route=\"other\",le=\"30\"} 0",
+            "flowgate_request_seconds_bucket{route=\"other\",le=\"120\"} 0",
             "flowgate_request_seconds_bucket{route=\"other\",le=\"+Inf\"} 1",
-            "flowgate_request_seconds_sum{route=\"/a\"} 2.001000",
+            "flowgate_request_seconds_sum{route=\"/a\"} 2.001",
             "flowgate_request_seconds_count{route=\"/a\"} 2",
             "flowgate_limits_total{limit=\"open connections\"} 7",
+            "# HELP flowgate_cached_policies Compiled policies.",
+            "# TYPE flowgate_cached_policies gauge",
             "flowgate_cached_policies 3",
+            "# TYPE flowgate_hits_total counter",
+            "flowgate_hits_total 4",
         ] {
             assert!(text.lines().any(|printed| printed == line), "{line} is not in\n{text}");
         }

@@ -2,7 +2,8 @@
 //! no log and no message. `config` creates a [`Secret`] for each key that it reads.
 
 use std::fmt;
-use std::hint::black_box;
+
+use subtle::ConstantTimeEq as _;
 
 /// The least length of a key that is hidden in texts, in bytes.
 const MIN_HIDDEN: usize = 8;
@@ -36,16 +37,9 @@ impl Secret {
         self.0.into_bytes()
     }
 
-    /// Returns whether `given` is this key. The comparison takes a time that depends only on the length of `given`, so
-    /// that it reveals nothing of the key.
-    pub(crate) fn matches(&self, given: &str) -> bool {
-        let padded = self.0.bytes().chain(std::iter::repeat(0));
-        // `black_box` prevents the compiler from ending the loop at the first difference.
-        let mut difference = u8::from(given.len() != self.0.len());
-        for (given, expected) in given.bytes().zip(padded) {
-            difference |= black_box(given ^ expected);
-        }
-        black_box(difference) == 0
+    /// Returns whether `given` is this key. The time of the comparison reveals at most the length of the key.
+    pub(crate) fn matches(&self, given: &[u8]) -> bool {
+        self.0.as_bytes().ct_eq(given).into()
     }
 }
 

@@ -5,6 +5,8 @@
 //! its own and is recorded in the audit log there. So a rejected decision leaves the other ones of its request in
 //! effect.
 
+use std::time::Duration;
+
 use axum::http::{HeaderMap, StatusCode};
 use flowgate_audit::{AuditEvent, RecordedDecision};
 use serde::Deserialize;
@@ -68,6 +70,18 @@ enum RequestedDecision {
     /// The call may run, and so may equal calls of all conversations of the client.
     GrantLasting,
     Deny,
+}
+
+impl RequestedDecision {
+    /// Returns the name of the decision in requests.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Grant => "grant",
+            Self::GrantLasting => "grant-lasting",
+            Self::Deny => "deny",
+        }
+    }
 }
 
 /// The reason why a decision has no effect: the status and the message of the reply.
@@ -175,6 +189,9 @@ impl ApprovalService {
         let conflict = |message: &str| Err(HttpReply::detail(StatusCode::CONFLICT, message));
         match decided {
             Ok(question) => {
+                let waited = question.decided.saturating_sub(question.asked);
+                let after = Duration::from_millis(waited.try_into().unwrap_or_default());
+                self.metrics.count_decision(&question.client, request.decision.name(), after);
                 self.notify_decision(&question);
                 Ok(self.question_json(&question, person))
             }

@@ -99,9 +99,9 @@ impl People {
             return None;
         }
         // All keys are compared, so that the time does not reveal which one is close.
-        self.people
-            .iter()
-            .fold(None, |found, person| if person.key.matches(key.trim()) { Some(person) } else { found })
+        self.people.iter().fold(None, |found, person| {
+            if person.key.matches(key.trim().as_bytes()) { Some(person) } else { found }
+        })
     }
 }
 

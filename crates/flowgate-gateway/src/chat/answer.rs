@@ -44,6 +44,7 @@ impl ModelRoutes {
             report.set_rejected(reply.status);
         }
         self.figures.count(&report.figures(), Instant::now());
+        report.count_in(&self.metrics, &received.client.spec.name);
         report.write(&self.log, &received.client.spec.name, received.key.as_deref());
         // The line is written above, so the HTTP service writes none for this reply.
         reply.map(HttpReply::mark_logged)

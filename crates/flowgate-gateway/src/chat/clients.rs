@@ -252,7 +252,8 @@ impl Clients {
         let key = gateway_key.as_deref().or(standard_key.as_deref());
         // All keys are compared, so that the time does not reveal which key is similar.
         let by_key = self.0.iter().fold(None, |found, client| {
-            let is_own = key.is_some_and(|key| client.spec.key.as_ref().is_some_and(|own| own.matches(key)));
+            let is_own = key
+                .is_some_and(|key| client.spec.key.as_ref().is_some_and(|own| own.matches(key.as_bytes())));
             if is_own { Some(client) } else { found }
         });
         let client = match (by_key, by_certificate) {

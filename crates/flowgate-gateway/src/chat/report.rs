@@ -8,12 +8,14 @@ use flowgate::monitor::{Outcome, ReasonKind};
 use flowgate_audit::watch::{WatchedSubject, WatchedVerdict};
 use flowgate_guard::conversation::{CallVerdict, Turn, TurnEnd};
 use flowgate_lm::Error;
+use flowgate_lm::chat::Usage;
 use flowgate_lm::remote::UNTRUSTED;
 use serde_json::Value;
 
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::waiting_status::WaitingStatus;
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
+use crate::metrics::agents::{AgentMetrics, TurnMetrics, VerdictCounts};
 use crate::page::figures::RequestFigures;
 use crate::secret::Secret;
 
@@ -37,6 +39,8 @@ pub(crate) struct RequestReport {
     ended: Option<TurnEnd>,
     /// The time for which the request waited for models.
     upstream: Duration,
+    /// The tokens of the turn; `None` if no turn ran.
+    tokens: Option<Usage>,
     failure: Option<(StatusCode, RequestErrorCause)>,
     /// The detail of the failure, for the log only.
     detail: Option<String>,
@@ -49,8 +53,10 @@ pub(crate) struct RequestReport {
 }
 
 /// The numbers of judged calls by verdict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct VerdictTotals {
+    /// The numbers by tool, for the metrics.
+    pub(crate) by_tool: VerdictCounts,
     permitted: usize,
     asked: usize,
     denied: usize,
@@ -68,6 +74,7 @@ impl VerdictTotals {
                 Outcome::Deny => &mut self.denied,
             };
             *count += 1;
+            self.by_tool.count(&call.tool.to_string(), call.outcome);
             let is_unfinished = call.reasons.iter().any(|reason| reason.kind == ReasonKind::Limit);
             self.unfinished += usize::from(is_unfinished);
         }
@@ -76,6 +83,7 @@ impl VerdictTotals {
     /// Adds the verdicts on calls of a client in watch mode, which were not enforced. Ignores verdicts on texts.
     pub(crate) fn count_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
+            self.by_tool.count(verdict.tool.as_deref().unwrap_or_default(), verdict.outcome);
             *match verdict.outcome {
                 Outcome::Permit => &mut self.permitted,
                 Outcome::Confirm => &mut self.asked,
@@ -85,17 +93,17 @@ impl VerdictTotals {
     }
 
     /// Returns the numbers of permitted, asked and denied calls.
-    pub(crate) fn counts(self) -> [u64; 3] {
+    pub(crate) fn counts(&self) -> [u64; 3] {
         [self.permitted, self.asked, self.denied].map(|count| u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    pub(crate) fn fields(self) -> [(&'static str, Value); 3] {
-        let Self { permitted, asked, denied, unfinished: _ } = self;
+    pub(crate) fn fields(&self) -> [(&'static str, Value); 3] {
+        let &Self { permitted, asked, denied, .. } = self;
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
     }
 
     /// Logs that a limit cut off the evaluation of calls, if that happened.
-    pub(crate) fn report_limit(self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
+    pub(crate) fn report_limit(&self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
                 what: "evaluation of a call, or size of a call or conversation",
@@ -127,6 +135,7 @@ impl RequestReport {
             withheld: 0,
             ended: None,
             upstream: Duration::ZERO,
+            tokens: None,
             failure: None,
             detail: None,
             explained: None,
@@ -148,6 +157,7 @@ impl RequestReport {
         self.questions = turn.spent.questions;
         self.hidden = turn.spent.hidden;
         self.messages = turn.spent.messages;
+        self.tokens = Some(turn.spent.tokens);
         self.withheld = turn.replies.iter().filter(|reply| !reply.withheld.is_empty()).count();
         self.ended = turn.ended;
     }
@@ -189,6 +199,16 @@ impl RequestReport {
             took: self.begun.elapsed(),
             is_failed: self.failure.is_some(),
             verdicts: self.verdicts.counts(),
+        }
+    }
+
+    /// Counts the verdicts of the request, and its turn if one ran, which ends now.
+    pub(crate) fn count_in(&self, metrics: &AgentMetrics, client: &str) {
+        metrics.count_calls(client, &self.verdicts.by_tool, self.is_watching);
+        if let Some(tokens) = self.tokens {
+            let hidden = u64::try_from(self.hidden).unwrap_or(u64::MAX);
+            let turn = TurnMetrics { took: self.begun.elapsed(), upstream: self.upstream, tokens, hidden };
+            metrics.count_turn(client, &turn);
         }
     }
 

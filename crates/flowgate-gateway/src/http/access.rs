@@ -8,25 +8,19 @@
 //! * Without a token, but with `allow_anonymous`, every caller that can connect has access.
 
 use std::fmt;
-use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, StatusCode, header};
 
 use crate::http::reply::HttpReply;
+use crate::secret::Secret;
 
 /// The minimum length of a token in bytes: a shorter one can be guessed.
 const MIN_TOKEN: usize = 16;
 
 /// A secret that clients send as `Authorization: Bearer`. Not shown by `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct BearerToken(Vec<u8>);
-
-impl fmt::Debug for BearerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BearerToken(Secret);
 
 impl BearerToken {
     /// Creates a token, without surrounding white space.
@@ -41,19 +35,7 @@ impl BearerToken {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(AccessError::StrangeToken);
         }
-        Ok(Self(text.as_bytes().to_vec()))
-    }
-
-    /// Returns whether a caller sent this token. The comparison takes a time that depends only on the length of
-    /// `given`, so that it reveals nothing of the token.
-    fn matches(&self, given: &[u8]) -> bool {
-        // `black_box` prevents that the compiler ends the loop at the first difference.
-        let expected = self.0.iter().copied().chain(std::iter::repeat(0));
-        let mut difference = u8::from(given.len() != self.0.len());
-        for (given, expected) in given.iter().zip(expected) {
-            difference |= black_box(given ^ expected);
-        }
-        black_box(difference) == 0
+        Ok(Self(Secret::new(text)))
     }
 }
 
@@ -133,7 +115,7 @@ impl AccessControl {
                 "the header `Host` names another host than this machine; a server without a token accepts \
                 only `localhost` and loopback addresses",
             )),
-            Self::Token(token) if bearer_token(headers).is_some_and(|given| token.matches(given)) => Ok(()),
+            Self::Token(token) if bearer_token(headers).is_some_and(|given| token.0.matches(given)) => Ok(()),
             Self::Token(_) => Err(HttpReply::detail(
                 StatusCode::UNAUTHORIZED,
                 "the request does not have the token of this server: send `Authorization: Bearer TOKEN` \

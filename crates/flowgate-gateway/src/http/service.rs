@@ -149,7 +149,7 @@ impl GatewayService {
             turns,
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             values,
-            metrics: Metrics::default(),
+            metrics: Metrics::new(),
             connections: AtomicU64::new(0),
             limits,
             log,
@@ -495,7 +495,9 @@ impl GatewayService {
         Err(HttpReply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
     }
 
-    /// Returns the metrics of the whole gateway in the text format of Prometheus.
+    /// Returns the metrics of the whole gateway in the text format of Prometheus. Those of clients are left out unless
+    /// the server has a token: they reveal verdicts, which may depend on hidden text, and an agent on this machine could
+    /// read them.
     fn metrics_text(&self) -> String {
         let body_bytes = self.limits.bodies.saturating_sub(self.bodies.available_permits());
         // The last part of a metric says whether it is a counter. These three are not: their values also decrease.
@@ -519,9 +521,19 @@ impl GatewayService {
             false,
         ));
         figures.extend(self.models.iter().flat_map(|models| models.figures()));
-        self.metrics.text(&figures, &self.log.limits())
+        let mut text = self.metrics.text(&figures, &self.log.limits());
+        match (&self.models, &self.access) {
+            (Some(models), AccessControl::Token(_)) => text.push_str(&models.metrics.text()),
+            (Some(_), _) => text.push_str(CLIENT_METRICS_LEFT_OUT),
+            (None, _) => {}
+        }
+        text
     }
 }
+
+/// The comment in the metrics of a server whose metrics everybody on the machine can read.
+const CLIENT_METRICS_LEFT_OUT: &str = "# The metrics of clients (verdicts, questions, tokens) are left out: this server has no token, so agents could read \
+     them. Start it with --token-file.\n";
 
 /// Returns the reply to an order whose task failed.
 fn failed_order_reply() -> HttpReply {

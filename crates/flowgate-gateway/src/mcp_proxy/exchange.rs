@@ -22,6 +22,7 @@ use super::request::{ClientPlace, McpRequest};
 use crate::chat::ModelRoutes;
 use crate::chat::report::{VerdictTotals, sentence_of};
 use crate::chat::stream::ReplyPart;
+use crate::config::ClientSettings;
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::{RequestError, RequestErrorCause};
@@ -75,6 +76,8 @@ impl ModelRoutes {
             verdicts: exchange.verdicts.counts(),
         };
         self.figures.count(&figures, Instant::now());
+        let ClientSettings { name, watch, .. } = &request.client.spec;
+        self.metrics.count_calls(name, &exchange.verdicts.by_tool, watch.is_some());
         exchange.log(figures.took, is_request, outcome.as_ref().err());
         match outcome {
             Ok(()) => exchange.reply.finish(is_request).await,

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
+mod agent_metrics;
 mod announced_questions;
 mod approvals;
 mod audit_contents;
