@@ -322,6 +322,26 @@ test("a policy shows how often its statements applied, and a dry run what an edi
   await context.close();
 });
 
+test("an admin puts a changed policy in force, and a broken one is refused", async () => {
+  const { page, context, errors } = await open("bob");
+  await page.getByRole("link", { name: "Policy" }).click();
+  const file = path.join(WORK, "policy.flow");
+  const reload = async (text) => {
+    fs.writeFileSync(file, text);
+    await page.getByRole("button", { name: "Reload the configuration" }).click();
+  };
+  await reload("label nonsense\n");
+  await page.getByText(/Not reloaded, and the present configuration stays in force: .*policy\.flow:1:/).waitFor();
+  await axeFinds(page, "a refused reload");
+  await reload(POLICY.replace("require trusted if:", "require trusted else deny if:"));
+  await page.getByText("Reloaded. Clients with another policy or settings: agent.").waitFor();
+  await page.getByRole("row").filter({ hasText: "require trusted else deny if:" }).first().waitFor();
+  await reload(POLICY);
+  await page.getByRole("row").filter({ hasText: "require trusted if:" }).first().waitFor();
+  assert.deepEqual(errors.filter((error) => !error.includes("409")), []);
+  await context.close();
+});
+
 test("a person with a lower clearance sees a policy without counts", async () => {
   const { page, context, errors } = await open("low");
   await page.getByRole("link", { name: "Policy" }).click();

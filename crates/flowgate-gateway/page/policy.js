@@ -1,5 +1,5 @@
-// The view of policies: the text of a client's policy with how often each statement applied, and a dry run of an edited text
-// on stored conversations.
+// The view of policies: the text of a client's policy with how often each statement applied, a dry run of an edited text on
+// stored conversations, and a reload of the files.
 
 import { announce, h, show } from "./dom.js";
 import { request } from "./api.js";
@@ -138,7 +138,7 @@ function editorOf(usage) {
   return h("form", { class: "card", submit },
     h("h2", {}, "Try an edited policy"),
     h("p", { id: "edited-help" }, "The edited text is compiled, and the stored conversations are judged under it as they happened. Nothing is stored, and the policy in force does not change. ",
-      "To put the text in force, download it, replace ", h("code", {}, usage.file), " on the machine of the gateway, and restart the gateway: it reads its policies when it starts."),
+      "To put the text in force, download it, replace ", h("code", {}, usage.file), " on the machine of the gateway, and reload the configuration."),
     h("p", {}, h("label", { for: "edited" }, "Text of the policy")),
     h("div", { class: "editor" }, numbers, text),
     h("p", {}, h("label", { for: "last" }, "Stored conversations, the last"), " ", last),
@@ -146,7 +146,31 @@ function editorOf(usage) {
     result);
 }
 
-export async function view(content, { left, session }) {
+/** The order to read the configuration and the policies again. `after` shows the view again. */
+function reloadOf(after) {
+  const result = h("p", { "aria-live": "off" });
+  const run = h("button", { type: "button", click: () => reload() }, "Reload the configuration");
+  const reload = async () => {
+    run.disabled = true;
+    try {
+      const { added, removed, changed, needs_restart: sections } = await request("POST", "/api/v1/policies/reload", {});
+      const parts = [["New clients", added], ["Removed clients", removed], ["Clients with another policy or settings", changed], ["Sections that need a restart", sections]];
+      const said = parts.filter(([, names]) => names.length > 0).map(([title, names]) => `${title}: ${names.join(", ")}.`);
+      await after(`Reloaded. ${said.length > 0 ? said.join(" ") : "No client has changed."}`);
+    } catch (refusal) {
+      run.disabled = false;
+      show(result, h("span", { role: "alert" }, `Not reloaded, and the present configuration stays in force: ${refusal.message}.`));
+    }
+  };
+  return h("section", { class: "card", "aria-label": "Reload" },
+    h("h2", {}, "Put changed files in force"),
+    h("p", {}, "The gateway reads its configuration, policies and key files again. If something cannot be used, nothing changes. Conversations whose policy has changed begin anew."),
+    h("p", { class: "buttons" }, run),
+    result);
+}
+
+export async function view(content, context, reloaded = "") {
+  const { left, session } = context;
   const [, chosen] = location.hash.slice(1).split("/").map(decodeURIComponent);
   const { policies } = await request("GET", "/api/v1/policies");
   if (left.aborted) return;
@@ -158,7 +182,8 @@ export async function view(content, { left, session }) {
   const select = h("select", { id: "policy-client" }, policies.map((policy) => h("option", { value: policy.client, selected: policy.client === client }, policy.client)));
   select.addEventListener("change", () => { location.hash = `#policy/${encodeURIComponent(select.value)}`; });
   const place = h("div", {}, h("p", {}, "The statements are being counted…"));
-  show(content, h("p", {}, h("label", { for: "policy-client" }, "Client"), " ", select), place);
+  show(content, reloaded ? h("p", { role: "status" }, reloaded) : null, h("p", {}, h("label", { for: "policy-client" }, "Client"), " ", select), place);
+  if (reloaded) announce(reloaded);
   const usage = await request("GET", `/api/v1/policies/usage?${new URLSearchParams({ client })}`);
   if (left.aborted) return;
   const isCounted = usage.conversations !== null;
@@ -168,5 +193,6 @@ export async function view(content, { left, session }) {
       isCounted ? `How often its statements applied to ${plural(usage.calls, "call")} and the texts of ${basisOf(usage.conversations)}:` : "Your clearance does not cover all texts of this client, so its statements are not counted."),
     isCounted ? unusedOf(usage.statements) : null,
     usage.files.map((file) => linesOf(file, usage.statements)),
-    isCounted && session.role !== "viewer" ? editorOf(usage) : null);
+    isCounted && session.role !== "viewer" ? editorOf(usage) : null,
+    session.role === "admin" && session.tenants.length === 0 ? reloadOf((said) => view(content, context, said)) : null);
 }

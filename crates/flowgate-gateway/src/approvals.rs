@@ -28,6 +28,7 @@ pub(crate) mod webhook;
 mod webhook_format;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use flowgate_guard::approve::{ApprovalRequest, Decision};
@@ -72,16 +73,18 @@ pub(crate) struct ApprovalService {
     recorder: Recorder,
     /// The limits on questions, and how long requests and questions wait.
     asking: ApprovalSettings,
-    webhook: Option<Webhook>,
+    webhook: Option<Arc<Webhook>>,
     /// The names of what can be frozen.
     pub(crate) names: FreezeTargets,
     pub(crate) log: OperatorLog,
     metrics: Arc<AgentMetrics>,
     /// Notified when a question changes at this gateway.
-    bell: watch::Sender<()>,
+    bell: Arc<watch::Sender<()>>,
     /// The sessions of people who use the page, and the failed logins.
-    pub(crate) sessions: PageSessions,
-    pub(crate) login_failures: LoginFailures,
+    pub(crate) sessions: Arc<PageSessions>,
+    pub(crate) login_failures: Arc<LoginFailures>,
+    /// Whether a reloaded configuration has replaced this service: its event streams end, and their readers reconnect.
+    is_replaced: AtomicBool,
 }
 
 /// The outcome of a question.
@@ -164,8 +167,55 @@ impl ApprovalService {
         names: FreezeTargets,
         (log, metrics): (OperatorLog, Arc<AgentMetrics>),
     ) -> Self {
-        let (bell, sessions, login_failures) = Default::default();
-        Self { store, people, recorder, asking, webhook, names, log, metrics, bell, sessions, login_failures }
+        let (bell, sessions, login_failures, is_replaced) = Default::default();
+        let webhook = webhook.map(Arc::new);
+        Self {
+            store,
+            people,
+            recorder,
+            asking,
+            webhook,
+            names,
+            log,
+            metrics,
+            bell,
+            sessions,
+            login_failures,
+            is_replaced,
+        }
+    }
+
+    /// Creates the service under a reloaded configuration, with these people and these names of what can be frozen. The
+    /// sessions of people who have lost their key or have another one end when [`Self::replace_by`] is called.
+    pub(crate) fn reconfigured(&self, people: People, names: FreezeTargets) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            people,
+            recorder: self.recorder.clone(),
+            asking: self.asking.clone(),
+            webhook: self.webhook.clone(),
+            names,
+            log: self.log.clone(),
+            metrics: Arc::clone(&self.metrics),
+            bell: Arc::clone(&self.bell),
+            sessions: Arc::clone(&self.sessions),
+            login_failures: Arc::clone(&self.login_failures),
+            is_replaced: AtomicBool::new(false),
+        }
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Ends what this service does for people under its own configuration, since `later` has replaced it: the event
+    /// streams, and the sessions of people without their key.
+    pub(crate) fn replace_by(&self, later: &Self) {
+        for person in self.people.revoked_in(&later.people) {
+            self.sessions.end_all_of(person);
+        }
+        self.is_replaced.store(true, Ordering::Relaxed);
+        self.wake_waiters();
     }
 
     /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is

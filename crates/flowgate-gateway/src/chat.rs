@@ -25,6 +25,7 @@
 //! * `headers`: reads the headers that name a conversation and a provenance.
 //! * `prefix_cache`: caches decoded chat prefixes.
 //! * `conversations`: finds and stores the conversation that a request belongs to.
+//! * `reload`: replaces clients, policies and people by those of a reloaded configuration.
 //! * `quotations`: lists and clears, for admins, the texts that clients were shown.
 //! * `maintenance`: maintains the database and the audit log periodically.
 //! * [`stored_trace`]: replays the trace of one stored conversation.
@@ -45,6 +46,7 @@ mod person_approver;
 mod prefix_cache;
 mod quotations;
 pub mod recheck;
+pub(crate) mod reload;
 pub(crate) mod report;
 mod request_quota;
 pub mod stored_trace;
@@ -58,7 +60,7 @@ mod upstream_model;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use flowgate_audit::watch::{WatchLog, WatchedVerdict};
 use tokio_util::sync::CancellationToken;
@@ -67,6 +69,7 @@ use crate::approvals::ApprovalService;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
+use crate::config::fixed_sections::FixedSections;
 use crate::config::{self, AuditSpec, ClientSettings, GatewayConfig};
 use crate::database::{self, Database, DatabaseError};
 use crate::http::value_budget::ValueBudget;
@@ -87,26 +90,30 @@ use conversations::Conversations;
 pub(crate) struct ModelRoutes {
     pub(crate) clients: Clients,
     /// The conversations of all clients.
-    pub(crate) sessions: Conversations,
+    pub(crate) sessions: Arc<Conversations>,
     pub(crate) approvals: Arc<ApprovalService>,
     pub(crate) recorder: Recorder,
     /// The number of turns that this process has begun, which makes the ids of its responses unique.
-    answers: AtomicU64,
+    answers: Arc<AtomicU64>,
     /// Requests to MCP servers that are in progress.
-    pub(crate) pending: PendingRequests,
+    pub(crate) pending: Arc<PendingRequests>,
     pub(crate) log: OperatorLog,
     /// The memory budget of parsed JSON values, which all requests share.
     pub(crate) values: ValueBudget,
-    /// Cancelled when the gateway shuts down.
+    /// Cancelled when the gateway shuts down, or a reloaded configuration replaces these routes.
     pub(crate) closing: CancellationToken,
     /// The number of clients in watch mode.
     watching: usize,
     /// The figures of requests since the start, for the page.
-    pub(crate) figures: FigureSeries,
+    pub(crate) figures: Arc<FigureSeries>,
     /// The counters of what agents did, for Prometheus.
     pub(crate) metrics: Arc<AgentMetrics>,
     /// The evaluations of stored conversations that people have begun.
     pub(crate) reviews: ReviewRuns,
+    /// The sections of the configuration file that are in force until the process ends.
+    fixed_sections: FixedSections,
+    /// The time after which unused conversations and questions are deleted.
+    retention: Duration,
 }
 
 impl ModelRoutes {
@@ -120,19 +127,7 @@ impl ModelRoutes {
         values: ValueBudget,
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
-        log.redact_keys(&config.keys);
-        for client in &config.clients {
-            if let Some(watch) = &client.watch {
-                WatchLog::open(watch.log.path()).map_err(|error| {
-                    DatabaseError::WatchLog(format!("{}: {error}", watch.log.path().display()))
-                })?;
-                log.write(LogEvent::Remark, &client.name, vec![("mode", "watch".into())], watching::WARNING);
-            }
-            for advice in visibility::client_advice(client) {
-                let event = if advice.is_intended { LogEvent::HiddenOnPurpose } else { LogEvent::Hidden };
-                log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
-            }
-        }
+        announce_clients(&config, &log)?;
         let database = Arc::new(Database::open(&config.store.place).await?);
         let opened = Self::start(config, Arc::clone(&database), values, log).await;
         if opened.is_err() {
@@ -148,7 +143,8 @@ impl ModelRoutes {
         values: ValueBudget,
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
-        let GatewayConfig { clients, store, people, asking, webhook, audit, keys, .. } = config;
+        let GatewayConfig { clients, store, people, asking, webhook, audit, keys, fixed_sections, .. } =
+            config;
         let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
         // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
         open.accept_database()?;
@@ -169,10 +165,9 @@ impl ModelRoutes {
         let approvals = Arc::new(approvals);
         maintenance::spawn_tasks(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
         let sessions =
-            Conversations::new(open, store.memory, store.conversation, values.clone(), log.clone());
+            Arc::new(Conversations::new(open, store.memory, store.conversation, values.clone(), log.clone()));
         let watching = clients.iter().filter(|client| client.watch.is_some()).count();
-        let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
-        let pending = PendingRequests::default();
+        let (clients, answers, pending) = (Clients::new(clients), Arc::default(), Arc::default());
         let closing = CancellationToken::new();
         Ok(Self {
             clients,
@@ -185,9 +180,11 @@ impl ModelRoutes {
             values,
             closing,
             watching,
-            figures: FigureSeries::new(Instant::now()),
+            figures: Arc::new(FigureSeries::new(Instant::now())),
             metrics,
             reviews: ReviewRuns::default(),
+            fixed_sections,
+            retention: store.retention,
         })
     }
 
@@ -240,6 +237,25 @@ impl ModelRoutes {
     pub(crate) fn remark(&self, remark: &str) {
         self.log.write(LogEvent::Remark, "", Vec::new(), remark);
     }
+}
+
+/// Removes the keys of the configuration from the operator's log from now on, opens the logs of clients in watch mode,
+/// and logs advice about items that a client's policy and settings hide from models.
+fn announce_clients(config: &GatewayConfig, log: &OperatorLog) -> Result<(), DatabaseError> {
+    log.redact_keys(&config.keys);
+    for client in &config.clients {
+        if let Some(watch) = &client.watch {
+            WatchLog::open(watch.log.path()).map_err(|error| {
+                DatabaseError::WatchLog(format!("{}: {error}", watch.log.path().display()))
+            })?;
+            log.write(LogEvent::Remark, &client.name, vec![("mode", "watch".into())], watching::WARNING);
+        }
+        for advice in visibility::client_advice(client) {
+            let event = if advice.is_intended { LogEvent::HiddenOnPurpose } else { LogEvent::Hidden };
+            log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
+        }
+    }
+    Ok(())
 }
 
 /// Warns the operator if other users of the system can read or write the database files or the files of the audit log.

@@ -21,6 +21,8 @@ mod audit;
 mod client;
 mod dropped_parts;
 mod file;
+pub(crate) mod fixed_sections;
+mod loader;
 mod person;
 mod server;
 mod tls;
@@ -42,6 +44,9 @@ use flowgate_guard::method::{Method, MethodRegistry};
 use flowgate_lm::remote::Authorities;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+
+use fixed_sections::FixedSections;
+pub use loader::ConfigLoader;
 
 use file::{ConfigFile, FormatSpec, StoreTable};
 
@@ -84,6 +89,8 @@ pub struct GatewayConfig {
     pub tls: Option<TlsSettings>,
     /// Every key that the file names, to be hidden in texts that must not contain one.
     pub keys: Vec<Secret>,
+    /// The sections that a reload does not change.
+    pub(crate) fixed_sections: FixedSections,
 }
 
 /// The database, and the limits on what it stores and for how long.
@@ -427,6 +434,7 @@ pub fn read_with_methods(
         log_format,
         tls,
         keys,
+        fixed_sections: FixedSections::of(text),
     })
 }
 

@@ -66,6 +66,8 @@ pub enum LogEvent {
     HiddenOnPurpose,
     /// The certificate of the gateway was replaced.
     Certificate,
+    /// A reloaded configuration is in force.
+    Configuration,
     /// A request was rejected.
     Refused,
     /// A model's server, or another server behind the gateway, failed.
@@ -86,6 +88,7 @@ impl LogEvent {
             Self::Exchange => "exchange",
             Self::Hidden | Self::HiddenOnPurpose => "hidden",
             Self::Certificate => "certificate",
+            Self::Configuration => "configuration",
             Self::Refused => "refused",
             Self::Upstream => "upstream",
             Self::Limit => "limit",
@@ -97,7 +100,9 @@ impl LogEvent {
     /// Returns the severity of lines of this event.
     fn level(self) -> LogLevel {
         match self {
-            Self::Turn | Self::Exchange | Self::HiddenOnPurpose | Self::Certificate => LogLevel::Info,
+            Self::Turn | Self::Exchange | Self::HiddenOnPurpose | Self::Certificate | Self::Configuration => {
+                LogLevel::Info
+            }
             Self::Hidden | Self::Refused | Self::Upstream | Self::Limit | Self::Remark => LogLevel::Warn,
             Self::Failure => LogLevel::Error,
         }
@@ -110,6 +115,7 @@ impl LogEvent {
             Self::Turn | Self::Exchange => 5000,
             Self::Hidden | Self::HiddenOnPurpose => 100,
             Self::Certificate
+            | Self::Configuration
             | Self::Refused
             | Self::Upstream
             | Self::Limit

@@ -7,7 +7,7 @@
 
 mod log_probe;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use flowgate::monitor::{Reason, ReasonKind};
@@ -73,7 +73,7 @@ pub(crate) struct RecordingLog {
     /// The time after which content is deleted; `None` if no content is recorded.
     content: Option<Duration>,
     /// The keys that are removed from content.
-    keys: Vec<Secret>,
+    keys: RwLock<Vec<Secret>>,
     probe: LogProbe,
 }
 
@@ -118,15 +118,40 @@ impl Recorder {
             witnesses,
             log,
             content: *content,
-            keys,
+            keys: RwLock::new(keys),
             probe: LogProbe::default(),
         })));
+        recorder.record_configuration(clients)?;
+        Ok(recorder)
+    }
+
+    /// Records that the clients have these policies from now on.
+    fn record_configuration(&self, clients: &[ClientSettings]) -> Result<(), DatabaseError> {
         // The digest of each client's policy, with all settings that a replay of its conversations depends on.
         let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
         policies.sort();
         policies.dedup();
-        recorder.record(&[AuditEvent::ConfigurationLoaded { policies }.into()])?;
-        Ok(recorder)
+        self.record(&[AuditEvent::ConfigurationLoaded { policies }.into()])
+    }
+
+    /// Records that the configuration was reloaded, and from now on removes its keys from content as well. Earlier keys
+    /// stay removed, since requests that began with them go on.
+    ///
+    /// # Errors
+    /// If it cannot be recorded; the configuration must not take effect then.
+    pub(crate) fn reconfigure(
+        &self,
+        clients: &[ClientSettings],
+        keys: &[Secret],
+    ) -> Result<(), DatabaseError> {
+        if let Some(recording) = self.0.as_deref() {
+            let mut known = recording.keys.write().unwrap_or_else(PoisonError::into_inner);
+            known.extend(keys.iter().cloned());
+            // Longer keys come first: a key that is a prefix of a longer one must not leave the rest of it visible.
+            known.sort_by_key(|key| std::cmp::Reverse(key.len()));
+            known.dedup();
+        }
+        self.record_configuration(clients)
     }
 
     /// Records events. If this fails, the caller must not take any action that depends on them. Does nothing without an
@@ -205,7 +230,8 @@ impl RecordingLog {
     /// Appends entries to the log. `key` is the client's key for the upstream, which is removed from contents, as are
     /// the keys of the configuration.
     fn record(&self, entries: &[AuditEntry], key: Option<&str>) -> Result<(), DatabaseError> {
-        let Self { log, content: retention_setting, keys, .. } = self;
+        let Self { log, content: retention_setting, .. } = self;
+        let keys = &*self.keys.read().unwrap_or_else(PoisonError::into_inner);
         for AuditEntry { event, content } in entries {
             // Without a time after which content is deleted, none is recorded.
             let content = content.as_ref().filter(|_| retention_setting.is_some());

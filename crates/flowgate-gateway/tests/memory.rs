@@ -37,8 +37,16 @@ async fn start_with(limits: ServerLimits, store: &str) -> String {
     let (listen, dialect) = ("127.0.0.1:0".parse().unwrap(), flowgate::policy::Dialect::Flowgate);
     let (access, predicate_sources, log) =
         (AccessControl::Local, PredicateSources::default(), OperatorLog::default());
-    let config =
-        ServeConfig { listen, dialect, access, predicate_sources, models: Some(models), limits, log };
+    let config = ServeConfig {
+        listen,
+        dialect,
+        access,
+        predicate_sources,
+        models: Some(models),
+        loader: None,
+        limits,
+        log,
+    };
     let server = HttpServer::bind(config).await.unwrap();
     let address = server.address();
     tokio::spawn(server.run(std::future::pending()));

@@ -31,13 +31,16 @@ gateway.toml (see docs/gateway.md):
 The log goes to the standard error: one line for each turn, each refused request, each server failure, each limit that
 was reached, with the setting that raises it, and each text that is hidden from a model; no line contains content.
 
+SIGHUP reloads the configuration: clients, people, upstreams, MCP servers and policies. If something cannot be used, the
+log says so, and the present configuration stays in force.
+
 Exit codes:
   0    stopped by Ctrl-C or SIGTERM, after the requests that had begun; with --check, the configuration can be used
   1    there is a warning with --deny-warnings
   2    the command line, the configuration or a policy cannot be used, or the address is taken
 
 GET /api/openapi.json describes the routes, GET /metrics serves Prometheus, GET /health serves health checks.
-Connections are not encrypted: for other machines, run it behind a TLS proxy.";
+Without [tls] in the configuration, connections are not encrypted: for other machines, add it or a proxy with TLS.";
 
 /// The options of `serve`.
 #[derive(Debug, clap::Args)]

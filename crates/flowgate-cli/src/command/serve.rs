@@ -50,12 +50,16 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         output.note(&format!("conversations are kept in {}", models.store.place.name()));
     }
     let scheme = if models.as_ref().is_some_and(|models| models.tls.is_some()) { "https" } else { "http" };
+    let loader = options.config.clone().map(|path| {
+        config::ConfigLoader::new(move || model_routes(&path).map_err(|error| error.to_string()))
+    });
     let config = ServeConfig {
         listen: options.listen,
         dialect,
         access,
         predicate_sources,
         models,
+        loader,
         limits: limits(options),
         log,
     };

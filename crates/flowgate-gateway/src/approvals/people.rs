@@ -89,6 +89,14 @@ impl People {
         self.people.iter().find(|person| person.name == name)
     }
 
+    /// Returns the names of the people who have not the same key in `later`, or are not among them.
+    pub(super) fn revoked_in<'p>(&'p self, later: &'p Self) -> impl Iterator<Item = &'p str> {
+        let is_revoked = |person: &&Person| {
+            later.find_by_name(&person.name).is_none_or(|changed| changed.key != person.key)
+        };
+        self.people.iter().filter(is_revoked).map(|person| person.name.as_str())
+    }
+
     /// Returns the person whose key a request carries as its bearer token; `None` if no person has the key, if there is
     /// no such header, or if there is more than one, since it is then ambiguous who sends the request.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<&Person> {
@@ -111,6 +119,23 @@ mod tests {
     use super::*;
     use crate::config::Role;
     use crate::secret::Secret;
+
+    #[test]
+    fn people_without_their_key_are_revoked() {
+        let people = |keys: &[(&str, &str)]| {
+            let person = |(name, key): &(&str, &str)| Person {
+                name: (*name).to_owned(),
+                key: Secret::new(*key),
+                role: Role::Viewer,
+                tenants: Vec::new(),
+                may_read: Clearance::default(),
+            };
+            People { people: keys.iter().map(person).collect(), ..People::default() }
+        };
+        let (before, later) =
+            (people(&[("a", "1"), ("b", "2"), ("c", "3")]), people(&[("c", "3"), ("b", "1"), ("d", "4")]));
+        assert_eq!(before.revoked_in(&later).collect::<Vec<_>>(), ["a", "b"]);
+    }
 
     /// A person with tenants sees the freezes of the tenants' clients, but not those of removed clients.
     #[test]

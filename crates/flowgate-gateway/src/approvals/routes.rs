@@ -144,7 +144,7 @@ impl ApprovalService {
             let mut idle_polls = 0;
             let is_authenticated =
                 || session.is_none_or(|session| approvals.sessions.is_open(&session, Instant::now()));
-            while !presence.is_disconnected() && is_authenticated() {
+            while !presence.is_disconnected() && is_authenticated() && !approvals.is_replaced() {
                 // A failed read is retried with the next poll.
                 let changed_questions =
                     approvals.store.questions_after(last_change, BATCH).await.unwrap_or_default();

@@ -4,7 +4,7 @@
 //! Model and MCP routes authenticate every request here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use axum::http::HeaderMap;
@@ -23,16 +23,24 @@ const KEY: &str = "x-flowgate-key";
 pub(crate) struct ClientState {
     pub(crate) spec: ClientSettings,
     /// The texts that the client was shown.
-    pub(crate) history: tokio::sync::Mutex<ClientHistory>,
+    pub(crate) history: Arc<tokio::sync::Mutex<ClientHistory>>,
     /// The cache of the client's decoded chat prefixes.
     pub(crate) prefix_cache: PrefixCache,
     quota: RequestQuota,
+    /// The number of the client's listening streams.
+    pub(crate) listening: Arc<AtomicUsize>,
+    counters: Arc<ClientCounters>,
+    /// Whether a reloaded configuration has removed the client, or changed what its conversations depend on.
+    is_replaced: AtomicBool,
+}
+
+/// The counters of a client, which go on when the configuration is reloaded.
+#[derive(Debug, Default)]
+struct ClientCounters {
     /// The number of the client's requests that are being answered.
     at_work: AtomicUsize,
     /// The number of conversations that the client has begun since this process started.
     begun: AtomicUsize,
-    /// The number of the client's listening streams.
-    pub(crate) listening: Arc<AtomicUsize>,
     /// An upper bound, in bits, on what may have leaked of the shown texts through the choice of which words of users
     /// are hidden.
     bits: AtomicU64,
@@ -64,36 +72,82 @@ impl ClientHistory {
     }
 }
 
+/// Returns the profile that the configuration declares for a client, with an empty memory of the texts that it was
+/// shown.
+fn declared_profile(spec: &ClientSettings) -> history::ClientProfile {
+    history::ClientProfile {
+        is_interactive: spec.user_messages.trusts_unmarked(),
+        marks_typed: spec.user_messages.believes_marks(),
+        trusts_system: spec.system_messages.trusts_all(),
+        pinned: spec.pinned.clone(),
+        ..history::ClientProfile::default()
+    }
+}
+
 impl ClientState {
-    /// Returns the profile of this client for the replay of its conversations: what the configuration declares about
-    /// it, with an empty memory of the texts that it was shown. A replay does not ask that memory, since the stored
-    /// inputs contain what it answered.
-    pub(crate) fn replay_profile(&self) -> history::ClientProfile {
-        history::ClientProfile {
-            is_interactive: self.spec.user_messages.trusts_unmarked(),
-            marks_typed: self.spec.user_messages.believes_marks(),
-            trusts_system: self.spec.system_messages.trusts_all(),
-            pinned: self.spec.pinned.clone(),
-            ..history::ClientProfile::default()
+    /// Creates the state of a client that has not sent any request yet.
+    fn new(spec: ClientSettings) -> Self {
+        let quotations = QuotationMemory::with_room(spec.quotations);
+        let mut client = history::ClientProfile { quotations, ..declared_profile(&spec) };
+        // From now on, new texts are collected, so that they can be stored in the database.
+        client.quotations.record_learned();
+        let history = ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
+        Self::with_settings(spec, Arc::new(tokio::sync::Mutex::new(history)), Arc::default(), Arc::default())
+    }
+
+    /// Creates the state of this client under changed settings. Requests that began under the old ones share its
+    /// counters and the memory of the texts that it was shown.
+    async fn reconfigured(&self, spec: ClientSettings) -> Self {
+        {
+            let mut history = self.history.lock().await;
+            let quotations = std::mem::take(&mut history.client.quotations);
+            history.client = history::ClientProfile { quotations, ..declared_profile(&spec) };
         }
+        let (listening, counters) = (Arc::clone(&self.listening), Arc::clone(&self.counters));
+        Self::with_settings(spec, Arc::clone(&self.history), listening, counters)
+    }
+
+    fn with_settings(
+        spec: ClientSettings,
+        history: Arc<tokio::sync::Mutex<ClientHistory>>,
+        listening: Arc<AtomicUsize>,
+        counters: Arc<ClientCounters>,
+    ) -> Self {
+        let quota = RequestQuota::new(spec.requests_per_minute);
+        // What the client may send although its upstream does not receive it.
+        let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
+        let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
+        let is_replaced = AtomicBool::new(false);
+        Self { spec, history, prefix_cache, quota, listening, counters, is_replaced }
+    }
+
+    /// Returns the profile of this client for the replay of its conversations. A replay does not ask the memory of the
+    /// texts that the client was shown, since the stored inputs contain what it answered.
+    pub(crate) fn replay_profile(&self) -> history::ClientProfile {
+        declared_profile(&self.spec)
+    }
+
+    /// Returns whether a reloaded configuration has removed the client, or changed what its conversations depend on.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
     }
 
     /// Adds the number of bits that a turn may have leaked through the choice of the words that are hidden.
     pub(crate) fn add_leaked_bits(&self, bits: u32) {
-        self.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
+        self.counters.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
 
     pub(crate) fn leaked_bits(&self) -> u64 {
-        self.bits.load(Ordering::Relaxed)
+        self.counters.bits.load(Ordering::Relaxed)
     }
 
     /// Adds the number of text windows that were forgotten because the memory of quotations was full.
     pub(crate) fn add_forgotten(&self, windows: u64) {
-        self.forgotten.fetch_add(windows, Ordering::Relaxed);
+        self.counters.forgotten.fetch_add(windows, Ordering::Relaxed);
     }
 
     pub(crate) fn forgotten_windows(&self) -> u64 {
-        self.forgotten.load(Ordering::Relaxed)
+        self.counters.forgotten.load(Ordering::Relaxed)
     }
 
     /// Forgets the texts in memory, so that the next use loads the stored texts again.
@@ -104,7 +158,7 @@ impl ClientState {
     /// Counts a new conversation, and returns whether to look for surplus conversations now. A client with a high limit
     /// looks less often, because the query is slow for many conversations and a small excess does not matter.
     pub(crate) fn count_new_conversation(&self) -> bool {
-        self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
+        self.counters.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
 
     /// Takes one request from the client's quota as counted by this gateway alone.
@@ -125,13 +179,13 @@ impl ClientRequestPlace {
     pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
         // At the limit, the drop of `place` takes the count back.
-        (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
+        (client.counters.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
     }
 }
 
 impl Drop for ClientRequestPlace {
     fn drop(&mut self) {
-        self.0.at_work.fetch_sub(1, Ordering::Relaxed);
+        self.0.counters.at_work.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -142,38 +196,29 @@ pub(crate) struct Clients(Vec<Arc<ClientState>>);
 impl Clients {
     /// Creates the state of the configured clients, which have not sent any request yet.
     pub(crate) fn new(clients: Vec<ClientSettings>) -> Self {
-        let known = clients.into_iter().map(|spec| {
-            let mut client = history::ClientProfile {
-                is_interactive: spec.user_messages.trusts_unmarked(),
-                marks_typed: spec.user_messages.believes_marks(),
-                trusts_system: spec.system_messages.trusts_all(),
-                pinned: spec.pinned.clone(),
-                quotations: QuotationMemory::with_room(spec.quotations),
-            };
-            // From now on, new texts are collected, so that they can be stored in the database.
-            client.quotations.record_learned();
-            let history =
-                ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
-            let quota = RequestQuota::new(spec.requests_per_minute);
-            let history = tokio::sync::Mutex::new(history);
-            let (at_work, begun, listening) = Default::default();
-            // What the client may send although its upstream does not receive it.
-            let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
-            let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
-            let (bits, forgotten) = Default::default();
-            Arc::new(ClientState {
-                spec,
-                history,
-                prefix_cache,
-                quota,
-                at_work,
-                begun,
-                listening,
-                bits,
-                forgotten,
-            })
-        });
-        Self(known.collect())
+        Self(clients.into_iter().map(|spec| Arc::new(ClientState::new(spec))).collect())
+    }
+
+    /// Creates the state of clients under a reloaded configuration. A client with the name of an earlier one goes on.
+    pub(crate) async fn reconfigured(&self, clients: Vec<ClientSettings>) -> Self {
+        let mut reconfigured = Vec::new();
+        for spec in clients {
+            reconfigured.push(Arc::new(match self.find_by_name(&spec.name) {
+                Some(client) => client.reconfigured(spec).await,
+                None => ClientState::new(spec),
+            }));
+        }
+        Self(reconfigured)
+    }
+
+    /// Ends turns that have not begun, of clients that `later` lacks or whose policy or settings differ there.
+    pub(crate) fn replace_by(&self, later: &Self) {
+        for client in &self.0 {
+            let is_same = |other: Arc<ClientState>| other.spec.basis == client.spec.basis;
+            if !later.find_by_name(&client.spec.name).is_some_and(is_same) {
+                client.is_replaced.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ClientState>> {

@@ -73,6 +73,8 @@ pub(crate) struct ConversationState {
     pub(super) offered: Vec<Weak<wire::ReceivedRequest>>,
     /// The unique number of the conversation in the database.
     id: i64,
+    /// The digest of the policy and settings under which it is in memory.
+    basis: String,
     /// When the time of last use was last written to the database.
     touched: Instant,
     /// The number of stored turns.
@@ -288,6 +290,15 @@ impl Conversations {
             store: &self.store,
             _share: None,
         };
+        if client.is_replaced() {
+            let message =
+                "the configuration of the gateway was reloaded while the request waited: send it again";
+            return Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message));
+        }
+        // The conversation in memory was judged under another policy, since the configuration was reloaded.
+        if locked.session.as_ref().is_some_and(|session| session.basis != client.spec.basis) {
+            *locked.session = None;
+        }
         let loaded_bytes =
             locked.session.as_ref().filter(|_| !self.store.is_shared()).map(ConversationState::memory);
         if let Some(bytes) = loaded_bytes {

@@ -68,15 +68,21 @@ pub(super) fn spawn_tasks(
     ));
     // The database computes with these ages and the current time; half of the range leaves room for that.
     let unused_millis = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
-    let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
+    let store = Arc::downgrade(store);
     let shown_millis = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
     tokio::spawn(run_periodically(CLEAN, store, move |store| async move {
         // A failed deletion is retried at the next interval.
         drop(store.delete_unused(unused_millis).await);
         drop(store.delete_old_shown_texts(shown_millis).await);
     }));
+    spawn_expiry(approvals, retention);
+}
+
+/// Starts the periodic task that expires questions, and deletes those that were not used for `retention`. It ends when
+/// the service is dropped.
+pub(super) fn spawn_expiry(approvals: &Arc<ApprovalService>, retention: Duration) {
     // A failure is retried at the next interval.
-    tokio::spawn(run_periodically(EXPIRE, approvals, move |approvals| async move {
+    tokio::spawn(run_periodically(EXPIRE, Arc::downgrade(approvals), move |approvals| async move {
         drop(approvals.expire_questions(retention).await)
     }));
 }

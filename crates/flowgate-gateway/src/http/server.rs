@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::config::ConfigLoader;
 use crate::http::access::AccessControl;
 use crate::http::admission::Admission;
 use crate::http::connection::ConnectionServer;
@@ -38,6 +39,8 @@ pub struct ServeConfig {
     pub predicate_sources: PredicateSources,
     /// The configuration of the model routes, if they are served.
     pub models: Option<crate::config::GatewayConfig>,
+    /// Reads that configuration again when it is reloaded, if that is possible.
+    pub loader: Option<ConfigLoader>,
     /// The bounds on what a client can make the server do.
     pub limits: ServerLimits,
     /// The operator's log.
@@ -111,7 +114,8 @@ impl HttpServer {
     /// # Errors
     /// If the address or the database is not available.
     pub async fn bind(config: ServeConfig) -> Result<Self, ServeError> {
-        let ServeConfig { listen, dialect, access, predicate_sources, mut models, limits, log } = config;
+        let ServeConfig { listen, dialect, access, predicate_sources, mut models, loader, limits, log } =
+            config;
         raise_file_limit(&limits, &log);
         let tls = models.as_mut().and_then(|models| models.tls.take());
         let tls = tls.map(|settings| Arc::new(ServerTls::new(settings, log.clone())));
@@ -125,9 +129,30 @@ impl HttpServer {
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let service =
-            GatewayService::open(dialect, access, predicate_sources, models, limits.clone(), log).await;
+            GatewayService::open(dialect, access, predicate_sources, (models, loader), limits.clone(), log)
+                .await;
         let service = service.map_err(|error| ServeError::Store(error.to_string()))?;
         Ok(Self { listener, address, service: Arc::new(service), limits, tls })
+    }
+
+    /// Reloads the configuration at each SIGHUP, until the server is dropped. Without a configuration file, the signal
+    /// ends the process as usual.
+    #[cfg(unix)]
+    fn reload_on_hangup(&self) -> io::Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        if !self.service.can_reload() {
+            return Ok(());
+        }
+        let mut hangups = signal(SignalKind::hangup())?;
+        let service = Arc::downgrade(&self.service);
+        tokio::spawn(async move {
+            while hangups.recv().await.is_some() {
+                let Some(service) = service.upgrade() else { return };
+                // The service logs the outcome.
+                let _ = service.reload().await;
+            }
+        });
+        Ok(())
     }
 
     /// Returns the address that it listens on.
@@ -262,6 +287,8 @@ pub fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<Shut
         // Before the address is published: a program that knows it may also send the signal.
         let mut signals = ShutdownSignals::new().map_err(ServeError::Runtime)?;
         let server = HttpServer::bind(config).await?;
+        #[cfg(unix)]
+        server.reload_on_hangup().map_err(ServeError::Runtime)?;
         ready(server.address());
         let (stop_sender, stop_requested) = oneshot::channel::<()>();
         let mut running = pin!(server.run(async {

@@ -15,10 +15,11 @@ mod page;
 mod policy_review;
 mod reached_limits;
 mod receive;
+mod reload;
 mod route;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -37,7 +38,7 @@ use crate::approvals::ApprovalService;
 use crate::chat::ModelRoutes;
 use crate::chat::error_reply::error_reply;
 use crate::chat::report::sentence_of;
-use crate::config;
+use crate::config::{self, ConfigLoader};
 use crate::database::DatabaseError;
 use crate::http::access::AccessControl;
 use crate::http::admission::ConnectionPlace;
@@ -92,8 +93,12 @@ pub(crate) struct GatewayService {
     /// Whether the policy API is served to authorized callers.
     has_policy_api: bool,
     workers: WorkerPool,
-    /// The model routes; present if the gateway has a configuration.
-    models: Option<Arc<ModelRoutes>>,
+    /// The model routes under the configuration in force; present if the gateway has a configuration.
+    models: RwLock<Option<Arc<ModelRoutes>>>,
+    /// Reads the configuration again, if that is possible.
+    loader: Option<ConfigLoader>,
+    /// Locked during a reload.
+    reloading: tokio::sync::Mutex<()>,
     /// The turns of agents.
     turns: TurnTasks,
     /// The orders and decisions of people that are being carried out.
@@ -121,7 +126,7 @@ impl GatewayService {
         dialect: Dialect,
         access: AccessControl,
         predicate_sources: PredicateSources,
-        models: Option<config::GatewayConfig>,
+        (models, loader): (Option<config::GatewayConfig>, Option<ConfigLoader>),
         limits: ServerLimits,
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
@@ -142,7 +147,9 @@ impl GatewayService {
             has_policy_api,
             api: Arc::new(PolicyApi::new(dialect, predicate_sources, &limits)),
             workers: WorkerPool::new(limits.workers, limits.queue),
-            models,
+            models: RwLock::new(models),
+            loader,
+            reloading: tokio::sync::Mutex::default(),
             exchanges: turns.with_own_bound(limits.exchanges),
             orders: TaskTracker::new(),
             streams: turns.with_own_bound(limits.streams),
@@ -283,6 +290,7 @@ impl GatewayService {
                 .inspect(|_| protect_connection(request.extensions())),
             ServiceRoute::PolicyUsage => self.policy_usage(request).await,
             ServiceRoute::DryRun => self.dry_run(request).await,
+            ServiceRoute::Reload => self.reload_by_order(request).await,
             ServiceRoute::Decide
             | ServiceRoute::DecideSeveral
             | ServiceRoute::Freeze
@@ -309,33 +317,44 @@ impl GatewayService {
         reply.map(IntoResponse::into_response)
     }
 
+    /// Returns the model routes under the configuration in force.
+    fn models(&self) -> Option<Arc<ModelRoutes>> {
+        self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Serves these model routes from now on.
+    fn set_models(&self, models: Arc<ModelRoutes>) {
+        *self.models.write().unwrap_or_else(PoisonError::into_inner) = Some(models);
+    }
+
     /// Returns the model routes; the error, in the form of `api`, says that the gateway has none.
-    fn chat(&self, api: Api) -> Result<&Arc<ModelRoutes>, HttpReply> {
+    fn chat(&self, api: Api) -> Result<Arc<ModelRoutes>, HttpReply> {
         let message = "this gateway has no routes for models: its operator can enable them with `--config`";
-        self.models.as_ref().ok_or_else(|| error_reply(api, StatusCode::NOT_FOUND, message))
+        self.models().ok_or_else(|| error_reply(api, StatusCode::NOT_FOUND, message))
     }
 
     /// Returns the service that asks people; the error says that the gateway has none.
-    fn approvals(&self) -> Result<&Arc<ApprovalService>, HttpReply> {
-        self.routes_of_people().map(|models| &models.approvals)
+    fn approvals(&self) -> Result<Arc<ApprovalService>, HttpReply> {
+        self.routes_of_people().map(|models| Arc::clone(&models.approvals))
     }
 
     /// Returns the state of the routes for people; the error says that the gateway has none.
-    fn routes_of_people(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
+    fn routes_of_people(&self) -> Result<Arc<ModelRoutes>, HttpReply> {
         let message =
             "this gateway has no routes for approvals: its operator can enable them with `--config`";
-        self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
+        self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 
     /// Returns which parts of the gateway fail, and which are degraded: they fail, but the gateway works without
     /// them. Without a configuration of clients there is no such part.
     async fn health(&self) -> Health {
-        let failing = match &self.models {
+        let models = self.models();
+        let failing = match &models {
             Some(models) => models.failing_parts().await,
             None => Vec::new(),
         };
-        let late = self.models.as_ref().map(|models| models.degraded_parts()).unwrap_or_default();
-        let watching = self.models.as_ref().map(|models| models.watching_count()).unwrap_or_default();
+        let late = models.as_ref().map(|models| models.degraded_parts()).unwrap_or_default();
+        let watching = models.as_ref().map(|models| models.watching_count()).unwrap_or_default();
         Health::new(failing, late, watching)
     }
 
@@ -346,7 +365,7 @@ impl GatewayService {
         route: ServiceRoute,
         request: Request,
     ) -> Result<HttpReply, HttpReply> {
-        let models = Arc::clone(self.routes_of_people()?);
+        let models = self.routes_of_people()?;
         let (head, body) = request.into_parts();
         // The body of an unauthenticated request is not read.
         models.approvals.check(&head.headers)?;
@@ -371,7 +390,7 @@ impl GatewayService {
     /// Serves the withdrawal of a lasting grant, which has no body, as a task like other orders. Returns the error to
     /// send if the person is not authenticated or the withdrawal fails.
     async fn withdraw_grant(&self, request: Request) -> Result<HttpReply, HttpReply> {
-        let models = Arc::clone(self.routes_of_people()?);
+        let models = self.routes_of_people()?;
         let (head, _) = request.into_parts();
         models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
@@ -383,7 +402,7 @@ impl GatewayService {
 
     /// Ends the streams that would otherwise never end, because the gateway stops.
     pub(crate) fn close(&self) {
-        if let Some(models) = &self.models {
+        if let Some(models) = self.models() {
             models.close();
         }
     }
@@ -401,7 +420,7 @@ impl GatewayService {
     /// Signs the audit log, records its head in the database, sends it to the witnesses that are behind, and closes the
     /// database. Called after the last answer.
     pub(crate) async fn finish(&self) {
-        if let Some(models) = &self.models {
+        if let Some(models) = self.models() {
             models.finish().await;
         }
     }
@@ -520,9 +539,10 @@ impl GatewayService {
             u64::try_from(self.values.taken_bytes()).unwrap_or(u64::MAX),
             false,
         ));
-        figures.extend(self.models.iter().flat_map(|models| models.figures()));
+        let models = self.models();
+        figures.extend(models.iter().flat_map(|models| models.figures()));
         let mut text = self.metrics.text(&figures, &self.log.limits());
-        match (&self.models, &self.access) {
+        match (&models, &self.access) {
             (Some(models), AccessControl::Token(_)) => text.push_str(&models.metrics.text()),
             (Some(_), _) => text.push_str(CLIENT_METRICS_LEFT_OUT),
             (None, _) => {}

@@ -114,6 +114,11 @@ impl PageSessions {
         self.sessions().remove(id);
     }
 
+    /// Ends all sessions of a person.
+    pub(crate) fn end_all_of(&self, person: &str) {
+        self.sessions().retain(|_, session| session.person != person);
+    }
+
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionId, PageSession>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,6 +155,17 @@ mod tests {
         headers.insert(header::COOKIE, cookie.parse().unwrap());
         headers.insert(TOKEN_HEADER, token.parse().unwrap());
         headers
+    }
+
+    #[test]
+    fn all_sessions_of_a_person_end() {
+        let (sessions, now) = (PageSessions::default(), Instant::now());
+        let begun = ["ann", "ann", "bob"].map(|name| sessions.begin(name, now).unwrap());
+        sessions.end_all_of("ann");
+        let is_open = begun.map(|secrets| {
+            sessions.find(&headers(&format!("{COOKIE}={}", secrets.cookie), &secrets.token), now).is_some()
+        });
+        assert_eq!(is_open, [false, false, true]);
     }
 
     #[test]

@@ -125,15 +125,7 @@ impl GatewayHome {
 
     /// Returns the parsed configuration with these methods.
     pub(crate) fn read_with(&self, methods: &MethodRegistry) -> Result<file::GatewayConfig, String> {
-        let environment = |name: &str| match name {
-            "KEY" => Some(KEY.to_owned()),
-            "OTHER" => Some(OTHER_KEY.to_owned()),
-            "UPSTREAM" => Some("key-of-the-upstream".to_owned()),
-            "SECRET" => Some("secret".to_owned()),
-            name => Some(format!("key-of-the-person-{name}")),
-        };
-        file::read_with_methods(&self.text, &self.folder, &environment, methods)
-            .map_err(|error| error.to_string())
+        read(&self.text, &self.folder, methods)
     }
 
     fn configuration(&self) -> Result<file::GatewayConfig, String> {
@@ -170,8 +162,35 @@ impl GatewayHome {
         (Self::start_logged(self.read(), log, AccessControl::Local, limits).unwrap(), lines)
     }
 
+    /// Starts a gateway that can reload its configuration: what [`Self::save`] wrote last. Returns also its log.
+    pub(crate) fn start_reloadable(&self) -> (TestGateway, LogLines) {
+        self.save();
+        let (log, lines) = LogLines::new();
+        let folder = self.folder.clone();
+        let loader = file::ConfigLoader::new(move || {
+            let text = std::fs::read_to_string(folder.join("gateway.toml")).unwrap();
+            read(&text, &folder, &MethodRegistry::builtin())
+        });
+        let (access, limits) = (AccessControl::Local, ServerLimits::default());
+        (Self::start_loaded((self.read(), Some(loader)), log, access, limits).unwrap(), lines)
+    }
+
+    /// Writes the configuration for the next reload.
+    pub(crate) fn save(&self) {
+        std::fs::write(self.folder.join("gateway.toml"), &self.text).unwrap();
+    }
+
     fn start_logged(
         models: file::GatewayConfig,
+        log: OperatorLog,
+        access: AccessControl,
+        limits: ServerLimits,
+    ) -> Result<TestGateway, String> {
+        Self::start_loaded((models, None), log, access, limits)
+    }
+
+    fn start_loaded(
+        (models, loader): (file::GatewayConfig, Option<file::ConfigLoader>),
         log: OperatorLog,
         access: AccessControl,
         limits: ServerLimits,
@@ -189,6 +208,7 @@ impl GatewayHome {
                     access,
                     predicate_sources: PredicateSources::default(),
                     models,
+                    loader,
                     limits,
                     log,
                 };
@@ -214,6 +234,22 @@ impl GatewayHome {
         };
         Ok(TestGateway { address, stop: Some(stop), thread: Some(thread) })
     }
+}
+
+/// Reads a configuration in `folder` with the keys of the tests.
+fn read(
+    text: &str,
+    folder: &std::path::Path,
+    methods: &MethodRegistry,
+) -> Result<file::GatewayConfig, String> {
+    let environment = |name: &str| match name {
+        "KEY" => Some(KEY.to_owned()),
+        "OTHER" => Some(OTHER_KEY.to_owned()),
+        "UPSTREAM" => Some("key-of-the-upstream".to_owned()),
+        "SECRET" => Some("secret".to_owned()),
+        name => Some(format!("key-of-the-person-{name}")),
+    };
+    file::read_with_methods(text, folder, &environment, methods).map_err(|error| error.to_string())
 }
 
 /// The lines of a log as they are written.
@@ -313,6 +349,7 @@ impl TestGateway {
                 access,
                 predicate_sources: PredicateSources::default(),
                 models,
+                loader: None,
                 limits,
                 log: OperatorLog::default(),
             };

@@ -42,6 +42,7 @@ mod predicates;
 mod question_limits;
 mod quotations;
 mod reasoning;
+mod reload;
 mod request_quotas;
 mod servers;
 mod servers_attacked;

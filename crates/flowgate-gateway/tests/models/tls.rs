@@ -259,6 +259,7 @@ fn a_gateway_reachable_without_tls_warns() {
             access: AccessControl::Anonymous,
             predicate_sources: PredicateSources::default(),
             models: None,
+            loader: None,
             limits: ServerLimits::default(),
             log,
         }));

@@ -200,6 +200,7 @@ fn known_names() -> KnownNames {
         LogEvent::Exchange,
         LogEvent::Hidden,
         LogEvent::Certificate,
+        LogEvent::Configuration,
         LogEvent::Refused,
         LogEvent::Upstream,
         LogEvent::Limit,
@@ -275,4 +276,27 @@ fn alerts_and_panels_use_what_the_gateway_exports() {
         }
     }
     assert_eq!(families(shown.iter()), families(known.labels.keys()), "the metrics that the dashboard shows");
+}
+
+/// `systemctl reload` sends SIGHUP: a changed policy is then in force, and a broken one is not.
+#[cfg(unix)]
+#[test]
+fn a_hangup_reloads_the_policies() {
+    let unit = InstalledUnit::new("reload");
+    unit.configure(&read("deploy/gateway.toml").replace("https://api.openai.com/v1", &model()));
+    let policy = unit.folder.join("policy.flow");
+    let text = std::fs::read_to_string(&policy).unwrap();
+    let mut gateway = RunningGateway::start(&unit);
+    let hangup = |gateway: &RunningGateway| {
+        let id = gateway.process.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    };
+    std::fs::write(&policy, "label nonsense").unwrap();
+    hangup(&gateway);
+    let line = gateway.line(|line| line.contains("was not reloaded"));
+    assert!(line.contains("policy.flow:1:") && line.contains("the present one stays in force"), "{line}");
+    std::fs::write(&policy, text + ASK).unwrap();
+    hangup(&gateway);
+    let reloaded = gateway.logged("configuration");
+    assert_eq!(reloaded["changed"], "assistant", "{reloaded}");
 }

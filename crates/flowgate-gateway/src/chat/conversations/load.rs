@@ -218,6 +218,7 @@ fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationS
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     Ok(ConversationState {
         id,
+        basis: client.spec.basis.clone(),
         touched: Instant::now(),
         conversation,
         history,

@@ -52,7 +52,7 @@ impl GatewayService {
         target: Option<Target>,
         request: Request,
     ) -> Result<Response, HttpReply> {
-        let routes = Arc::clone(self.chat(api)?);
+        let routes = self.chat(api)?;
         let (head, body) = request.into_parts();
         let mut received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
         received.target = target;
@@ -97,7 +97,7 @@ impl GatewayService {
     /// against the limit on streams instead of that on messages. Returns the error to send if the message is refused
     /// before it reaches the server.
     pub(super) async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
-        let routes = Arc::clone(self.servers()?);
+        let routes = self.servers()?;
         let (head, body) = request.into_parts();
         let mut received = routes
             .receive_for(last_segment(&head.uri), &head.headers, certificate_of(&head.extensions))
@@ -122,7 +122,7 @@ impl GatewayService {
     /// Serves a listening stream: sends the agent the messages of an MCP server that answer no request of the agent,
     /// until either side ends it. Returns the error to send if the stream is refused.
     pub(super) async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
-        let routes = Arc::clone(self.servers()?);
+        let routes = self.servers()?;
         let received = routes
             .receive_listener(
                 last_segment(request.uri()),
@@ -143,7 +143,7 @@ impl GatewayService {
     /// Ends the connection of an agent to an MCP server. Returns the error to send if the request is refused, or the
     /// task that ends the connection cannot be started or fails.
     pub(super) async fn end_connection(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
-        let routes = Arc::clone(self.servers()?);
+        let routes = self.servers()?;
         let received = routes
             .receive_for(last_segment(request.uri()), request.headers(), certificate_of(request.extensions()))
             .await?;
@@ -154,8 +154,8 @@ impl GatewayService {
     }
 
     /// Returns the state of the routes for MCP servers; the error says that the gateway has none.
-    fn servers(&self) -> Result<&Arc<ModelRoutes>, HttpReply> {
+    fn servers(&self) -> Result<Arc<ModelRoutes>, HttpReply> {
         let message = "this gateway has no MCP servers: its operator can configure them with `--config`";
-        self.models.as_ref().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
+        self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 }

@@ -1,7 +1,5 @@
 //! Serves evaluations of policies on stored conversations, for people. The routes of `service` call it.
 
-use std::sync::Arc;
-
 use axum::extract::Request;
 
 use super::{GatewayService, protect_connection};
@@ -20,7 +18,7 @@ impl GatewayService {
 
     /// Serves a dry run of an edited policy, on a worker thread.
     pub(super) async fn dry_run(&self, request: Request) -> Result<HttpReply, HttpReply> {
-        let models = Arc::clone(self.routes_of_people()?);
+        let models = self.routes_of_people()?;
         let (head, body) = request.into_parts();
         // The body of an unauthenticated request is not read.
         models.approvals.check(&head.headers)?;

@@ -33,6 +33,7 @@ pub(crate) enum ServiceRoute {
     Policies,
     PolicyUsage,
     DryRun,
+    Reload,
     Server,
     Listen,
     EndConnection,
@@ -58,7 +59,7 @@ impl ServiceRoute {
             Self::Decide | Self::DecideSeveral => true,
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
             Self::Quotations | Self::ClearQuotations => true,
-            Self::Policies | Self::PolicyUsage | Self::DryRun => true,
+            Self::Policies | Self::PolicyUsage | Self::DryRun | Self::Reload => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::PageStart | Self::PageFile | Self::Session | Self::LogIn | Self::LogOut => true,
             Self::Conversations | Self::Conversation | Self::Figures => true,
@@ -69,7 +70,7 @@ impl ServiceRoute {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 42] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 43] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -100,6 +101,7 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 42] = [
     (Method::GET, "/api/v1/policies", ServiceRoute::Policies),
     (Method::GET, "/api/v1/policies/usage", ServiceRoute::PolicyUsage),
     (Method::POST, "/api/v1/policies/dry-run", ServiceRoute::DryRun),
+    (Method::POST, "/api/v1/policies/reload", ServiceRoute::Reload),
     (Method::POST, "/mcp/{server}", ServiceRoute::Server),
     (Method::GET, "/mcp/{server}", ServiceRoute::Listen),
     (Method::DELETE, "/mcp/{server}", ServiceRoute::EndConnection),

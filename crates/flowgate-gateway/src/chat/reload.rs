@@ -1,0 +1,108 @@
+//! Replaces the clients, policies, upstreams and people of a running gateway by those of a reloaded configuration.
+//! `http::service` calls it.
+//!
+//! The new routes share with the earlier ones what the process has opened and counted: the database, the audit log, the
+//! conversations in memory, the questions and the figures. Turns that have begun end under the earlier configuration. A
+//! conversation whose policy has changed begins anew, as after a restart.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{ModelRoutes, announce_clients, maintenance};
+use crate::approvals::freeze_targets::FreezeTargets;
+use crate::approvals::people::People;
+use crate::config::GatewayConfig;
+use crate::database::DatabaseError;
+use crate::policy_review::ReviewRuns;
+
+/// What a reload has changed, by the names in the configuration file.
+#[derive(Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct ReloadSummary {
+    /// The clients that are new.
+    pub(crate) added: Vec<String>,
+    /// The clients that are gone: their keys are refused.
+    pub(crate) removed: Vec<String>,
+    /// The clients whose policy has changed, or another setting that their conversations depend on.
+    pub(crate) changed: Vec<String>,
+    /// The sections that have changed and take effect only at the next start.
+    pub(crate) needs_restart: Vec<String>,
+}
+
+impl ModelRoutes {
+    /// Creates the routes under a reloaded configuration, and records in the audit log that it takes effect. The caller
+    /// then serves them instead of these, and calls [`Self::replace_by`].
+    ///
+    /// # Errors
+    /// If the reload cannot be recorded, or the log of a client in watch mode cannot be opened. These routes are
+    /// unchanged then.
+    pub(crate) async fn reconfigured(&self, config: GatewayConfig) -> Result<Self, DatabaseError> {
+        announce_clients(&config, &self.log)?;
+        let GatewayConfig { clients, people, keys, .. } = config;
+        self.recorder.reconfigure(&clients, &keys)?;
+        let people = People::new(people, &clients);
+        let approvals = Arc::new(self.approvals.reconfigured(people, FreezeTargets::of(&clients)));
+        maintenance::spawn_expiry(&approvals, self.retention);
+        let watching = clients.iter().filter(|client| client.watch.is_some()).count();
+        Ok(Self {
+            clients: self.clients.reconfigured(clients).await,
+            sessions: Arc::clone(&self.sessions),
+            approvals,
+            recorder: self.recorder.clone(),
+            answers: Arc::clone(&self.answers),
+            pending: Arc::clone(&self.pending),
+            log: self.log.clone(),
+            values: self.values.clone(),
+            closing: CancellationToken::new(),
+            watching,
+            figures: Arc::clone(&self.figures),
+            metrics: Arc::clone(&self.metrics),
+            reviews: ReviewRuns::default(),
+            // Of the running process, not of the file.
+            fixed_sections: self.fixed_sections.clone(),
+            retention: self.retention,
+        })
+    }
+
+    /// Returns what a reloaded configuration changes.
+    pub(crate) fn compare(&self, config: &GatewayConfig) -> ReloadSummary {
+        let mut summary = ReloadSummary {
+            needs_restart: self.fixed_sections.changed_in(&config.fixed_sections),
+            ..ReloadSummary::default()
+        };
+        for client in &config.clients {
+            match self.clients.find_by_name(&client.name) {
+                None => summary.added.push(client.name.clone()),
+                Some(earlier) if earlier.spec.basis != client.basis => {
+                    summary.changed.push(client.name.clone())
+                }
+                Some(_) => {}
+            }
+        }
+        let is_gone = |name: &&String| config.clients.iter().all(|client| client.name != **name);
+        let names = self.clients.all().map(|client| &client.spec.name);
+        summary.removed = names.filter(is_gone).cloned().collect();
+        summary
+    }
+
+    /// Ends what these routes do under the earlier configuration, since `later` has replaced them: listening streams,
+    /// event streams, sessions of people whose key is gone, and requests of changed clients whose turn has not begun.
+    pub(crate) fn replace_by(&self, later: &Self) {
+        self.clients.replace_by(&later.clients);
+        self.approvals.replace_by(&later.approvals);
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openapi::{mistakes, schema};
+
+    #[test]
+    fn summaries_have_the_described_form() {
+        let summary = ReloadSummary { added: vec!["a".to_owned()], ..ReloadSummary::default() };
+        let found = mistakes(&serde_json::json!(summary), &schema("Reload"), "summary");
+        assert_eq!(found, Vec::<String>::new());
+    }
+}

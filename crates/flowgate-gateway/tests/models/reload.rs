@@ -1,0 +1,176 @@
+//! Tests of reloading the configuration of a running gateway, by order of an admin.
+
+use serde_json::{Value, json};
+
+use crate::FORMS;
+use crate::approvals::{PersonClient, home, mails};
+use crate::gateway::{KEY, LogLines, OTHER_KEY, POLICY, TestAgent, TestGateway, until};
+use crate::upstream::{UpstreamDouble, says};
+
+const ROUTE: &str = "/api/v1/policies/reload";
+
+fn reload(gateway: &TestGateway) -> (u16, Value) {
+    let (status, body) = PersonClient(gateway, "bob").post(ROUTE, &json!({}));
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+/// Waits for a remark in the log that contains `text`.
+fn remark(lines: &mut LogLines, text: &str) -> String {
+    loop {
+        let line = lines.next("remark").to_string();
+        if line.contains(text) {
+            return line;
+        }
+    }
+}
+
+/// A changed policy decides the next calls, and a turn that waits for a person ends under the earlier one.
+#[test]
+fn a_changed_policy_is_in_force_after_a_reload() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 0);
+    let (gateway, mut lines) = home.start_reloadable();
+    assert!(
+        TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.").contains("a person has to allow")
+    );
+    home.policy(POLICY);
+    let (status, summary) = reload(&gateway);
+    let expected = json!({"added": [], "removed": [], "changed": ["agent", "other"], "needs_restart": []});
+    assert_eq!((status, summary), (200, expected));
+    assert_eq!(lines.next("configuration")["changed"], "agent,other");
+    // The new policy asks nobody about mails.
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    assert_eq!(agent.says("Mail Bob."), "Done.");
+    // Nothing has changed since.
+    let (_, summary) = reload(&gateway);
+    assert_eq!(summary["changed"], json!([]));
+    assert_eq!(agent.says("And again."), "Done.");
+}
+
+/// A conversation whose policy is the same goes on; one whose policy has changed begins anew, and what its agent sends of
+/// it is not trusted.
+#[test]
+fn a_conversation_begins_anew_if_its_policy_has_changed() {
+    let upstream = UpstreamDouble::new(|_| says("Hello."));
+    let mut home = home(&upstream, 0);
+    let (gateway, _lines) = home.start_reloadable();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Hello?");
+    let hidden = |agent: &mut TestAgent| {
+        agent.says("Hello again?");
+        upstream.shown().last().unwrap().contains("[hidden")
+    };
+    home.edit("[approvals]", "[people.new]\nkey-from = \"new\"\nrole = \"viewer\"\n[approvals]");
+    home.save();
+    assert_eq!(reload(&gateway).1["changed"], json!([]));
+    assert!(!hidden(&mut agent));
+    home.policy(&format!("{POLICY}\n# Another one.\n"));
+    assert_eq!(reload(&gateway).1["changed"], json!(["agent", "other"]));
+    assert!(hidden(&mut agent));
+}
+
+/// A configuration that cannot be used is refused, and the present one stays in force.
+#[test]
+fn a_broken_configuration_is_refused() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 0);
+    let (gateway, mut lines) = home.start_reloadable();
+    home.policy("label nonsense");
+    let (status, answer) = reload(&gateway);
+    assert_eq!(status, 409, "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("policy.flow:1:"), "{answer}");
+    assert!(remark(&mut lines, "was not reloaded").contains("the present one stays in force"));
+    assert!(
+        TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.").contains("a person has to allow")
+    );
+}
+
+/// A removed client's key is refused, and so is a removed person's; a new person's key is accepted.
+#[test]
+fn keys_are_reloaded() {
+    let upstream = UpstreamDouble::new(mails);
+    let mut home = home(&upstream, 0);
+    let (gateway, mut lines) = home.start_reloadable();
+    let may = |key: &str| gateway.get("/v1/models", key).0;
+    assert_eq!((may(KEY), may(OTHER_KEY)), (200, 200));
+    home.edit("[people.vic]\nkey-from = \"vic\"", "[people.max]\nkey-from = \"max\"");
+    home.edit("[clients.other]\nkey-from = \"OTHER\"", "[clients.third]\nkey-from = \"third\"");
+    home.edit("wait-seconds = 0", "wait-seconds = 1");
+    home.save();
+    let (status, summary) = reload(&gateway);
+    let expected =
+        json!({"added": ["third"], "removed": ["other"], "changed": [], "needs_restart": ["approvals"]});
+    assert_eq!((status, summary), (200, expected));
+    assert!(remark(&mut lines, "need a restart").contains("[approvals]"));
+    assert_eq!((may(KEY), may(OTHER_KEY), may("key-of-the-person-third")), (200, 401, 200));
+    let [vic, max] =
+        ["vic", "max"].map(|name| gateway.get("/api/v1/approvals", &PersonClient(&gateway, name).key()).0);
+    assert_eq!((vic, max), (401, 200));
+}
+
+/// Only an admin of all tenants may reload, and only a gateway that was started with a file can.
+#[test]
+fn only_an_admin_may_reload() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 0);
+    let (gateway, _lines) = home.start_reloadable();
+    for (name, expected) in [("vic", 403), ("ann", 403), ("nobody", 401), ("bob", 200)] {
+        assert_eq!(PersonClient(&gateway, name).post(ROUTE, &json!({})).0, expected, "{name}");
+    }
+    assert_eq!(gateway.post(ROUTE, &[("authorization", &format!("Bearer {KEY}"))], "{}").0, 401);
+    drop(gateway);
+    let (status, answer) = reload(&home.start());
+    assert_eq!(status, 409);
+    assert!(answer["detail"].as_str().unwrap().contains("without a configuration file"), "{answer}");
+}
+
+/// Questions that were asked before a reload can be decided after it, and the agent's next request gets the decision.
+#[test]
+fn questions_outlive_a_reload() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 0);
+    let (gateway, _lines) = home.start_reloadable();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Mail Bob.");
+    assert_eq!(reload(&gateway).0, 200);
+    let bob = PersonClient(&gateway, "bob");
+    assert_eq!(bob.says(&bob.first(), "allow").0, 200);
+    assert_eq!(agent.says("Go on."), "Done.");
+}
+
+/// A turn that waits for a person ends under the earlier policy; a request that waits for this turn has to be sent again.
+#[test]
+fn a_turn_that_has_begun_ends_under_the_earlier_policy() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 60);
+    let (gateway, _lines) = home.start_reloadable();
+    let bob = PersonClient(&gateway, "bob");
+    let named = [("authorization", &*format!("Bearer {KEY}")), ("x-flowgate-conversation", "one")];
+    let body = json!({"model": "double", "messages": [{"role": "user", "content": "Mail Bob."}],
+        "tools": [{"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}}]});
+    let send = || gateway.post("/v1/chat/completions", &named, &body.to_string());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(send);
+        let question = bob.first();
+        let second = scope.spawn(send);
+        // The second request waits for the first, or has not arrived yet: it is answered under the new policy then.
+        let connections = || {
+            let (_, figures) = gateway.get("/metrics", "");
+            let line = figures.lines().find_map(|line| line.strip_prefix("flowgate_connections "));
+            line.unwrap().parse::<u64>().unwrap()
+        };
+        assert!(until(|| connections() >= 3));
+        home.policy(POLICY);
+        assert_eq!(reload(&gateway).0, 200);
+        assert_eq!(bob.says(&question, "deny").0, 200);
+        let (status, answer) = first.join().unwrap();
+        assert_eq!(status, 200, "{answer}");
+        assert!(!answer.contains("tool_calls\":[{"), "{answer}");
+        let (status, answer) = second.join().unwrap();
+        assert_eq!(
+            (status, answer.contains("was reloaded while the request waited")),
+            (503, true),
+            "{answer}"
+        );
+    });
+}
