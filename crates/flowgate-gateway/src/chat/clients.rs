@@ -199,7 +199,7 @@ impl Clients {
         Self(clients.into_iter().map(|spec| Arc::new(ClientState::new(spec))).collect())
     }
 
-    /// Creates the state of clients under a reloaded configuration. A client with the name of an earlier one goes on.
+    /// Creates the state of clients under a reloaded configuration. A client with the name of an earlier one continues its counters.
     pub(crate) async fn reconfigured(&self, clients: Vec<ClientSettings>) -> Self {
         let mut reconfigured = Vec::new();
         for spec in clients {

@@ -21,7 +21,7 @@ use super::{Latencies, latencies, text_of};
 const MAX_TOOLS: usize = 1000;
 /// The longest name of a tool, in bytes, under which its calls are counted.
 const MAX_TOOL_NAME: usize = 128;
-/// What stands for a tool that is not counted by its name.
+/// The label for tools that are not counted by their names.
 const OTHER: &str = "(other)";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
