@@ -47,7 +47,7 @@ fn a_changed_policy_is_in_force_after_a_reload() {
     assert_eq!(agent.says("And again."), "Done.");
 }
 
-/// A conversation whose policy is the same goes on; one whose policy has changed begins anew, and what its agent sends of
+/// A conversation whose policy is the same continues; one whose policy has changed begins anew, and what its agent sends of
 /// it is not trusted.
 #[test]
 fn a_conversation_begins_anew_if_its_policy_has_changed() {

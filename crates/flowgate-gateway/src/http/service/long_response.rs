@@ -182,7 +182,7 @@ mod tests {
             Dialect::Flowgate,
             access,
             PredicateSources::default(),
-            None,
+            (None, None),
             limits,
             OperatorLog::default(),
         )
