@@ -107,6 +107,7 @@ async fn start_gateway(server: &SlowServer) -> SocketAddr {
         access: AccessControl::Local,
         predicate_sources: PredicateSources::default(),
         models: Some(models),
+        loader: None,
         // All connections come from one address, and some have not shown their key yet.
         limits: ServerLimits { connections_of_address: 0, ..ServerLimits::default() },
         log: OperatorLog::default(),
