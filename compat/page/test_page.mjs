@@ -334,7 +334,7 @@ test("an admin puts a changed policy in force, and a broken one is refused", asy
   await page.getByText(/Not reloaded, and the present configuration stays in force: .*policy\.flow:1:/).waitFor();
   await axeFinds(page, "a refused reload");
   await reload(POLICY.replace("require trusted if:", "require trusted else deny if:"));
-  await page.getByText("Reloaded. Clients with another policy or settings: agent.").waitFor();
+  await page.locator("#main").getByText("Reloaded. Clients with another policy or settings: agent.").waitFor();
   await page.getByRole("row").filter({ hasText: "require trusted else deny if:" }).first().waitFor();
   await reload(POLICY);
   await page.getByRole("row").filter({ hasText: "require trusted if:" }).first().waitFor();

@@ -182,7 +182,7 @@ export async function view(content, context, reloaded = "") {
   const select = h("select", { id: "policy-client" }, policies.map((policy) => h("option", { value: policy.client, selected: policy.client === client }, policy.client)));
   select.addEventListener("change", () => { location.hash = `#policy/${encodeURIComponent(select.value)}`; });
   const place = h("div", {}, h("p", {}, "The statements are being counted…"));
-  show(content, reloaded ? h("p", { role: "status" }, reloaded) : null, h("p", {}, h("label", { for: "policy-client" }, "Client"), " ", select), place);
+  show(content, reloaded ? h("p", {}, reloaded) : null, h("p", {}, h("label", { for: "policy-client" }, "Client"), " ", select), place);
   if (reloaded) announce(reloaded);
   const usage = await request("GET", `/api/v1/policies/usage?${new URLSearchParams({ client })}`);
   if (left.aborted) return;

@@ -166,8 +166,8 @@ mod tests {
         check("0.0.0.0:80", None, false, "Open");
         check("[::]:80", None, false, "Open");
         check("10.0.0.1:80", None, true, "Anonymous");
-        check("10.0.0.1:80", Some("0123456789abcdef\n"), false, "Token(Token(..))");
-        check("127.0.0.1:80", Some("0123456789abcdef"), true, "Token(Token(..))");
+        check("10.0.0.1:80", Some("0123456789abcdef\n"), false, "Token(BearerToken(Secret(..)))");
+        check("127.0.0.1:80", Some("0123456789abcdef"), true, "Token(BearerToken(Secret(..)))");
         assert_eq!(BearerToken::new(" short "), Err(AccessError::ShortToken));
         assert_eq!(BearerToken::new("0123456789 abcdef"), Err(AccessError::StrangeToken));
     }
