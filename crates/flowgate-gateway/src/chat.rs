@@ -10,7 +10,7 @@
 //! A request passes these modules:
 //!
 //! * `model_request`: authenticates its client, and reads its headers; `client_limits`: checks the limits on the
-//!   requests of a client.
+//!   requests of a client; `budgets`: checks and counts what its models use on a day.
 //! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
 //!   model that the turn calls; `fallback_model`: asks another upstream if the first one cannot answer.
 //! * `person_approver`: asks people about the calls of the turn; `tool_choice_model`: applies the choice of tools that
@@ -32,6 +32,7 @@
 //! * [`recheck`]: compares an audit log with a replay of the stored conversations.
 
 mod answer;
+mod budgets;
 pub(crate) mod client_limits;
 pub(crate) mod clients;
 pub(crate) mod conversations;

@@ -18,6 +18,7 @@
 
 mod approvals;
 mod audit;
+mod budget;
 mod client;
 mod dropped_parts;
 mod file;
@@ -45,6 +46,8 @@ use flowgate_lm::remote::Authorities;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+pub use budget::Budget;
+use budget::Prices;
 use fixed_sections::FixedSections;
 pub use loader::ConfigLoader;
 
@@ -183,6 +186,8 @@ pub struct ClientSettings {
     pub input: Map<String, Value>,
     /// The most requests that it may send per minute.
     pub requests_per_minute: u32,
+    /// What its models may use on one day.
+    pub budget: Budget,
     /// The most requests that it may send in parallel.
     pub parallel: usize,
     /// The most conversations of it that are stored.
@@ -310,12 +315,15 @@ pub fn read_with_methods(
         let server = reader.server(&name, spec).map_err(|why| ConfigError(format!("mcp.{name}: {why}")))?;
         servers.insert(name, Arc::new(server));
     }
+    let prices = Prices::read(file.prices).map_err(|why| ConfigError(format!("prices.{why}")))?;
+    let prices = Arc::new(prices);
     let watch_log = file.watch.as_ref().map(|table| WatchLog::new(&folder.join(&table.file)));
     let asks_for_certificates = file.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let mut clients: Vec<ClientSettings> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
-        let mut client = reader.client(&name, spec, &upstreams, &servers, watch_log.as_ref()).map_err(at)?;
+        let mut client =
+            reader.client(&name, spec, &upstreams, &servers, (watch_log.as_ref(), &prices)).map_err(at)?;
         if let Some(missing) = client
             .own_policy()
             .externs()

@@ -45,6 +45,7 @@ mod probe;
 mod questions;
 mod quotations;
 mod request_quotas;
+mod spending;
 pub(crate) mod sqlite;
 mod tools;
 mod transaction;

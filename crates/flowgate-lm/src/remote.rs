@@ -134,6 +134,11 @@ impl RemoteModel {
         Self { model: model.to_owned(), name, ..self.clone() }
     }
 
+    /// Returns the name of the model that requests ask for. The name for messages is [`ChatModel::name`].
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
     /// Sets the key of the provider's account, which is sent in the header that the format prescribes.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 use tokio::sync::mpsc::Sender;
 
 use super::ModelRoutes;
+use super::budgets::TurnSpending;
 use super::conversations::{ConversationHandle, ConversationState, LockedConversation};
 use super::error_reply::error_reply;
 use super::headers::{CONVERSATION, with_conversation_header};
@@ -230,7 +231,8 @@ impl ModelRoutes {
         self.approvals.check_frozen(&received.client.spec, name).await?;
         self.sessions.catch_up(&received.client, session).await?;
         let (client, key) = (&received.client, received.key.as_deref());
-        turn::run(
+        let spending = TurnSpending::default();
+        let outcome = turn::run(
             TurnRequest {
                 api: received.api,
                 client,
@@ -243,12 +245,15 @@ impl ModelRoutes {
                 approvals: &self.approvals,
                 log: &self.log,
                 explains: received.explains,
+                spending: &spending,
             },
             session,
             stream,
             report,
         )
-        .await
+        .await;
+        self.record_spending(&client.spec, &spending).await;
+        outcome
     }
 }
 

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use super::ModelRoutes;
 use super::clients::ClientState;
 use super::report::RequestReport;
-use crate::database::RequestAdmission;
+use crate::database::{DatabaseError, RequestAdmission};
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
 use crate::log::Limit;
@@ -17,6 +17,10 @@ use crate::mcp_proxy::stream_place::MAX_LISTENING;
 pub(crate) enum ClientLimit {
     /// Requests per minute.
     Requests,
+    /// Tokens per day.
+    Tokens,
+    /// The cost per day.
+    Cost,
     /// Requests in parallel.
     Parallel,
     /// Parallel streams of MCP server messages that answer no request.
@@ -33,6 +37,10 @@ pub(crate) struct QuotaRefusal {
 }
 
 impl QuotaRefusal {
+    pub(super) fn new(status: StatusCode, message: String, retry_after: u64) -> Self {
+        Self { status, message, retry_after }
+    }
+
     /// Adds the `retry-after` header, and marks the reply as logged, because the refusal was logged when the quota was
     /// checked.
     pub(crate) fn add_to(&self, reply: HttpReply) -> HttpReply {
@@ -48,6 +56,15 @@ impl ModelRoutes {
             ClientLimit::Requests => {
                 let most = client.spec.requests_per_minute.into();
                 ("requests of one client in a minute", Some("[clients.NAME] requests-per-minute"), None, most)
+            }
+            ClientLimit::Tokens => {
+                let most = client.spec.budget.tokens_per_day.unwrap_or_default();
+                ("tokens of one client in a day", Some("[clients.NAME] tokens-per-day"), None, most)
+            }
+            ClientLimit::Cost => {
+                // The log has whole units of the currency.
+                let most = client.spec.budget.cost_per_day.unwrap_or_default() / 1_000_000;
+                ("cost of one client in a day", Some("[clients.NAME] cost-per-day"), None, most)
             }
             ClientLimit::Parallel => {
                 let most = u64::try_from(client.spec.parallel).unwrap_or(u64::MAX);
@@ -70,6 +87,21 @@ impl ModelRoutes {
         });
     }
 
+    /// Logs that the database could not say what is left of a quota, and returns the refusal of the request.
+    pub(super) fn quota_failure(
+        &self,
+        client: &ClientState,
+        conversation: Option<&str>,
+        error: DatabaseError,
+    ) -> QuotaRefusal {
+        let failure = RequestError::from(error);
+        let mut report = RequestReport::begin(conversation);
+        report.set_failure(&failure);
+        report.write(&self.log, &client.spec.name, None);
+        // The database may answer again soon, so the client is asked to retry after a second.
+        QuotaRefusal::new(failure.status, failure.message, 1)
+    }
+
     /// Takes one request from the quota of a client. Gateways that share a database share the quota. Logs a refusal.
     ///
     /// # Errors
@@ -86,14 +118,7 @@ impl ModelRoutes {
             Ok(()) if !store.is_shared() => RequestAdmission::Admitted,
             Ok(()) => {
                 let counted = store.take_request(&client.spec.name, client.spec.requests_per_minute).await;
-                counted.map_err(|error| {
-                    let failure = RequestError::from(error);
-                    let mut report = RequestReport::begin(conversation);
-                    report.set_failure(&failure);
-                    report.write(&self.log, &client.spec.name, None);
-                    // The database may answer again soon, so the client is asked to retry after a second.
-                    QuotaRefusal { status: failure.status, message: failure.message, retry_after: 1 }
-                })?
+                counted.map_err(|error| self.quota_failure(client, conversation, error))?
             }
         };
         let RequestAdmission::Exhausted { seconds } = admission else { return Ok(()) };

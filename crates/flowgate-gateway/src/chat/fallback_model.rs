@@ -9,6 +9,8 @@ use std::ops::ControlFlow;
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{BoxFuture, ChatModel, Delta, Error, Listener, RemoteModel};
 
+use super::budgets::TurnSpending;
+
 /// A model on the client's upstream, and the same or other models on further upstreams.
 pub(super) struct FallbackModel<'a> {
     /// At least one model, in the order in which they are asked.
@@ -16,6 +18,8 @@ pub(super) struct FallbackModel<'a> {
     others: Vec<RemoteModel>,
     /// Is called with the name of a model that failed, and its error, before the next one is asked.
     on_failure: &'a (dyn Fn(&str, &Error) + Sync),
+    /// Receives what the model that answers has used.
+    spending: &'a TurnSpending,
 }
 
 impl<'a> FallbackModel<'a> {
@@ -23,8 +27,21 @@ impl<'a> FallbackModel<'a> {
         first: RemoteModel,
         others: Vec<RemoteModel>,
         on_failure: &'a (dyn Fn(&str, &Error) + Sync),
+        spending: &'a TurnSpending,
     ) -> Self {
-        Self { first, others, on_failure }
+        Self { first, others, on_failure, spending }
+    }
+
+    /// Asks one of the models, and counts what it uses.
+    async fn ask(
+        &self,
+        model: &RemoteModel,
+        request: &Request,
+        listener: &mut dyn Listener,
+    ) -> Result<Completion, Error> {
+        let completion = model.complete(request, listener).await?;
+        self.spending.add(model.model(), request, &completion);
+        Ok(completion)
     }
 }
 
@@ -43,7 +60,7 @@ impl ChatModel for FallbackModel<'_> {
             let mut listener = FirstDelta { listener, has_begun: false };
             let mut model = &self.first;
             for next in &self.others {
-                match model.complete(request, &mut listener).await {
+                match self.ask(model, request, &mut listener).await {
                     Err(error) if another_may_answer(&error) && !listener.has_begun => {
                         (self.on_failure)(model.name(), &error);
                         model = next;
@@ -51,7 +68,7 @@ impl ChatModel for FallbackModel<'_> {
                     done => return done,
                 }
             }
-            model.complete(request, &mut listener).await
+            self.ask(model, request, &mut listener).await
         })
     }
 }

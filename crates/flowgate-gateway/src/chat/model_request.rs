@@ -59,6 +59,9 @@ impl ModelRoutes {
         if let Err(refusal) = self.take_request(&client, name).await {
             return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
         }
+        if let Err(refusal) = self.check_budget(&client, name).await {
+            return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
+        }
         let Some(at_work) = ClientRequestPlace::acquire(&client) else {
             self.client_limit(&client, name, ClientLimit::Parallel);
             let message =

@@ -20,6 +20,7 @@ use flowgate_lm::chat::{Completion, Message, ToolSpec};
 use flowgate_lm::wire::{self, Api};
 use flowgate_lm::{BoxFuture, Error, RemoteModel};
 
+use super::budgets::TurnSpending;
 use super::clients::ClientState;
 use super::conversations::ConversationState;
 use super::fallback_model::FallbackModel;
@@ -65,9 +66,12 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) log: &'t OperatorLog,
     /// Whether the client asks for an explanation of what is hidden from the model.
     pub(crate) explains: bool,
+    /// Receives what the models of the turn use.
+    pub(super) spending: &'t TurnSpending,
 }
 
-/// Rejects a request of a client without an upstream, for a model that the client may not use, or with too many tools,
+/// Rejects a request of a client without an upstream, for a model that the client may not use or that has no
+/// price for its budget, or with too many tools,
 /// before its chat is added to the conversation.
 pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
@@ -79,6 +83,14 @@ pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Resu
             upstream.models.join(", ")
         );
         return Err(RequestError::new(StatusCode::NOT_FOUND, message));
+    }
+    if !client.spec.budget.permits_model(&asked.model) {
+        let message = format!(
+            "the model `{}` has no price, so its cost cannot be counted against the budget of this client: ask for \
+             another model, or the operator of the gateway to add it to [prices]",
+            asked.model
+        );
+        return Err(RequestError::new(StatusCode::FORBIDDEN, message));
     }
     if asked.request.tools.len() > MAX_TOOLS {
         let message =
@@ -121,7 +133,20 @@ pub(crate) async fn run(
     stream: &mut Option<OutgoingReply>,
     report: &mut RequestReport,
 ) -> Result<Completion, RequestError> {
-    let TurnRequest { api, client, name, asked, chat, key, betas, presence, approvals, log, explains } = turn;
+    let TurnRequest {
+        api,
+        client,
+        name,
+        asked,
+        chat,
+        key,
+        betas,
+        presence,
+        approvals,
+        log,
+        explains,
+        spending,
+    } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
     let mut remote = upstream.remote.with_model(&asked.model).betas(betas);
@@ -140,7 +165,7 @@ pub(crate) async fn run(
             let remote = further.upstream.remote.with_model(further.model_for(model)?);
             Some(remote.betas(betas))
         });
-        FallbackModel::new(first, others.collect(), &on_failure)
+        FallbackModel::new(first, others.collect(), &on_failure, spending)
     };
     // The screener and the filler run on the client's small model, if it has one.
     let small_name = client.spec.small_model.as_deref().unwrap_or(&asked.model);

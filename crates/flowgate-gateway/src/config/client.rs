@@ -12,6 +12,7 @@ use flowgate_guard::method::Method;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::budget::{Budget, Prices};
 use super::file::{ClientSpec, ModeSpec};
 use super::upstream::fallback_upstream;
 use super::{
@@ -30,7 +31,8 @@ const FORMAT: u32 = 6;
 
 impl ConfigReader<'_> {
     /// Checks the section of the client `name`, reads its policy, and returns the settings. `upstreams` and `servers`
-    /// are the configured ones, to which the section refers by name; `watch_log` is that of [watch].
+    /// are the configured ones, to which the section refers by name; `watch_log` is that of [watch], and `prices` those of
+    /// models.
     ///
     /// # Errors
     /// The first problem of the section or of its policy, as a message for the operator.
@@ -40,7 +42,7 @@ impl ConfigReader<'_> {
         spec: ClientSpec,
         upstreams: &BTreeMap<String, Arc<UpstreamConfig>>,
         servers: &BTreeMap<String, Arc<McpServer>>,
-        watch_log: Option<&WatchLog>,
+        (watch_log, prices): (Option<&WatchLog>, &Arc<Prices>),
     ) -> Result<ClientSettings, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let certificate = spec.certificate.as_deref().map(CertificateName::read).transpose();
@@ -61,6 +63,10 @@ impl ConfigReader<'_> {
             .map(|further| fallback_upstream(further, upstream.as_deref(), upstreams))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|why| format!("fallback: {why}"))?;
+        let named = [upstream.as_ref().and(spec.small_model.as_deref())];
+        let named =
+            named.into_iter().flatten().chain(fallback.iter().filter_map(|further| further.model.as_deref()));
+        let budget = Budget::read(spec.tokens_per_day, spec.cost_per_day, prices, named)?;
         let servers =
             spec.mcp.iter().map(|name| find_named("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
         let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
@@ -175,6 +181,7 @@ impl ConfigReader<'_> {
             pinned: spec.pinned.iter().map(|form| MessageTemplate::new(form)).collect(),
             input: spec.input,
             requests_per_minute: spec.requests_per_minute.max(1),
+            budget,
             parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
             sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
         })

@@ -38,6 +38,17 @@ pub(super) struct ConfigFile {
     /// The address of a service or the file of a module, by the name of the predicate that it answers.
     #[serde(default)]
     pub(super) predicates: BTreeMap<String, String>,
+    /// The price of each model, by the name that requests have for it.
+    #[serde(default)]
+    pub(super) prices: BTreeMap<String, PriceSpec>,
+}
+
+/// An entry of `[prices]`: the prices of a million tokens.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PriceSpec {
+    pub(super) input: f64,
+    pub(super) output: f64,
 }
 
 /// The section `[tls]`.
@@ -260,6 +271,8 @@ pub(super) struct ClientSpec {
     pub(super) input: Map<String, Value>,
     #[serde(default = "requests_per_minute")]
     pub(super) requests_per_minute: u32,
+    pub(super) tokens_per_day: Option<u64>,
+    pub(super) cost_per_day: Option<f64>,
     #[serde(default = "parallel")]
     pub(super) parallel: u32,
     #[serde(default = "sessions")]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest as _, Sha256};
 
 /// The sections that a reload changes.
-const RELOADED: [&str; 6] = ["clients", "upstreams", "mcp", "people", "predicates", "watch"];
+const RELOADED: [&str; 7] = ["clients", "upstreams", "mcp", "people", "predicates", "prices", "watch"];
 
 /// The digests of all other sections, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ mod tests {
         check(store, "[audit]\nfile = \"x\"\n", &["audit", "store"]);
         check(
             "[clients.a]\nkey-from = \"A\"\n",
-            "[people.b]\nkey-from = \"B\"\n[upstreams.c]\n[mcp.d]\n",
+            "[people.b]\nkey-from = \"B\"\n[upstreams.c]\n[mcp.d]\n[prices]\n",
             &[],
         );
     }

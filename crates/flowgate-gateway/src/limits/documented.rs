@@ -58,6 +58,8 @@ fn documented_defaults_are_those_of_the_code() {
         ("streams of MCP servers at the same time", limits.streams.to_string()),
         ("seconds for a turn of an agent", seconds(limits.turn_time)),
         ("requests of one client in a minute", one.requests_per_minute.to_string()),
+        ("tokens of one client in a day", "none".to_owned()),
+        ("cost of one client in a day", "none".to_owned()),
         ("requests of one client at the same time", one.parallel.to_string()),
         ("streams of one client at the same time", crate::mcp_proxy::stream_place::MAX_LISTENING.to_string()),
         ("conversations of one client", one.sessions.to_string()),

@@ -4,6 +4,7 @@
 //! Only the operator may read these metrics, as a verdict may depend on hidden text.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +88,7 @@ pub(crate) struct AgentMetrics {
     questions: Family<ClientLabel, Counter>,
     decisions: Family<DecisionLabels, Counter>,
     tokens: Family<TokenLabels, Counter>,
+    cost: Family<ClientLabel, Counter<f64, AtomicU64>>,
     hidden: Family<ClientLabel, Counter>,
     turns: Latencies<ClientLabel>,
     upstream: Latencies<ClientLabel>,
@@ -112,6 +114,12 @@ impl AgentMetrics {
                 all,
                 "flowgate_tokens",
                 "Tokens of the models, as their servers report",
+                Family::default(),
+            ),
+            cost: registered(
+                all,
+                "flowgate_cost",
+                "Cost of the models of clients with a budget, in the currency of [prices]",
                 Family::default(),
             ),
             hidden: registered(
@@ -160,6 +168,13 @@ impl AgentMetrics {
         for (direction, tokens) in [("input", turn.tokens.input), ("output", turn.tokens.output)] {
             self.tokens.get_or_create(&TokenLabels { client: client.to_owned(), direction }).inc_by(tokens);
         }
+    }
+
+    /// Counts what the models of a client with a budget cost, in millionths of the currency.
+    pub(crate) fn count_cost(&self, client: &str, millionths: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "a metric")]
+        let cost = millionths as f64 / 1e6;
+        self.cost.get_or_create(&ClientLabel { client: client.to_owned() }).inc_by(cost);
     }
 
     /// Counts a question to people about a call of a client.
@@ -226,6 +241,7 @@ mod tests {
             },
         );
         metrics.count_question("x");
+        metrics.count_cost("x", 1_500_000);
         metrics.count_decision("x", "allow", Duration::from_secs(20));
         let text = metrics.text();
         for line in [
@@ -237,6 +253,7 @@ mod tests {
             r#"flowgate_decision_seconds_bucket{client="x",le="30"} 1"#,
             r#"flowgate_tokens_total{client="x",direction="input"} 10"#,
             r#"flowgate_tokens_total{client="x",direction="output"} 5"#,
+            r#"flowgate_cost_total{client="x"} 1.5"#,
             r#"flowgate_hidden_regions_total{client="x"} 4"#,
             r#"flowgate_turn_seconds_sum{client="x"} 3.0"#,
             r#"flowgate_upstream_seconds_bucket{client="x",le="1"} 0"#,

@@ -10,6 +10,7 @@ mod audit_contents;
 mod audit_log;
 mod audit_losses;
 mod audit_witness;
+mod budgets;
 mod certificates;
 mod chats;
 mod client_certificates;

@@ -1,0 +1,169 @@
+//! Reads the budgets of clients, and the prices of models in the section `[prices]`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flowgate_lm::chat::Usage;
+
+use super::file::PriceSpec;
+
+/// The highest price of a million tokens, so that no cost overflows.
+const MAX_PRICE: f64 = 1e9;
+/// The highest budget of a day, in the currency.
+const MAX_COST: f64 = 1e12;
+
+/// The price of a model: that of a million tokens in the currency, which is that of one token in millionths of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ModelPrice {
+    input: f64,
+    output: f64,
+}
+
+/// The prices of models, by the names that requests have for them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Prices(BTreeMap<String, ModelPrice>);
+
+/// What the models of a client may use on one day.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Budget {
+    /// The most tokens of requests and answers together.
+    pub tokens_per_day: Option<u64>,
+    /// The most that they may cost, in millionths of the currency.
+    pub cost_per_day: Option<u64>,
+    /// The prices of models.
+    pub(crate) prices: Arc<Prices>,
+}
+
+impl Prices {
+    /// Reads the section `[prices]`.
+    ///
+    /// # Errors
+    /// If a price is negative, infinite or very high.
+    pub(super) fn read(specs: BTreeMap<String, PriceSpec>) -> Result<Self, String> {
+        let mut prices = BTreeMap::new();
+        for (model, PriceSpec { input, output }) in specs {
+            if let Some(wrong) = [input, output].into_iter().find(|price| !(0.0..=MAX_PRICE).contains(price))
+            {
+                return Err(format!("{model}: the price {wrong} is not between 0 and {MAX_PRICE:e}"));
+            }
+            prices.insert(model, ModelPrice { input, output });
+        }
+        Ok(Self(prices))
+    }
+
+    /// Returns whether a model has a price.
+    pub(crate) fn has(&self, model: &str) -> bool {
+        self.0.contains_key(model)
+    }
+
+    /// Returns what tokens of a model cost, in millionths of the currency. A model without a price costs as much as the
+    /// most expensive one, or nothing if no model has a price.
+    pub(crate) fn cost(&self, model: &str, usage: Usage) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "2^53 tokens cost more than any budget")]
+        let number = |tokens: u64| tokens as f64;
+        let cost = |price: &ModelPrice| {
+            price.input.mul_add(number(usage.input), price.output * number(usage.output))
+        };
+        match self.0.get(model) {
+            Some(price) => cost(price),
+            None => self.0.values().map(cost).fold(0.0, f64::max),
+        }
+    }
+}
+
+impl Budget {
+    /// Reads the budget of a client. `models` are the names of models that the client's section names itself.
+    ///
+    /// # Errors
+    /// If the budget is not a positive number, or one of `models` has no price although the budget limits the cost.
+    pub(super) fn read<'m>(
+        tokens_per_day: Option<u64>,
+        cost_per_day: Option<f64>,
+        prices: &Arc<Prices>,
+        mut models: impl Iterator<Item = &'m str>,
+    ) -> Result<Self, String> {
+        if tokens_per_day == Some(0) {
+            return Err(
+                "tokens-per-day: the budget is 0: to stop the client, freeze it or remove it".to_owned()
+            );
+        }
+        let Some(cost) = cost_per_day else {
+            return Ok(Self { tokens_per_day, cost_per_day: None, prices: Arc::clone(prices) });
+        };
+        if !(cost > 0.0 && cost <= MAX_COST) {
+            return Err(format!("cost-per-day: {cost} is not a positive number up to {MAX_COST:e}"));
+        }
+        if prices.0.is_empty() {
+            return Err(
+                "cost-per-day: no model has a price: write [prices] with NAME = { input = 1.25, output = 10.0 }, each for a \
+                 million tokens"
+                    .to_owned(),
+            );
+        }
+        if let Some(model) = models.find(|model| !prices.has(model)) {
+            return Err(format!("cost-per-day: the model {model} has no price: add it to [prices]"));
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at most 10^18")]
+        let cost_per_day = Some((cost * 1e6).round() as u64);
+        Ok(Self { tokens_per_day, cost_per_day, prices: Arc::clone(prices) })
+    }
+
+    /// Returns whether what the client uses has to be counted.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.tokens_per_day.is_some() || self.cost_per_day.is_some()
+    }
+
+    /// Returns whether the client may ask a model: whether its cost is known, if that is limited.
+    pub(crate) fn permits_model(&self, model: &str) -> bool {
+        self.cost_per_day.is_none() || self.prices.has(model)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prices(text: &str) -> Result<Prices, String> {
+        Prices::read(toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn costs() {
+        let prices =
+            prices("a = { input = 1.25, output = 10.0 }\nfree = { input = 0, output = 0 }\n").unwrap();
+        let check = |model: &str, input: u64, output: u64, millionths: f64| {
+            let cost = prices.cost(model, Usage { input, output });
+            assert!((cost - millionths).abs() < 1e-6, "{model} {input} {output}: {cost}");
+        };
+        check("a", 1_000_000, 0, 1.25e6);
+        check("a", 100, 3, 155.0);
+        check("free", 100, 3, 0.0);
+        check("unknown", 100, 3, 155.0);
+        let usage = Usage { input: 100, output: 3 };
+        assert_eq!(Prices::default().cost("a", usage).to_bits(), 0);
+    }
+
+    #[test]
+    fn wrong_prices_and_budgets() {
+        for (text, expected) in [
+            ("a = { input = -1, output = 0 }", "a: the price -1 is not between 0 and 1e9"),
+            ("a = { input = 1, output = inf }", "a: the price inf is not between 0 and 1e9"),
+            ("a = { input = nan, output = 1 }", "a: the price NaN is not between 0 and 1e9"),
+        ] {
+            assert_eq!(prices(text), Err(expected.to_owned()));
+        }
+        let known = Arc::new(prices("a = { input = 1, output = 1 }").unwrap());
+        let check = |tokens, cost, prices: &Arc<Prices>, model: &'static str, expected: &str| {
+            let error = Budget::read(tokens, cost, prices, std::iter::once(model)).err().unwrap_or_default();
+            assert!(error.starts_with(expected) && error.is_empty() == expected.is_empty(), "{error}");
+        };
+        check(None, None, &Arc::default(), "b", "");
+        check(Some(1), None, &Arc::default(), "b", "");
+        check(Some(1), Some(0.5), &known, "a", "");
+        check(Some(0), None, &known, "a", "tokens-per-day: the budget is 0");
+        check(None, Some(0.0), &known, "a", "cost-per-day: 0 is not a positive number");
+        check(None, Some(f64::NAN), &known, "a", "cost-per-day: NaN is not");
+        check(None, Some(1.0), &Arc::default(), "a", "cost-per-day: no model has a price: write [prices]");
+        check(None, Some(1.0), &known, "b", "cost-per-day: the model b has no price: add it to [prices]");
+    }
+}
