@@ -17,6 +17,7 @@
 //!   the client requests.
 //! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API.
 //! * `report`: writes its log line.
+//! * `embeddings`: answers a request for embeddings, if the policy permits it.
 //! * `model_list`: answers a request for the list of models; `count_tokens`: answers a request for a number of tokens.
 //!
 //! These modules use:
@@ -37,6 +38,7 @@ pub(crate) mod client_limits;
 pub(crate) mod clients;
 pub(crate) mod conversations;
 mod count_tokens;
+pub(crate) mod embeddings;
 pub(crate) mod error_reply;
 mod fallback_model;
 pub(crate) mod headers;

@@ -16,6 +16,7 @@ mod apply;
 mod approval;
 mod calls;
 mod draft;
+mod embedded_texts;
 mod generation;
 mod hand_over;
 mod handed_over_calls;
@@ -46,6 +47,7 @@ use flowgate::monitor::{EventFinding, Monitor, PushError, ReasonKind};
 use flowgate::trace::Tool;
 
 pub use crate::method::Method;
+pub use embedded_texts::{EMBEDDING_ROLE, EmbeddedTexts};
 pub use hidden_items::{HiddenItem, HiddenItemKind, HidingCause};
 pub use need::{Need, ToolAnswer};
 pub use postpone::CONTINUE;

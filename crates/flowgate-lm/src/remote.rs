@@ -29,6 +29,7 @@ mod budget;
 mod client;
 mod client_pool;
 mod failure;
+mod json_handler;
 mod request_body;
 mod response;
 mod retry;
@@ -46,6 +47,7 @@ use hyper::body::Bytes;
 
 use crate::chat::{Completion, Request, Sampling, SerializedPrefix, Usage};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, SentRequest};
+use crate::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
 use crate::wire::{Api, MAX_ANSWER};
 use crate::{BoxFuture, ChatModel, Delta, Error, Listener, estimate, send_completion, sse};
 
@@ -54,6 +56,7 @@ pub use budget::Budget;
 use budget::PendingCost;
 use client::{HttpClient, ResponseHandler};
 pub use failure::{UNTRUSTED, is_tls_failure};
+use json_handler::JsonHandler;
 use response::HttpResponse;
 use retry::AttemptFailure;
 pub use retry::RetryPolicy;
@@ -237,6 +240,21 @@ impl RemoteModel {
     #[must_use]
     pub fn scorer(&self, by: score::ScoreMethod) -> score::Scorer {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
+    }
+
+    /// Requests the embeddings of texts from the same server, whose format must be one of OpenAI's. The model is that of
+    /// the request.
+    ///
+    /// # Errors
+    /// If the server has another format, or fails, or its answer does not have one embedding for each text.
+    pub async fn embed(&self, request: &EmbeddingsRequest) -> Result<EmbeddingsResponse, Error> {
+        if !matches!(self.api, Api::ChatCompletions | Api::Responses) {
+            return Err(Error::Unsupported("embeddings"));
+        }
+        let body = Bytes::from(request.encode().to_string().into_bytes());
+        let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };
+        let answer = self.client.ask("/embeddings", &body, &mut handler).await?;
+        EmbeddingsResponse::decode(&answer, request.texts.len())
     }
 
     /// Returns the JSON body of a request, and the offset at which its messages end. The caller stores the body up to

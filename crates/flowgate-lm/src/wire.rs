@@ -22,6 +22,7 @@
 mod assembly;
 pub mod chat_completions;
 mod documents;
+pub mod embeddings;
 mod extension;
 mod fields;
 pub mod generate_content;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use flowgate_lm::wire::{Api, listed};
+use flowgate_lm::wire::{Api, ListedField, embeddings, listed};
 
 fn title(api: Api) -> &'static str {
     match api {
@@ -14,10 +14,16 @@ fn title(api: Api) -> &'static str {
     }
 }
 
-/// Returns the table of a format.
-fn table(api: Api) -> String {
+/// Returns the title of each table with its fields.
+fn tables() -> Vec<(&'static str, Vec<ListedField>)> {
+    let formats = Api::ALL.into_iter().map(|api| (title(api), listed(api)));
+    formats.chain([("embeddings", embeddings::listed())]).collect()
+}
+
+/// Writes a table of fields.
+fn table(fields: &[ListedField]) -> String {
     let mut rows = "| object | field | outcome | what it becomes, or why |\n|---|---|---|---|\n".to_owned();
-    for row in listed(api) {
+    for row in fields {
         rows += &format!("| {} | `{}` | {} | {} |\n", row.object, row.field, row.outcome, row.reason);
     }
     rows
@@ -27,19 +33,19 @@ fn table(api: Api) -> String {
 fn the_documentation_lists_every_field() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/wire-forms.md");
     let mut text = std::fs::read_to_string(&path).unwrap();
-    for api in Api::ALL {
-        let (begin, end) = (format!("<!-- fields of {} -->\n", title(api)), "<!-- end of the fields -->");
+    for (title, fields) in tables() {
+        let (begin, end) = (format!("<!-- fields of {title} -->\n"), "<!-- end of the fields -->");
         let (before, rest) = text.split_once(&begin).unwrap();
         let (kept, after) = rest.split_once(end).unwrap();
-        let expected = table(api);
+        let expected = table(&fields);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             text = format!("{before}{begin}{expected}{end}{after}");
             continue;
         }
         for (kept, expected) in kept.lines().zip(expected.lines()) {
-            assert_eq!(kept, expected, "{api:?} (UPDATE_GOLDEN=1 writes the tables anew)");
+            assert_eq!(kept, expected, "{title} (UPDATE_GOLDEN=1 writes the tables anew)");
         }
-        assert_eq!(kept, expected, "{api:?} (UPDATE_GOLDEN=1 writes the tables anew)");
+        assert_eq!(kept, expected, "{title} (UPDATE_GOLDEN=1 writes the tables anew)");
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, text).unwrap();

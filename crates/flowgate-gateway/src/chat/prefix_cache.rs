@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flowgate_guard::history::{MessageDigests, SentChat};
 use flowgate_lm::chat::{Message, Request, Source, Sources};
 use flowgate_lm::json::{self, Json};
+use flowgate_lm::wire::embeddings::EmbeddingsRequest;
 use flowgate_lm::wire::generate_content::{self, Target};
 use flowgate_lm::wire::{Api, DroppedParts, ReceivedRequest, WireError, chat_completions, messages};
 use sha2::{Digest as _, Sha256};
@@ -133,6 +134,13 @@ impl PrefixCache {
             _ => messages::decode_count_request,
         };
         decode(&body, &self.dropped).map_err(|error| unsupported(api, &error))
+    }
+
+    /// Decodes the body of a request for embeddings. The error is a message for the client.
+    pub(crate) fn decode_embeddings_request(&self, text: &str) -> Result<EmbeddingsRequest, String> {
+        let body = parse(text)?;
+        EmbeddingsRequest::decode(&body, &self.dropped)
+            .map_err(|error| unsupported(Api::ChatCompletions, &error))
     }
 
     /// Decodes the body of a request, except for a prefix of its messages whose digests are cached. Without a cached

@@ -71,27 +71,9 @@ pub(crate) struct TurnRequest<'t> {
 }
 
 /// Rejects a request of a client without an upstream, for a model that the client may not use or that has no
-/// price for its budget, or with too many tools,
-/// before its chat is added to the conversation.
+/// price for its budget, or with too many tools, before its chat is added to the conversation.
 pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
-    let upstream = upstream(client)?;
-    // An empty list permits every model.
-    if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
-        let message = format!(
-            "this client may not ask for the model `{}`; it may ask for: {} (`models` in [upstreams])",
-            asked.model,
-            upstream.models.join(", ")
-        );
-        return Err(RequestError::new(StatusCode::NOT_FOUND, message));
-    }
-    if !client.spec.budget.permits_model(&asked.model) {
-        let message = format!(
-            "the model `{}` has no price, so its cost cannot be counted against the budget of this client: ask for \
-             another model, or the operator of the gateway to add it to [prices]",
-            asked.model
-        );
-        return Err(RequestError::new(StatusCode::FORBIDDEN, message));
-    }
+    check_model(client, &asked.model)?;
     if asked.request.tools.len() > MAX_TOOLS {
         let message =
             format!("the request has more than {MAX_TOOLS} tools: send only those that the agent needs");
@@ -100,8 +82,29 @@ pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Resu
     Ok(())
 }
 
+/// Rejects a model that a client may not use, or that has no price although the client has a budget for costs.
+pub(super) fn check_model(client: &ClientState, model: &str) -> Result<(), RequestError> {
+    let upstream = upstream(client)?;
+    // An empty list permits every model.
+    if !upstream.models.is_empty() && !upstream.models.iter().any(|known| known == model) {
+        let message = format!(
+            "this client may not ask for the model `{model}`; it may ask for: {} (`models` in [upstreams])",
+            upstream.models.join(", ")
+        );
+        return Err(RequestError::new(StatusCode::NOT_FOUND, message));
+    }
+    if !client.spec.budget.permits_model(model) {
+        let message = format!(
+            "the model `{model}` has no price, so its cost cannot be counted against the budget of this client: ask for \
+             another model, or the operator of the gateway to add it to [prices]"
+        );
+        return Err(RequestError::new(StatusCode::FORBIDDEN, message));
+    }
+    Ok(())
+}
+
 /// Returns the upstream of a client; the error says that the client has none.
-fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
+pub(super) fn upstream(client: &ClientState) -> Result<&UpstreamConfig, RequestError> {
     client.spec.upstream().map_err(|why| RequestError::new(StatusCode::NOT_FOUND, why))
 }
 
@@ -557,7 +560,7 @@ const NO_COMPLETION: &str =
 /// Converts a failure of a model. Everything that a model's server can choose, such as its status, the name of its
 /// error or the time to wait, is logged and not sent to the client, because the server may have been shown hidden text
 /// and the policy does not label errors.
-fn model_error(error: &Error) -> RequestError {
+pub(super) fn model_error(error: &Error) -> RequestError {
     let (status, message) = match error {
         // The gateway itself raises these errors before it sends anything, so their text is safe to show.
         Error::OverBudget(_) => (StatusCode::PAYMENT_REQUIRED, error.to_string()),

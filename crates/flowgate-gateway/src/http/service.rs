@@ -242,6 +242,7 @@ impl GatewayService {
         let reply = match route {
             ServiceRoute::Model(api) => return self.turn(api, None, request).await,
             ServiceRoute::CountTokens => self.count_tokens(Api::Messages, request).await,
+            ServiceRoute::Embeddings => self.embeddings(request).await,
             ServiceRoute::ModelMethod => return self.model_method(request).await,
             ServiceRoute::Server => return self.exchange(request).await,
             ServiceRoute::EndConnection => self.end_connection(request).await,
@@ -490,7 +491,7 @@ impl GatewayService {
         // The other routes of a provider are requested by programs that expect its format of errors.
         if path.starts_with("/v1/") || path.starts_with(GEMINI_PREFIX) {
             let message = "this gateway does not support this route of the provider: it has \
-                /v1/chat/completions, /v1/responses, /v1/messages, /v1beta/models/NAME:generateContent and /v1/models";
+                /v1/chat/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1beta/models/NAME:generateContent and /v1/models";
             return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, message));
         }
         self.access.check(headers)?;

@@ -19,6 +19,7 @@ mod concurrent_turns;
 mod conversation_names;
 mod default_trusted;
 mod documents;
+mod embeddings;
 mod error_messages;
 mod fallbacks;
 mod foreign_methods;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
 use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ReceivedRequest, ResponseHead};
+use serde_json::{Value, json};
 
 /// Computes the completion of a request.
 pub(crate) type ModelBehaviour = dyn Fn(&Request) -> Completion + Send + Sync;
@@ -109,6 +110,21 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         }
         let mut body = vec![0_u8; length];
         reader.read_exact(&mut body).unwrap();
+        if path.ends_with("/embeddings") {
+            let body = String::from_utf8(body).unwrap();
+            let reply = embeddings(&body).to_string();
+            let decoded = r#"{"model": "double", "messages": []}"#;
+            let decoded = Api::ChatCompletions.decode_request(&Json::parse(decoded).unwrap()).unwrap();
+            log.lock().unwrap().push(AskedRequest { decoded, body, key, betas });
+            let length = reply.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            );
+            if stream.write_all(format!("{head}{reply}").as_bytes()).is_err() {
+                return;
+            }
+            continue;
+        }
         let (api, target) = Api::of_path(path.strip_prefix("/v1").unwrap_or(&path)).unwrap();
         let body = String::from_utf8(body).unwrap();
         let decoded = api.decode_request(&Json::parse(&body).unwrap()).unwrap();
@@ -139,6 +155,20 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
             let _ = stream.write_all(format!("PAUSE{second}").as_bytes());
         }
     }
+}
+
+/// Embeds each text as its length and a constant. The reply has fields that no client needs.
+fn embeddings(body: &str) -> Value {
+    let body: Value = serde_json::from_str(body).unwrap();
+    let embed = |(index, text): (usize, &Value)| {
+        let length = text.as_str().unwrap().len();
+        // The length 3 as two 32-bit numbers: 3.0 and 0.5.
+        let embedding =
+            if body["encoding_format"] == "base64" { json!("AABAQAAAAD8=") } else { json!([length, 0.5]) };
+        json!({"object": "embedding", "index": index, "embedding": embedding, "more": 1})
+    };
+    let data: Vec<Value> = body["input"].as_array().unwrap().iter().enumerate().map(embed).collect();
+    json!({"object": "list", "data": data, "model": "double", "usage": {"prompt_tokens": 7, "total_tokens": 7}, "more": 1})
 }
 
 /// Returns all text of a chat.

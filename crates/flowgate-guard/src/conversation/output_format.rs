@@ -7,7 +7,7 @@
 
 use flowgate::label::Label;
 use flowgate::monitor::PushError;
-use flowgate_lm::chat::{OutputFormat, OutputSchema, Part};
+use flowgate_lm::chat::{OutputFormat, Part};
 
 use super::{Conversation, blocking_messages};
 use crate::history::History;
@@ -40,7 +40,7 @@ impl Conversation {
         // The schema may quote what was added since the last message.
         self.memorize_session(memory, history);
         let quoted = match format {
-            OutputFormat::Schema(schema) => self.quoted_label(memory, history, schema),
+            OutputFormat::Schema(schema) => self.quoted_label(memory, history, texts_of(schema)),
             OutputFormat::JsonObject => Label::BOTTOM,
         };
         let (requested, findings) = RequestedFormat::new(&mut self.monitor, format.clone(), quoted)?;
@@ -56,14 +56,13 @@ impl Conversation {
         Ok(())
     }
 
-    /// Returns the join of the labels of the texts that a schema quotes.
-    fn quoted_label(
+    /// Returns the join of the labels of the texts that these texts quote.
+    pub(super) fn quoted_label(
         &mut self,
         memory: &mut QuotationLookup<'_>,
         history: &mut History,
-        schema: &OutputSchema,
+        texts: Vec<String>,
     ) -> Label {
-        let texts = texts_of(schema);
         if memory.is_live() {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             if history.has_unknown || memory.is_incomplete_for(&texts) {

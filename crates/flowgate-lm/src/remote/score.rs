@@ -8,18 +8,12 @@
 
 mod llama_cpp;
 
-use std::sync::Arc;
-
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::budget::PendingCost;
-use super::client::{HttpClient, ResponseHandler};
-use super::response::HttpResponse;
-use super::retry::AttemptFailure;
-use crate::chat::Usage;
-use crate::wire::reported_error;
-use crate::{BoxFuture, Error, Score, ScoreRequest, ScoredToken, ScoringModel, estimate};
+use super::client::HttpClient;
+use super::json_handler::JsonHandler;
+use crate::{BoxFuture, Error, Score, ScoreRequest, ScoredToken, ScoringModel};
 
 /// The interface by which a server reports log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,38 +215,6 @@ fn continuation_start(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<u
         }
     }
     Err(Error::Malformed("the tokens of the answer do not spell the continuation"))
-}
-
-/// Reads an answer as plain JSON, and adds its cost to the budget of the client.
-struct JsonHandler<'a> {
-    client: &'a HttpClient,
-    /// The size of the request, from which its cost is estimated.
-    request_bytes: usize,
-}
-
-impl ResponseHandler for JsonHandler<'_> {
-    type Out = Value;
-
-    /// Reads the answer as JSON. Its cost is estimated from the size of the request, until the usage that the server
-    /// reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped: also for an
-    /// answer that cannot be read. Fails if the answer describes an error.
-    async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
-        let mut cost = self.client.budget.as_ref().map(|budget| {
-            let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };
-            PendingCost::new(Arc::clone(budget), usage)
-        });
-        let answer = answer.json().await?;
-        if let Some(cost) = &mut cost {
-            let usage = answer.get("usage");
-            let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
-            cost.usage.input = count("prompt_tokens").unwrap_or(cost.usage.input);
-            cost.usage.output = count("completion_tokens").unwrap_or(0);
-        }
-        match answer.get("error").filter(|error| !error.is_null()) {
-            Some(error) => Err(reported_error(error).into()),
-            None => Ok(answer),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -71,6 +71,11 @@ pub fn listed(api: Api) -> Vec<ListedField> {
         Api::Messages => messages::OBJECTS,
         Api::GenerateContent => generate_content::OBJECTS,
     };
+    listed_rows(api, objects)
+}
+
+/// Returns the fields of these objects, in order.
+pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField> {
     let row = |object: &KnownFields, (field, rule): &(&'static str, FieldRule)| {
         let (outcome, reason) = match rule {
             FieldRule::Read(reason) => ("accepted".to_owned(), *reason),

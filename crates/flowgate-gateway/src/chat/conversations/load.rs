@@ -183,6 +183,15 @@ fn replay_stored(
     Ok(replay_missing(client, Some(&mut session), opened).then_some(session))
 }
 
+/// Creates a conversation of a client for one request, which is never stored.
+///
+/// # Errors
+/// If the system has no random bytes.
+pub(crate) fn one_off(client: &ClientState) -> Result<ConversationState, RequestError> {
+    let key = random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?;
+    empty_state(client, 0, &random::hex(&key))
+}
+
 /// Creates an empty conversation of a client, with `key` as the key of its digests. The answers of its extern
 /// predicates are added to `journal`.
 fn new_conversation(

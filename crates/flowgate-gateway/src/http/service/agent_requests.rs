@@ -15,7 +15,7 @@ use super::long_response::{EXCHANGES, FailureFormats, STREAMS, TURNS, for_mcp_pr
 use super::{GatewayService, busy_reply, certificate_of, last_segment, protect_connection};
 use crate::chat::error_reply::error_reply;
 use crate::chat::headers::with_conversation_header;
-use crate::chat::{ModelRoutes, stream};
+use crate::chat::{ModelRoutes, embeddings, stream};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::mcp_proxy::listening::opens_stream;
@@ -91,6 +91,18 @@ impl GatewayService {
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         routes.count_tokens(&received, &read.bytes)
+    }
+
+    /// Serves a request for embeddings, as part of the request itself: if the client disconnects, it ends. Returns the
+    /// error to send if the request is refused before its body is read.
+    pub(super) async fn embeddings(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
+        let routes = self.chat(embeddings::API)?;
+        let (head, body) = request.into_parts();
+        let received =
+            routes.receive(embeddings::API, &head.headers, certificate_of(&head.extensions)).await?;
+        protect_connection(&head.extensions);
+        let read = self.receive(&head.headers, body).await?;
+        Ok(Box::pin(routes.embeddings(&received, &read.bytes)).await)
     }
 
     /// Serves one message of an agent to an MCP server. A message that opens a stream of server messages counts

@@ -15,6 +15,7 @@ pub(crate) enum ServiceRoute {
     Metrics,
     Model(Api),
     CountTokens,
+    Embeddings,
     /// A method of a model in Gemini's API: the last segments of the path name both.
     ModelMethod,
     Models,
@@ -54,7 +55,7 @@ impl ServiceRoute {
     pub(super) fn has_own_access(self) -> bool {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::CountTokens => true,
-            Self::ModelMethod | Self::Models => true,
+            Self::ModelMethod | Self::Models | Self::Embeddings => true,
             Self::Questions | Self::QuestionEvents | Self::Question => true,
             Self::Decide | Self::DecideSeveral => true,
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
@@ -70,7 +71,7 @@ impl ServiceRoute {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 43] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 44] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -82,6 +83,7 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 43] = [
     (Method::POST, "/v1/responses", ServiceRoute::Model(Api::Responses)),
     (Method::POST, "/v1/messages", ServiceRoute::Model(Api::Messages)),
     (Method::POST, "/v1/messages/count_tokens", ServiceRoute::CountTokens),
+    (Method::POST, "/v1/embeddings", ServiceRoute::Embeddings),
     (Method::POST, "/v1beta/models/{*target}", ServiceRoute::ModelMethod),
     (Method::POST, "/v1/models/{*target}", ServiceRoute::ModelMethod),
     (Method::GET, "/v1beta/models", ServiceRoute::Models),

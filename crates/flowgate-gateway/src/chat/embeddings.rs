@@ -1,0 +1,196 @@
+//! Answers requests for embeddings: the policy decides whether the texts may go to the model that embeds them.
+//! `http::service` calls it.
+//!
+//! A request belongs to no conversation. In a conversation of its own, which is not stored, the texts are one message of
+//! the role `embedding`, which carries at least the labels of what it quotes of texts that the client was shown. Then a
+//! call of the tool [`TOOL`] with the texts is judged. Nobody is asked: a call that a person would have to allow is
+//! refused. The numbers go to the client, which has the texts already.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Verdict};
+use flowgate::trace::{Call, Tool, TraceEntry};
+use flowgate_guard::conversation::CallVerdict;
+use flowgate_lm::Error;
+use flowgate_lm::chat::{Completion, Request, Usage};
+use flowgate_lm::wire::Api;
+use flowgate_lm::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
+use serde_json::{Map, Value};
+
+use super::ModelRoutes;
+use super::budgets::TurnSpending;
+use super::conversations::one_off;
+use super::error_reply::error_reply;
+use super::model_request::ModelRouteRequest;
+use super::report::RequestReport;
+use super::turn;
+use crate::http::reply::HttpReply;
+use crate::http::request_error::RequestError;
+use crate::recorder;
+
+/// The tool that policies name to permit embeddings.
+const TOOL: &str = "embeddings";
+/// The name of the conversation in records. No client can name its conversation so.
+const RECORDED_NAME: &str = "(embeddings)";
+
+impl ModelRoutes {
+    /// Answers a request for embeddings, and writes its line of the operator's log. If the client disconnects, the caller
+    /// drops the future, which ends the request to the model's server.
+    pub(crate) async fn embeddings(&self, received: &ModelRouteRequest, body: &[u8]) -> HttpReply {
+        let mut report = RequestReport::begin(None);
+        let outcome = self.embed(received, body, &mut report).await;
+        let (client, log) = (&received.client.spec.name, &self.log);
+        let reply = match outcome {
+            Ok(response) => HttpReply::json(StatusCode::OK, &response.encode()),
+            Err(failure) => {
+                report.set_failure(&failure);
+                error_reply(received.api, failure.status, &failure.message)
+            }
+        };
+        self.figures.count(&report.figures(), std::time::Instant::now());
+        report.count_in(&self.metrics, client);
+        report.write(log, client, received.key.as_deref());
+        reply.mark_logged()
+    }
+
+    /// Judges the texts of a request, and requests their embeddings if the policy permits it.
+    ///
+    /// # Errors
+    /// If the request cannot be read or is not permitted, or a model's server, the database or the audit log fails.
+    async fn embed(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        report: &mut RequestReport,
+    ) -> Result<EmbeddingsResponse, RequestError> {
+        let client = &received.client;
+        let bad = |message: String| RequestError::new(StatusCode::BAD_REQUEST, message);
+        let text = std::str::from_utf8(body)
+            .map_err(|_| bad("the body of the request is not valid UTF-8".to_owned()))?;
+        let request = client.prefix_cache.decode_embeddings_request(text).map_err(bad)?;
+        turn::check_model(client, &request.model)?;
+        self.recorder.check_witness_lag()?;
+        self.approvals.check_frozen(&client.spec, RECORDED_NAME).await?;
+        if let Some(why) = self.approvals.freeze_reason(&client.spec, RECORDED_NAME, TOOL).await {
+            return Err(RequestError::new(StatusCode::FORBIDDEN, why));
+        }
+        let _authorized = self.judge_texts(received, &request, report).await?;
+        let upstream = turn::upstream(client)?;
+        let mut remote = upstream.remote.with_model(&request.model);
+        if let Some(key) = &received.key {
+            remote = remote
+                .key(key)
+                .map_err(|error| RequestError::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
+        }
+        let begun = std::time::Instant::now();
+        let response = remote.embed(&request).await;
+        report.add_upstream_time(begun.elapsed());
+        let response = response.map_err(|error| match error {
+            Error::Unsupported(_) => bad(
+                "the upstream of this client has an API without embeddings: it needs one with `chat-completions` or `responses`"
+                    .to_owned(),
+            ),
+            error => turn::model_error(&error),
+        })?;
+        self.count_embeddings(client, &request, response.usage).await;
+        Ok(response)
+    }
+
+    /// Has the policy judge a call of [`TOOL`] with the texts, and records the verdict. The result is the evidence that
+    /// the texts may be sent.
+    ///
+    /// # Errors
+    /// If the texts may not go to the model. The message says why, and what the policy would have to say.
+    async fn judge_texts(
+        &self,
+        received: &ModelRouteRequest,
+        request: &EmbeddingsRequest,
+        report: &mut RequestReport,
+    ) -> Result<AuthorizedCall, RequestError> {
+        let client = &received.client;
+        let mut session = one_off(client)?;
+        self.sessions.catch_up(client, &mut session).await?;
+        let added = {
+            let mut history = client.history.lock().await;
+            session.conversation.add_texts_to_embed(
+                &mut history.client,
+                &mut session.history,
+                &request.texts,
+            )?
+        };
+        client.add_leaked_bits(added.bits);
+        if !added.stopped.is_empty() {
+            return Err(refused(&added.stopped));
+        }
+        let tool = Tool { server: None, name: TOOL.into() };
+        let arguments = arguments(request);
+        let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(arguments.clone()) };
+        let digest = session.conversation.call_digest(&call);
+        let monitor = session.conversation.monitor_mut();
+        let event = monitor.trace().len();
+        let verdict = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
+        let judgement = verdict.judgement();
+        let judged = CallVerdict {
+            tool,
+            arguments,
+            outcome: judgement.outcome(),
+            reasons: judgement.reasons.clone(),
+            label: judgement.label.clone(),
+            decided: judgement.decided,
+            digest,
+            event,
+        };
+        report.add_judged(std::slice::from_ref(&judged));
+        let permitted = match verdict {
+            // Redeemed only after the verdict is recorded.
+            Verdict::Permit(permit) => Ok(permit),
+            Verdict::Confirm(question) => Err(refused(&reasons(question.judgement()))),
+            Verdict::Deny(denial) => Err(refused(&reasons(denial.judgement()))),
+        };
+        let entry = recorder::judged_entry(&client.spec, RECORDED_NAME, judged);
+        self.recorder.record_redacting(&[entry], received.key.as_deref())?;
+        monitor.redeem(permitted?).map_err(|denial| refused(&reasons(denial.judgement())))
+    }
+
+    /// Counts the tokens of a request against the budget of its client, and in the metrics.
+    async fn count_embeddings(
+        &self,
+        client: &Arc<super::clients::ClientState>,
+        request: &EmbeddingsRequest,
+        usage: Usage,
+    ) {
+        let spending = TurnSpending::default();
+        let texts =
+            flowgate_lm::chat::Message::User(request.texts.iter().map(|text| text.as_str().into()).collect());
+        let sent = Request { messages: vec![texts].into(), ..Request::default() };
+        spending.add(&request.model, &sent, &Completion { usage, ..Completion::default() });
+        self.record_spending(&client.spec, &spending).await;
+    }
+}
+
+/// Returns the arguments of the call: the model and the texts.
+fn arguments(request: &EmbeddingsRequest) -> Map<String, Value> {
+    let texts = request.texts.iter().map(|text| Value::from(text.as_str())).collect();
+    Map::from_iter([
+        ("model".to_owned(), Value::from(request.model.as_str())),
+        ("input".to_owned(), Value::Array(texts)),
+    ])
+}
+
+fn reasons(judgement: &Judgement) -> Vec<String> {
+    judgement.reasons.iter().map(|reason| reason.message.clone()).collect()
+}
+
+/// Returns the refusal of a request whose texts the policy does not permit to be embedded.
+fn refused(reasons: &[String]) -> RequestError {
+    let message = format!(
+        "the policy does not permit that the gateway sends these texts to a model that embeds them: {}; the operator can \
+         permit it with `label message ...` for message.role == \"embedding\" and `require ...` for tool:{TOOL}",
+        reasons.join("; ")
+    );
+    RequestError::new(StatusCode::FORBIDDEN, message)
+}
+
+/// The API of routes for embeddings, whose form is OpenAI's.
+pub(crate) const API: Api = Api::ChatCompletions;
