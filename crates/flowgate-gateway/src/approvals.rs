@@ -185,16 +185,16 @@ impl ApprovalService {
         }
     }
 
-    /// Creates the service under a reloaded configuration, with these people and these names of what can be frozen. The
+    /// Creates the service under a reloaded configuration, with these people and clients. The
     /// sessions of people who have lost their key or have another one end when [`Self::replace_by`] is called.
-    pub(crate) fn reconfigured(&self, people: People, names: FreezeTargets) -> Self {
+    pub(crate) fn reconfigured(&self, people: People, clients: &[ClientSettings]) -> Self {
         Self {
             store: Arc::clone(&self.store),
             people,
             recorder: self.recorder.clone(),
             asking: self.asking.clone(),
             webhook: self.webhook.clone(),
-            names,
+            names: self.names.reconfigured(clients),
             log: self.log.clone(),
             metrics: Arc::clone(&self.metrics),
             bell: Arc::clone(&self.bell),

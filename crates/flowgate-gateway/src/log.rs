@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::secret::Secret;
+use crate::secret::{Secret, add_keys};
 use flowgate_audit::Timestamp;
 use line::LogLine;
 pub(crate) use line::to_ascii;
@@ -195,7 +195,7 @@ impl OperatorLog {
     /// Adds secret keys to be replaced in every line.
     pub(crate) fn redact_keys(&self, keys: &[Secret]) {
         if let Some(shared) = &self.0 {
-            shared.keys.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(keys);
+            add_keys(&mut shared.keys.lock().unwrap_or_else(PoisonError::into_inner), keys);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::config::GatewayConfig;
 use crate::config::{AuditSpec, ClientSettings, WitnessSpec};
 use crate::database::{Database, DatabaseError};
 use crate::log;
-use crate::secret::Secret;
+use crate::secret::{Secret, add_keys};
 use crate::witness::{self, DeliveryError, HeadDestinations};
 use flowgate_audit::{
     AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
@@ -146,10 +146,7 @@ impl Recorder {
     ) -> Result<(), DatabaseError> {
         if let Some(recording) = self.0.as_deref() {
             let mut known = recording.keys.write().unwrap_or_else(PoisonError::into_inner);
-            known.extend(keys.iter().cloned());
-            // Longer keys come first: a key that is a prefix of a longer one must not leave the rest of it visible.
-            known.sort_by_key(|key| std::cmp::Reverse(key.len()));
-            known.dedup();
+            add_keys(&mut known, keys);
         }
         self.record_configuration(clients)
     }

@@ -48,3 +48,30 @@ impl fmt::Debug for Secret {
         f.write_str("Secret(..)")
     }
 }
+
+/// Adds keys that are removed from texts. Longer keys come first: a key that is a prefix of a longer one must not leave
+/// the rest of it visible.
+pub(crate) fn add_keys(known: &mut Vec<Secret>, keys: &[Secret]) {
+    for key in keys {
+        if !known.contains(key) {
+            known.push(key.clone());
+        }
+    }
+    known.sort_by_key(|key| std::cmp::Reverse(key.len()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_added_once_and_the_longer_ones_first() {
+        let keys = ["aaaaaaaa", "bbbbbbbb", "aaaaaaaa-longer"].map(Secret::new);
+        let mut known = Vec::new();
+        for _ in 0..3 {
+            add_keys(&mut known, &keys);
+        }
+        let found: Vec<&str> = known.iter().map(Secret::expose).collect();
+        assert_eq!(found, ["aaaaaaaa-longer", "aaaaaaaa", "bbbbbbbb"]);
+    }
+}

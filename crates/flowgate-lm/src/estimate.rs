@@ -6,12 +6,14 @@ use crate::chat::{Completion, Message, OutputFormat, Part, ReasoningPart, Reques
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Returns the estimated number of tokens of a text of this many bytes.
-pub(crate) fn tokens(bytes: usize) -> u64 {
+#[must_use]
+pub fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES_PER_TOKEN)
 }
 
 /// Returns the estimated cost of a completed request: the tokens of the request and of its completion.
-pub(crate) fn usage(request: &Request, completion: &Completion) -> Usage {
+#[must_use]
+pub fn usage(request: &Request, completion: &Completion) -> Usage {
     Usage { input: input(request), output: output(completion) }
 }
 

@@ -56,7 +56,7 @@ pub mod wire;
 
 pub use block_on::block_on;
 pub use blocking::{BlockedText, BlockingModel};
-pub use estimate::input as estimated_input_tokens;
+pub use estimate::{input as estimated_input_tokens, tokens as estimated_tokens, usage as estimated_usage};
 pub use interior::{
     Attention, AttentionLoss, AttentionModel, AttentionRequest, HiddenStateModel, HiddenStates,
 };

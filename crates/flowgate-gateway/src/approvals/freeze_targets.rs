@@ -6,7 +6,7 @@
 //! order says `in_advance`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ pub(crate) struct FreezeTargets {
     /// The server by the prefix under which agents call its tools.
     prefixes: BTreeMap<String, String>,
     /// The tools that agents have offered since the gateway started.
-    tools: Mutex<BTreeSet<String>>,
+    tools: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// The outcome of looking up a name.
@@ -80,6 +80,11 @@ impl FreezeTargets {
             names.prefixes.extend(prefixes.filter(|(prefix, _)| !prefix.is_empty()));
         }
         names
+    }
+
+    /// Collects the names under a reloaded configuration. The tools that agents have offered remain known.
+    pub(super) fn reconfigured(&self, clients: &[ClientSettings]) -> Self {
+        Self { tools: Arc::clone(&self.tools), ..Self::of(clients) }
     }
 
     /// Remembers the tools that an agent offers, so that an admin can freeze them by name. Agents choose these names,

@@ -12,7 +12,6 @@ use flowgate_lm::wire::{Api, ReceivedRequest, ResponseHead};
 use tokio::sync::mpsc::Sender;
 
 use super::ModelRoutes;
-use super::budgets::TurnSpending;
 use super::conversations::{ConversationHandle, ConversationState, LockedConversation};
 use super::error_reply::error_reply;
 use super::headers::{CONVERSATION, with_conversation_header};
@@ -111,6 +110,7 @@ impl ModelRoutes {
     ) -> Result<Option<HttpReply>, RequestError> {
         let client = &received.client;
         let mut locked = self.sessions.lock(client, handle, presence).await?;
+        client.check_replaced()?;
         // The cached prefix carries digests only; if the history of this conversation lacks one of its messages, the
         // whole body is decoded.
         let has_cached_messages = locked.get().is_none_or(|session| session.history.knows_digests_of(chat));
@@ -231,7 +231,7 @@ impl ModelRoutes {
         self.approvals.check_frozen(&received.client.spec, name).await?;
         self.sessions.catch_up(&received.client, session).await?;
         let (client, key) = (&received.client, received.key.as_deref());
-        let spending = TurnSpending::default();
+        let spending = self.begin_spending(client);
         let outcome = turn::run(
             TurnRequest {
                 api: received.api,
@@ -252,7 +252,7 @@ impl ModelRoutes {
             report,
         )
         .await;
-        self.record_spending(&client.spec, &spending).await;
+        spending.record().await;
         outcome
     }
 }

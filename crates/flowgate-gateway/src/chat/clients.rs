@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use flowgate_guard::history::{self, QuotationMemory};
 
 use super::prefix_cache::PrefixCache;
 use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
+use crate::http::request_error::RequestError;
 use crate::tls::client_certificate::ClientCertificate;
 
 /// The header with the client's key for the gateway, if `Authorization` contains the key for the upstream.
@@ -23,16 +24,21 @@ const KEY: &str = "x-flowgate-key";
 pub(crate) struct ClientState {
     pub(crate) spec: ClientSettings,
     /// The texts that the client was shown.
-    pub(crate) history: Arc<tokio::sync::Mutex<ClientHistory>>,
+    history: Arc<tokio::sync::Mutex<ClientHistory>>,
     /// The cache of the client's decoded chat prefixes.
     pub(crate) prefix_cache: PrefixCache,
     quota: RequestQuota,
     /// The number of the client's listening streams.
     pub(crate) listening: Arc<AtomicUsize>,
     counters: Arc<ClientCounters>,
+    /// The number of these settings: each reload gives the client other ones. A conversation in memory belongs to one.
+    pub(crate) generation: u64,
     /// Whether a reloaded configuration has removed the client, or changed what its conversations depend on.
     is_replaced: AtomicBool,
 }
+
+/// The number of the last settings of any client in this process.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The counters of a client, which go on when the configuration is reloaded.
 #[derive(Debug, Default)]
@@ -62,6 +68,8 @@ pub(crate) struct ClientHistory {
     pub(crate) is_loaded: bool,
     /// The time at which stale texts were last forgotten.
     pub(crate) aged: Instant,
+    /// The settings whose profile `client` has.
+    generation: u64,
 }
 
 impl ClientHistory {
@@ -91,18 +99,14 @@ impl ClientState {
         let mut client = history::ClientProfile { quotations, ..declared_profile(&spec) };
         // From now on, new texts are collected, so that they can be stored in the database.
         client.quotations.record_learned();
-        let history = ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
+        let (aged, generation) = (Instant::now(), 0);
+        let history = ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged, generation };
         Self::with_settings(spec, Arc::new(tokio::sync::Mutex::new(history)), Arc::default(), Arc::default())
     }
 
     /// Creates the state of this client under changed settings. Requests that began under the old ones share its
     /// counters and the memory of the texts that it was shown.
-    async fn reconfigured(&self, spec: ClientSettings) -> Self {
-        {
-            let mut history = self.history.lock().await;
-            let quotations = std::mem::take(&mut history.client.quotations);
-            history.client = history::ClientProfile { quotations, ..declared_profile(&spec) };
-        }
+    fn reconfigured(&self, spec: ClientSettings) -> Self {
         let (listening, counters) = (Arc::clone(&self.listening), Arc::clone(&self.counters));
         Self::with_settings(spec, Arc::clone(&self.history), listening, counters)
     }
@@ -118,13 +122,39 @@ impl ClientState {
         let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
         let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
         let is_replaced = AtomicBool::new(false);
-        Self { spec, history, prefix_cache, quota, listening, counters, is_replaced }
+        let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { spec, history, prefix_cache, quota, listening, counters, generation, is_replaced }
     }
 
     /// Returns the profile of this client for the replay of its conversations. A replay does not ask the memory of the
     /// texts that the client was shown, since the stored inputs contain what it answered.
     pub(crate) fn replay_profile(&self) -> history::ClientProfile {
         declared_profile(&self.spec)
+    }
+
+    /// Locks the texts that the client was shown, with the profile that these settings declare: requests under earlier
+    /// settings, which share the texts, have another one.
+    pub(crate) async fn lock_history(&self) -> tokio::sync::MutexGuard<'_, ClientHistory> {
+        let mut history = self.history.lock().await;
+        if history.generation != self.generation {
+            let quotations = std::mem::take(&mut history.client.quotations);
+            history.client = history::ClientProfile { quotations, ..declared_profile(&self.spec) };
+            history.generation = self.generation;
+        }
+        history
+    }
+
+    /// Refuses a request that has not begun, if a reloaded configuration has removed the client or changed what its
+    /// conversations depend on.
+    ///
+    /// # Errors
+    /// The refusal, which asks the client to send the request again.
+    pub(crate) fn check_replaced(&self) -> Result<(), RequestError> {
+        if !self.is_replaced() {
+            return Ok(());
+        }
+        let message = "the configuration of the gateway was reloaded while the request waited: send it again";
+        Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message))
     }
 
     /// Returns whether a reloaded configuration has removed the client, or changed what its conversations depend on.
@@ -152,7 +182,7 @@ impl ClientState {
 
     /// Forgets the texts in memory, so that the next use loads the stored texts again.
     pub(crate) async fn reload_history(&self) {
-        self.history.lock().await.reset();
+        self.lock_history().await.reset();
     }
 
     /// Counts a new conversation, and returns whether to look for surplus conversations now. A client with a high limit
@@ -200,11 +230,11 @@ impl Clients {
     }
 
     /// Creates the state of clients under a reloaded configuration. A client with the name of an earlier one continues its counters.
-    pub(crate) async fn reconfigured(&self, clients: Vec<ClientSettings>) -> Self {
+    pub(crate) fn reconfigured(&self, clients: Vec<ClientSettings>) -> Self {
         let mut reconfigured = Vec::new();
         for spec in clients {
             reconfigured.push(Arc::new(match self.find_by_name(&spec.name) {
-                Some(client) => client.reconfigured(spec).await,
+                Some(client) => client.reconfigured(spec),
                 None => ClientState::new(spec),
             }));
         }

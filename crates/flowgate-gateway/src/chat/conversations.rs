@@ -73,8 +73,8 @@ pub(crate) struct ConversationState {
     pub(super) offered: Vec<Weak<wire::ReceivedRequest>>,
     /// The unique number of the conversation in the database.
     id: i64,
-    /// The digest of the policy and settings under which it is in memory.
-    basis: String,
+    /// The settings of the client under which it is in memory.
+    generation: u64,
     /// When the time of last use was last written to the database.
     touched: Instant,
     /// The number of stored turns.
@@ -290,13 +290,16 @@ impl Conversations {
             store: &self.store,
             _share: None,
         };
-        if client.is_replaced() {
-            let message =
-                "the configuration of the gateway was reloaded while the request waited: send it again";
-            return Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message));
-        }
-        // The conversation in memory was judged under another policy, since the configuration was reloaded.
-        if locked.session.as_ref().is_some_and(|session| session.basis != client.spec.basis) {
+        // After a reload, the conversation in memory has another policy, or other sources of predicates.
+        let is_current =
+            locked.session.as_ref().is_some_and(|session| session.generation == client.generation);
+        if !is_current {
+            // Under the earlier policy, loading the conversation would delete what has begun anew under the later one.
+            if client.is_replaced() {
+                let message = "the configuration of the gateway was reloaded, and the conversation begins anew: what was \
+                    sent to a server before may have taken effect, so check that before you send it again";
+                return Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message));
+            }
             *locked.session = None;
         }
         let loaded_bytes =
@@ -436,7 +439,7 @@ impl Conversations {
         session: &mut ConversationState,
     ) -> Result<(), RequestError> {
         session.answers.begin_turn();
-        let mut history = client.history.lock().await;
+        let mut history = client.lock_history().await;
         // If no other gateway writes to the database, the texts in memory are complete once they are loaded.
         if self.store.is_shared() || !history.is_loaded {
             let mut recalled = self.store.shown_texts(&client.spec.name, history.next).await?;

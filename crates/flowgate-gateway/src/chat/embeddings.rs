@@ -9,37 +9,53 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Verdict};
+use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Outcome, Verdict};
 use flowgate::trace::{Call, Tool, TraceEntry};
 use flowgate_guard::conversation::CallVerdict;
-use flowgate_lm::Error;
-use flowgate_lm::chat::{Completion, Request, Usage};
+use flowgate_lm::chat::{Completion, Message, Request};
 use flowgate_lm::wire::Api;
-use flowgate_lm::wire::embeddings::{EmbeddingsRequest, EmbeddingsResponse};
+use flowgate_lm::wire::embeddings::{EmbeddingFormat, EmbeddingsRequest, EmbeddingsResponse};
+use flowgate_lm::{Error, RemoteModel};
 use serde_json::{Map, Value};
 
 use super::ModelRoutes;
-use super::budgets::TurnSpending;
+use super::clients::ClientState;
 use super::conversations::one_off;
 use super::error_reply::error_reply;
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
 use super::turn;
+use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
+use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare};
 use crate::recorder;
 
 /// The tool that policies name to permit embeddings.
 const TOOL: &str = "embeddings";
-/// The name of the conversation in records. No client can name its conversation so.
-const RECORDED_NAME: &str = "(embeddings)";
+/// The name of the conversation in records. A client cannot name its conversation so, since the header is ASCII.
+const RECORDED_NAME: &str = "«embeddings»";
+/// The most numbers of an embedding whose request does not state them.
+const MAX_DIMENSIONS: usize = 4096;
+/// The approximate memory of a number of an embedding, in bytes: as a value, and its text.
+const BYTES_OF_FLOAT: usize = 64;
+/// The same in base64.
+const BYTES_OF_BASE64: usize = 16;
 
 impl ModelRoutes {
-    /// Answers a request for embeddings, and writes its line of the operator's log. If the client disconnects, the caller
-    /// drops the future, which ends the request to the model's server.
-    pub(crate) async fn embeddings(&self, received: &ModelRouteRequest, body: &[u8]) -> HttpReply {
+    /// Answers a request for embeddings, and writes its line of the operator's log. `presence` says whether the
+    /// client still waits.
+    pub(crate) async fn embeddings(
+        &self,
+        received: &ModelRouteRequest,
+        body: &[u8],
+        presence: &ClientPresence,
+    ) -> HttpReply {
         let mut report = RequestReport::begin(None);
-        let outcome = self.embed(received, body, &mut report).await;
+        if received.client.spec.watch.is_some() {
+            report.set_watching();
+        }
+        let outcome = self.embed(received, body, presence, &mut report).await;
         let (client, log) = (&received.client.spec.name, &self.log);
         let reply = match outcome {
             Ok(response) => HttpReply::json(StatusCode::OK, &response.encode()),
@@ -62,6 +78,7 @@ impl ModelRoutes {
         &self,
         received: &ModelRouteRequest,
         body: &[u8],
+        presence: &ClientPresence,
         report: &mut RequestReport,
     ) -> Result<EmbeddingsResponse, RequestError> {
         let client = &received.client;
@@ -69,6 +86,7 @@ impl ModelRoutes {
         let text = std::str::from_utf8(body)
             .map_err(|_| bad("the body of the request is not valid UTF-8".to_owned()))?;
         let request = client.prefix_cache.decode_embeddings_request(text).map_err(bad)?;
+        client.check_replaced()?;
         turn::check_model(client, &request.model)?;
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&client.spec, RECORDED_NAME).await?;
@@ -83,8 +101,11 @@ impl ModelRoutes {
                 .key(key)
                 .map_err(|error| RequestError::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
         }
+        // Checked again, since the configuration may have been reloaded meanwhile.
+        client.check_replaced()?;
+        let _share = self.reserve_answer(&request)?;
         let begun = std::time::Instant::now();
-        let response = remote.embed(&request).await;
+        let response = self.embed_counted(client, &remote, &request, presence).await;
         report.add_upstream_time(begun.elapsed());
         let response = response.map_err(|error| match error {
             Error::Unsupported(_) => bad(
@@ -93,8 +114,65 @@ impl ModelRoutes {
             ),
             error => turn::model_error(&error),
         })?;
-        self.count_embeddings(client, &request, response.usage).await;
+        self.metrics.count_tokens(&client.spec.name, response.usage);
         Ok(response)
+    }
+
+    /// Reserves memory for the answer until the returned share is dropped: a small request can have a large one.
+    ///
+    /// # Errors
+    /// If the answer may take more than one answer may, or there is no room for it now.
+    fn reserve_answer(&self, request: &EmbeddingsRequest) -> Result<ValueBudgetShare, RequestError> {
+        let numbers =
+            request.dimensions.and_then(|number| usize::try_from(number).ok()).unwrap_or(MAX_DIMENSIONS);
+        let bytes_per_number = match request.format {
+            EmbeddingFormat::Float => BYTES_OF_FLOAT,
+            EmbeddingFormat::Base64 => BYTES_OF_BASE64,
+        };
+        let bytes = request.texts.len().saturating_mul(numbers).saturating_mul(bytes_per_number);
+        self.values.take(bytes).map_err(|error| match error {
+            ValueBudgetError::TooLarge => RequestError::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "the answer may be too large: send fewer texts, fewer `dimensions`, or `encoding_format` \"base64\"",
+            ),
+            ValueBudgetError::Taken => RequestError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the gateway is overloaded: try again in a second",
+            ),
+        })
+    }
+
+    /// Requests the embeddings, and counts the tokens against the budget of the client. Ends when the client
+    /// disconnects.
+    async fn embed_counted(
+        &self,
+        client: &Arc<ClientState>,
+        remote: &RemoteModel,
+        request: &EmbeddingsRequest,
+        presence: &ClientPresence,
+    ) -> Result<EmbeddingsResponse, Error> {
+        let spending = self.begin_spending(client);
+        let texts = request.texts.iter().map(|text| text.as_str().into()).collect();
+        let sent = Request { messages: vec![Message::User(texts)].into(), ..Request::default() };
+        let mut pending = spending.begin(&request.model, &sent);
+        let outcome = tokio::select! {
+            biased;
+            outcome = remote.embed(request) => outcome,
+            () = presence.disconnected() => Err(Error::Cancelled),
+        };
+        if let Some(pending) = &mut pending {
+            match &outcome {
+                Ok(response) => {
+                    pending.settle(&sent, &Completion { usage: response.usage, ..Completion::default() });
+                }
+                // The server may have read the texts.
+                Err(Error::Cancelled) => {}
+                Err(_) => pending.fail(),
+            }
+        }
+        drop(pending);
+        spending.record().await;
+        outcome
     }
 
     /// Has the policy judge a call of [`TOOL`] with the texts, and records the verdict. The result is the evidence that
@@ -112,7 +190,7 @@ impl ModelRoutes {
         let mut session = one_off(client)?;
         self.sessions.catch_up(client, &mut session).await?;
         let added = {
-            let mut history = client.history.lock().await;
+            let mut history = client.lock_history().await;
             session.conversation.add_texts_to_embed(
                 &mut history.client,
                 &mut session.history,
@@ -120,9 +198,6 @@ impl ModelRoutes {
             )?
         };
         client.add_leaked_bits(added.bits);
-        if !added.stopped.is_empty() {
-            return Err(refused(&added.stopped));
-        }
         let tool = Tool { server: None, name: TOOL.into() };
         let arguments = arguments(request);
         let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(arguments.clone()) };
@@ -134,7 +209,8 @@ impl ModelRoutes {
         let judged = CallVerdict {
             tool,
             arguments,
-            outcome: judgement.outcome(),
+            // A rule that stops the texts denies the call as well.
+            outcome: if added.stopped.is_empty() { judgement.outcome() } else { Outcome::Deny },
             reasons: judgement.reasons.clone(),
             label: judgement.label.clone(),
             decided: judgement.decided,
@@ -143,6 +219,7 @@ impl ModelRoutes {
         };
         report.add_judged(std::slice::from_ref(&judged));
         let permitted = match verdict {
+            _ if !added.stopped.is_empty() => Err(refused(&added.stopped)),
             // Redeemed only after the verdict is recorded.
             Verdict::Permit(permit) => Ok(permit),
             Verdict::Confirm(question) => Err(refused(&reasons(question.judgement()))),
@@ -151,21 +228,6 @@ impl ModelRoutes {
         let entry = recorder::judged_entry(&client.spec, RECORDED_NAME, judged);
         self.recorder.record_redacting(&[entry], received.key.as_deref())?;
         monitor.redeem(permitted?).map_err(|denial| refused(&reasons(denial.judgement())))
-    }
-
-    /// Counts the tokens of a request against the budget of its client, and in the metrics.
-    async fn count_embeddings(
-        &self,
-        client: &Arc<super::clients::ClientState>,
-        request: &EmbeddingsRequest,
-        usage: Usage,
-    ) {
-        let spending = TurnSpending::default();
-        let texts =
-            flowgate_lm::chat::Message::User(request.texts.iter().map(|text| text.as_str().into()).collect());
-        let sent = Request { messages: vec![texts].into(), ..Request::default() };
-        spending.add(&request.model, &sent, &Completion { usage, ..Completion::default() });
-        self.record_spending(&client.spec, &spending).await;
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{BoxFuture, ChatModel, Delta, Error, Listener, RemoteModel};
 
-use super::budgets::TurnSpending;
+use super::budgets::{PendingUse, TurnSpending};
 
 /// A model on the client's upstream, and the same or other models on further upstreams.
 pub(super) struct FallbackModel<'a> {
@@ -32,16 +32,24 @@ impl<'a> FallbackModel<'a> {
         Self { first, others, on_failure, spending }
     }
 
-    /// Asks one of the models, and counts what it uses.
+    /// Asks one of the models, and counts what it uses: also if the future is dropped, because the client has
+    /// disconnected.
     async fn ask(
         &self,
         model: &RemoteModel,
         request: &Request,
         listener: &mut dyn Listener,
     ) -> Result<Completion, Error> {
-        let completion = model.complete(request, listener).await?;
-        self.spending.add(model.model(), request, &completion);
-        Ok(completion)
+        let Some(mut pending) = self.spending.begin(model.model(), request) else {
+            return model.complete(request, listener).await;
+        };
+        let outcome =
+            model.complete(request, &mut CountingListener { listener, pending: &mut pending }).await;
+        match &outcome {
+            Ok(completion) => pending.settle(request, completion),
+            Err(_) => pending.fail(),
+        }
+        outcome
     }
 }
 
@@ -87,6 +95,27 @@ struct FirstDelta<'a> {
 impl Listener for FirstDelta<'_> {
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         self.has_begun = true;
+        self.listener.on_delta(delta)
+    }
+
+    fn ready(&mut self) -> BoxFuture<'_, ()> {
+        self.listener.ready()
+    }
+}
+
+/// A listener that counts what it receives.
+struct CountingListener<'a, 's> {
+    listener: &'a mut dyn Listener,
+    pending: &'a mut PendingUse<'s>,
+}
+
+impl Listener for CountingListener<'_, '_> {
+    fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
+        self.pending.add_received(match delta {
+            Delta::Text(text) | Delta::Reasoning(text) | Delta::Arguments { json: text, .. } => text.len(),
+            Delta::Call { name, .. } => name.len(),
+            Delta::Restart => 0,
+        });
         self.listener.on_delta(delta)
     }
 

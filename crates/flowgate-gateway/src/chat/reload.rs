@@ -10,9 +10,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{ModelRoutes, announce_clients, maintenance};
-use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::people::People;
-use crate::config::GatewayConfig;
+use crate::config::{ClientSettings, GatewayConfig};
 use crate::database::DatabaseError;
 use crate::policy_review::ReviewRuns;
 
@@ -41,11 +40,11 @@ impl ModelRoutes {
         let GatewayConfig { clients, people, keys, .. } = config;
         self.recorder.reconfigure(&clients, &keys)?;
         let people = People::new(people, &clients);
-        let approvals = Arc::new(self.approvals.reconfigured(people, FreezeTargets::of(&clients)));
+        let approvals = Arc::new(self.approvals.reconfigured(people, &clients));
         maintenance::spawn_expiry(&approvals, self.retention);
         let watching = clients.iter().filter(|client| client.watch.is_some()).count();
         Ok(Self {
-            clients: self.clients.reconfigured(clients).await,
+            clients: self.clients.reconfigured(clients),
             sessions: Arc::clone(&self.sessions),
             approvals,
             recorder: self.recorder.clone(),
@@ -73,7 +72,7 @@ impl ModelRoutes {
         for client in &config.clients {
             match self.clients.find_by_name(&client.name) {
                 None => summary.added.push(client.name.clone()),
-                Some(earlier) if earlier.spec.basis != client.basis => {
+                Some(earlier) if is_changed(&earlier.spec, client) => {
                     summary.changed.push(client.name.clone())
                 }
                 Some(_) => {}
@@ -92,6 +91,12 @@ impl ModelRoutes {
         self.approvals.replace_by(&later.approvals);
         self.close();
     }
+}
+
+/// Returns whether the conversations or the policy of a client differ. In watch mode, its own policy changes no
+/// conversation.
+fn is_changed(earlier: &ClientSettings, later: &ClientSettings) -> bool {
+    earlier.basis != later.basis || earlier.own_policy().source() != later.own_policy().source()
 }
 
 #[cfg(test)]

@@ -166,6 +166,11 @@ impl RequestReport {
         self.verdicts.count(judged);
     }
 
+    /// Marks the request as one of a client in watch mode, whose verdicts were not enforced.
+    pub(crate) fn set_watching(&mut self) {
+        self.is_watching = true;
+    }
+
     /// Replaces the verdicts by those of the policy of a client in watch mode, which were not enforced, and the number
     /// of withheld replies by the number of those that the policy would have withheld.
     pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict]) {

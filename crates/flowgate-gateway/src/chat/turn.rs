@@ -234,7 +234,7 @@ pub(crate) async fn run(
         }
         session.offer(&client.spec, asked, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
-        let mut history = client.history.lock().await;
+        let mut history = client.lock_history().await;
         let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
         let sent = sent.ok_or_else(|| {
             RequestError::new(
@@ -249,7 +249,7 @@ pub(crate) async fn run(
         // For the metrics: an upper bound on what the choice of the hidden words may have revealed.
         client.add_leaked_bits(sent.bits.saturating_add(format_bits));
     }
-    let history = client.history.lock().await;
+    let history = client.lock_history().await;
     let ConversationState { conversation, explained, .. } = session;
     visibility::log(log, &client.spec, &history.client, name, conversation, explained);
     if explains {
@@ -439,7 +439,7 @@ impl ConversationState {
             calls: completion.calls.clone(),
             thoughts: Vec::new(),
         };
-        let mut history = client.history.lock().await;
+        let mut history = client.lock_history().await;
         self.conversation.record_answer(&mut history.client, &mut self.history, &message);
     }
 }

@@ -149,7 +149,7 @@ impl HttpServer {
             while hangups.recv().await.is_some() {
                 let Some(service) = service.upgrade() else { return };
                 // The service logs the outcome.
-                let _ = service.reload().await;
+                let _ = service.reload("SIGHUP").await;
             }
         });
         Ok(())

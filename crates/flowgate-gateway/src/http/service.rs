@@ -54,7 +54,7 @@ use crate::policy_api::PolicyApi;
 use crate::predicates::PredicateSources;
 use crate::tls::client_certificate::ClientCertificate;
 use reached_limits::GatewayBound;
-pub(crate) use route::{ROUTES, ServiceRoute};
+pub(crate) use route::{ROUTES, ServiceRoute, described_path};
 
 /// The answer of the health route.
 #[derive(Debug, Serialize)]
@@ -180,7 +180,7 @@ impl GatewayService {
             };
             let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
                 // Boxed, because a nested future is stored once for each level that it is moved through.
-                service.count(path, Box::pin(service.route(route, request))).await
+                service.count(described_path(path), Box::pin(service.route(route, request))).await
             };
             router = router.route(path, on(filter, answer));
         }
@@ -242,7 +242,7 @@ impl GatewayService {
         let reply = match route {
             ServiceRoute::Model(api) => return self.turn(api, None, request).await,
             ServiceRoute::CountTokens => self.count_tokens(Api::Messages, request).await,
-            ServiceRoute::Embeddings => self.embeddings(request).await,
+            ServiceRoute::Embeddings => return self.embeddings(request).await,
             ServiceRoute::ModelMethod => return self.model_method(request).await,
             ServiceRoute::Server => return self.exchange(request).await,
             ServiceRoute::EndConnection => self.end_connection(request).await,
@@ -372,6 +372,8 @@ impl GatewayService {
         models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
+        // Again, since the configuration may have been reloaded while the body arrived.
+        let models = self.routes_of_people()?;
         // In a task, which completes even if the client disconnects or the request takes too long: otherwise the audit
         // log would have an order that was not carried out.
         let served = self.orders.spawn(async move {

@@ -43,6 +43,9 @@ impl McpExchange<'_> {
         let routes = self.routes;
         let handle = routes.sessions.find_by_name(client, conversation);
         let mut locked = routes.sessions.lock(client, &handle, presence).await?;
+        if matches!(event, ProxyEvent::Client { .. }) {
+            client.check_replaced()?;
+        }
         let outcome = match locked.get() {
             Some(session) => {
                 let judged = self.judge(session, event).await;

@@ -165,7 +165,12 @@ impl AgentMetrics {
         self.turns.get_or_create(&label).observe(turn.took.as_secs_f64());
         self.upstream.get_or_create(&label).observe(turn.upstream.as_secs_f64());
         self.hidden.get_or_create(&label).inc_by(turn.hidden);
-        for (direction, tokens) in [("input", turn.tokens.input), ("output", turn.tokens.output)] {
+        self.count_tokens(client, turn.tokens);
+    }
+
+    /// Counts tokens of a client, as the model's server has reported them.
+    pub(crate) fn count_tokens(&self, client: &str, usage: Usage) {
+        for (direction, tokens) in [("input", usage.input), ("output", usage.output)] {
             self.tokens.get_or_create(&TokenLabels { client: client.to_owned(), direction }).inc_by(tokens);
         }
     }

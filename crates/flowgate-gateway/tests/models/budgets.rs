@@ -1,10 +1,13 @@
 //! Tests of the budgets of clients: what their models use is counted, and requests are refused when it is used up.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use flowgate_lm::chat::Usage;
 use serde_json::json;
 
 use crate::FORMS;
-use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config};
+use crate::gateway::{GatewayHome, KEY, OTHER_KEY, POLICY, TestAgent, TestGateway, config, until};
 use crate::upstream::{UpstreamDouble, says};
 
 const PRICES: &str =
@@ -90,4 +93,28 @@ fn the_cost_of_every_model_is_known() {
     assert!(why.contains("no model has a price: write [prices]"), "{why}");
     let why = error("tokens-per-day = 1", "[prices]\na = { input = -1, output = 0 }\n");
     assert!(why.contains("prices.a: the price -1 is not between"), "{why}");
+}
+
+/// An agent that reads a part of a streamed answer and disconnects pays for the part.
+#[test]
+fn an_answer_that_breaks_off_is_counted() {
+    let upstream =
+        UpstreamDouble::new(|_| says("A long story begins here, and goes on for a while. PAUSE And on."));
+    let more = "user-messages = \"trust-unmarked-even-if-pasted\"\ntokens-per-day = 10";
+    let text = config(&upstream.url, "chat-completions", more);
+    let gateway = GatewayHome::new(&text, POLICY.split("raise ").next().unwrap()).start();
+    let body =
+        json!({"model": "double", "stream": true, "messages": [{"role": "user", "content": "Tell me."}]})
+            .to_string();
+    let mut socket = TcpStream::connect(gateway.address).unwrap();
+    let length = body.len();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    socket.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut seen = [0_u8; 64];
+    socket.read_exact(&mut seen).unwrap();
+    assert!(seen.starts_with(b"HTTP/1.1 200"));
+    drop(socket);
+    assert!(until(|| ask(&gateway, KEY, "double").0 == 429));
 }

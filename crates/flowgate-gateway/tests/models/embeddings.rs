@@ -161,10 +161,18 @@ fn embeddings_are_recorded_and_can_be_frozen() {
     assert_eq!((status, reply.to_string().contains("frozen")), (403, true), "{reply}");
     assert_eq!(upstream.bodies().len(), 1);
     gateway.stop();
+    // What a rule on the message stops is recorded as well.
+    let rule = "raise \"no\" if:\n    (message: Message)\n    message.role == \"embedding\"\n";
+    home.policy(&format!("{POLICY}\n{PERMITS}{rule}"));
+    let gateway = home.start();
+    let thaw = json!({"kind": "tool", "what": "embeddings", "frozen": false});
+    assert_eq!(crate::approvals::PersonClient(&gateway, "bob").post("/api/v1/freezes", &thaw).0, 200);
+    assert_eq!(embed(&gateway, &texts(&["one"])).0, 403);
+    gateway.stop();
     let log = std::fs::read_to_string(home.folder().join("audit.jsonl")).unwrap();
     let judged: Vec<&str> = log.lines().filter(|line| line.contains("\"judged\"")).collect();
-    assert!(
-        judged.len() == 1 && judged[0].contains("(embeddings)") && judged[0].contains("\"permit\""),
-        "{log}"
-    );
+    let is_of_embeddings = |line: &&&str| line.contains("«embeddings»");
+    assert_eq!(judged.iter().filter(is_of_embeddings).count(), 2, "{log}");
+    assert!(judged[1].contains("\"deny\""), "{log}");
+    assert!(judged[0].contains("«embeddings»") && judged[0].contains("\"permit\""), "{log}");
 }

@@ -1,11 +1,16 @@
 //! Tests of reloading the configuration of a running gateway, by order of an admin.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
 use serde_json::{Value, json};
 
-use crate::FORMS;
 use crate::approvals::{PersonClient, home, mails};
-use crate::gateway::{KEY, LogLines, OTHER_KEY, POLICY, TestAgent, TestGateway, until};
+use crate::gateway::{GatewayHome, KEY, LogLines, OTHER_KEY, POLICY, TestAgent, TestGateway, config, until};
+use crate::mcp::{AnswerForm, McpServerDouble};
 use crate::upstream::{UpstreamDouble, says};
+use crate::{FORMS, mcp, servers};
 
 const ROUTE: &str = "/api/v1/policies/reload";
 
@@ -167,10 +172,84 @@ fn a_turn_that_has_begun_ends_under_the_earlier_policy() {
         assert_eq!(status, 200, "{answer}");
         assert!(!answer.contains("tool_calls\":[{"), "{answer}");
         let (status, answer) = second.join().unwrap();
-        assert_eq!(
-            (status, answer.contains("was reloaded while the request waited")),
-            (503, true),
-            "{answer}"
-        );
+        let is_refused = status == 503 && answer.contains("was reloaded while the request waited");
+        assert!(is_refused || (status == 200 && answer.contains("tool_calls\":[{")), "{status} {answer}");
+        assert_eq!(bob.open(), Vec::<Value>::new());
     });
+}
+
+/// A call of a server that runs during a reload has its outcome: the answer is labelled and reaches the agent.
+#[test]
+fn a_call_of_a_server_outlives_a_reload() {
+    let during: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    let hook = Arc::clone(&during);
+    let bank = McpServerDouble::new(AnswerForm::Json, &["balance", "pay"], move |_, _| {
+        if let Some(hook) = hook.lock().unwrap().take() {
+            hook();
+        }
+        mcp::text("done")
+    });
+    let web = servers::web(AnswerForm::Json);
+    let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], servers::PEOPLE, servers::POLICY);
+    let (gateway, mut lines) = home.start_reloadable();
+    let mut agent = servers::client(&gateway, "one");
+    agent.begin("bank");
+    let (address, file) = (gateway.address, home.folder().join("policy.flow"));
+    *during.lock().unwrap() = Some(Box::new(move || {
+        std::fs::write(&file, format!("{}\n# Another one.\n", servers::POLICY)).unwrap();
+        let head = format!(
+            "POST {ROUTE} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer key-of-the-person-ann\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut reply = String::new();
+        socket.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    }));
+    assert_eq!(agent.call("bank", "pay", &json!({"to": "bob"})), "done");
+    let reloaded = lines.next("configuration");
+    assert_eq!((&reloaded["changed"], &reloaded["by"]), (&json!("agent,other"), &json!("ann")), "{reloaded}");
+    assert_eq!(bank.calls().len(), 1);
+    // The conversation begins anew under the later policy.
+    agent.begin("bank");
+    assert_eq!(agent.call("bank", "balance", &json!({})), "done");
+}
+
+/// The tools that agents offered before a reload can be frozen after it.
+#[test]
+fn offered_tools_remain_known() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 0);
+    let (gateway, _lines) = home.start_reloadable();
+    TestAgent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    assert_eq!(reload(&gateway).0, 200);
+    let freeze = json!({"kind": "tool", "what": "send", "frozen": true});
+    let (status, reply) = PersonClient(&gateway, "bob").post("/api/v1/freezes", &freeze);
+    assert_eq!(status, 200, "{reply}");
+}
+
+/// In watch mode, the verdicts after a reload are those of the changed policy, also in a conversation that goes on.
+#[test]
+fn a_watched_policy_is_reloaded() {
+    let upstream = UpstreamDouble::new(mails);
+    let more = "user-messages = \"trust-unmarked-even-if-pasted\"\nmode = \"watch\"";
+    let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[watch]\nfile = \"watch.jsonl\"\n";
+    let text = config(&upstream.url, "chat-completions", more) + people;
+    let home = GatewayHome::new(&text, POLICY);
+    let (gateway, _lines) = home.start_reloadable();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Mail Bob.");
+    home.policy(&format!("{POLICY}\nraise \"no mails\" if:\n    (call: ToolCall) is tool:send\n"));
+    assert_eq!(reload(&gateway).1["changed"], json!(["agent", "other"]));
+    agent.chat.truncate(0);
+    agent.says("Mail Bob.");
+    gateway.stop();
+    let log = std::fs::read_to_string(home.folder().join("watch.jsonl")).unwrap();
+    let sends: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line["subject"] == "call" && line["tool"] == "send")
+        .collect();
+    let outcomes: Vec<&str> = sends.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["permit", "deny"], "{log}");
 }

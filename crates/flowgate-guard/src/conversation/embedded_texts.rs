@@ -2,7 +2,8 @@
 //! labels and rules can read, so that the policy can judge where they go.
 //!
 //! A client may embed texts that it was shown, such as answers of tools. So the event carries at least the labels of the
-//! texts that it quotes, like a new message ([`super::merge`]).
+//! texts that it quotes, like a new message ([`super::merge`]). Once the memory of shown texts has forgotten some, it is
+//! not known what the texts quote, and the event has the highest label.
 
 use flowgate::monitor::{Floors, PushError};
 use flowgate::trace::{Message, TraceEntry};
@@ -35,8 +36,13 @@ impl Conversation {
         history: &mut History,
         texts: &[String],
     ) -> Result<EmbeddedTexts, PushError> {
+        // The texts may quote what the memory has forgotten.
+        let is_incomplete = client.quotations.has_forgotten();
         let mut memory = QuotationLookup::live(client);
-        let quoted = self.quoted_label(&mut memory, history, texts.to_vec());
+        let quoted = match is_incomplete {
+            true => self.monitor.policy().space().top(),
+            false => self.quoted_label(&mut memory, history, texts.to_vec()),
+        };
         let message = Message::new(EMBEDDING_ROLE, texts.join("\n"));
         let (_, findings) =
             self.monitor.push_with_floors(TraceEntry::from(message), &Floors::from(quoted))?;

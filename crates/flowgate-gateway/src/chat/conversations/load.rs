@@ -227,7 +227,7 @@ fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationS
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     Ok(ConversationState {
         id,
-        basis: client.spec.basis.clone(),
+        generation: client.generation,
         touched: Instant::now(),
         conversation,
         history,

@@ -54,7 +54,7 @@ impl Conversations {
             return Ok(self.store.release_lease(&client.spec.name, handle.name()).await?);
         }
         // The lock gives the texts that a client was shown the same order in memory as in the database.
-        let mut history = client.history.lock().await;
+        let mut history = client.lock_history().await;
         session.conversation.memorize(&mut history.client, &mut session.history);
         let learned = history.client.quotations.take_learned();
         let persisted = self.persist_turn(client, handle, session, history.next, &learned).await;

@@ -93,16 +93,27 @@ impl GatewayService {
         routes.count_tokens(&received, &read.bytes)
     }
 
-    /// Serves a request for embeddings, as part of the request itself: if the client disconnects, it ends. Returns the
-    /// error to send if the request is refused before its body is read.
-    pub(super) async fn embeddings(self: &Arc<Self>, request: Request) -> Result<HttpReply, HttpReply> {
-        let routes = self.chat(embeddings::API)?;
+    /// Serves a request for embeddings, as one of the turns of its client. Returns the error to send if the request is
+    /// refused before its body is read.
+    pub(super) async fn embeddings(self: &Arc<Self>, request: Request) -> Result<Response, HttpReply> {
+        let api = embeddings::API;
+        let routes = self.chat(api)?;
         let (head, body) = request.into_parts();
-        let received =
-            routes.receive(embeddings::API, &head.headers, certificate_of(&head.extensions)).await?;
+        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
-        Ok(Box::pin(routes.embeddings(&received, &read.bytes)).await)
+        let broken = FailureFormats {
+            reply: move |status, message: &str| error_reply(api, status, message),
+            event: move |status, message: &str| stream::stream_error_event(api, status, message),
+        };
+        let service = Arc::clone(self);
+        // The answer is no stream.
+        let answer = move |presence: ClientPresence, _| async move {
+            let client = received.client.spec.name.clone();
+            let turn = async move { Some(routes.embeddings(&received, &read.bytes, &presence).await) };
+            service.turns.run(&client, Box::pin(turn)).await
+        };
+        self.respond(&TURNS, broken, answer).await
     }
 
     /// Serves one message of an agent to an MCP server. A message that opens a stream of server messages counts

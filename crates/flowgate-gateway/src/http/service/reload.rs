@@ -20,15 +20,16 @@ impl GatewayService {
     }
 
     /// Reads the configuration again, and serves it from now on. Writes to the operator's log what has changed, or why
-    /// the present configuration stays in force. One reload at a time.
+    /// the present configuration stays in force. `by` is the person who ordered it, or the signal. One reload at a time.
     ///
     /// # Errors
     /// Why the present configuration stays in force.
-    pub(crate) async fn reload(&self) -> Result<ReloadSummary, String> {
+    pub(crate) async fn reload(&self, by: &str) -> Result<ReloadSummary, String> {
         let outcome = self.reload_unlogged().await;
         match &outcome {
             Ok(summary) => {
                 let fields = vec![
+                    ("by", by.into()),
                     ("added", summary.added.join(",").into()),
                     ("changed", summary.changed.join(",").into()),
                     ("removed", summary.removed.join(",").into()),
@@ -78,7 +79,8 @@ impl GatewayService {
         }
         super::protect_connection(request.extensions());
         let service = Arc::clone(self);
-        let reloaded = self.orders.spawn(async move { service.reload().await });
+        let by = person.name.clone();
+        let reloaded = self.orders.spawn(async move { service.reload(&by).await });
         match reloaded.await.map_err(|_| super::failed_order_reply())? {
             Ok(summary) => Ok(HttpReply::json(StatusCode::OK, &json!(summary))),
             Err(why) => Err(HttpReply::detail(StatusCode::CONFLICT, &why)),
