@@ -181,7 +181,8 @@ fn a_turn_that_has_begun_ends_under_the_earlier_policy() {
 /// A call of a server that runs during a reload has its outcome: the answer is labelled and reaches the agent.
 #[test]
 fn a_call_of_a_server_outlives_a_reload() {
-    let during: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    type Hook = Box<dyn FnOnce() + Send>;
+    let during: Arc<Mutex<Option<Hook>>> = Arc::default();
     let hook = Arc::clone(&during);
     let bank = McpServerDouble::new(AnswerForm::Json, &["balance", "pay"], move |_, _| {
         if let Some(hook) = hook.lock().unwrap().take() {
