@@ -229,7 +229,7 @@ fn offered_tools_remain_known() {
     assert_eq!(status, 200, "{reply}");
 }
 
-/// In watch mode, the verdicts after a reload are those of the changed policy, also in a conversation that goes on.
+/// In watch mode, the verdicts after a reload are those of the changed policy, also in a conversation that continues.
 #[test]
 fn a_watched_policy_is_reloaded() {
     let upstream = UpstreamDouble::new(mails);
