@@ -294,7 +294,7 @@ impl Conversations {
         let is_current =
             locked.session.as_ref().is_some_and(|session| session.generation == client.generation);
         if !is_current {
-            // Under the earlier policy, loading the conversation would delete what has begun anew under the later one.
+            // Loading the conversation under the earlier policy would delete the one that a later request has recreated.
             if client.is_replaced() {
                 let message = "the configuration of the gateway was reloaded, and the conversation begins anew: what was \
                     sent to a server before may have taken effect, so check that before you send it again";
