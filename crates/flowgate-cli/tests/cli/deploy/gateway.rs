@@ -150,7 +150,7 @@ fn known_names() -> KnownNames {
     let configuration = read("deploy/gateway.toml").replace("https://api.openai.com/v1", &model());
     let (before, after) = configuration.split_once("pinned = ").unwrap();
     unit.configure(&format!(
-        "{before}requests-per-minute = 2\npinned = {after}\n[approvals]\nwait-seconds = 0\n"
+        "{before}requests-per-minute = 2\ntokens-per-day = 100000\npinned = {after}\n[approvals]\nwait-seconds = 0\n"
     ));
     let policy = unit.folder.join("policy.flow");
     std::fs::write(&policy, std::fs::read_to_string(&policy).unwrap() + ASK).unwrap();
