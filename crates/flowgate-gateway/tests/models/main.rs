@@ -331,6 +331,8 @@ fn requests_outside_the_routes_are_refused() {
                 json!({"contents": [{"role": "user", "parts": [{"fileData": {"fileUri": "https://x.org/a.pdf"}}]}]}),
             ),
         ),
+        ("/v1/embeddings", json!({"model": "double", "input": [[1, 2]]}).to_string()),
+        ("/v1/embeddings", json!({"model": "double", "input": "a", "something_new": 1}).to_string()),
     ];
     for (path, body) in rows {
         let (status, text) = gateway.post(path, &[("authorization", &format!("Bearer {KEY}"))], &body);
@@ -341,7 +343,7 @@ fn requests_outside_the_routes_are_refused() {
         );
     }
     for path in [
-        "/v1/embeddings",
+        "/v1/moderations",
         "/v1/completions",
         "/v1/batches",
         "/v1/files",
