@@ -2,19 +2,15 @@
 
 import base64
 import json
-import os
-import re
 import struct
-import subprocess
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import openai
 import pytest
+from gateway_process import KEY, running
 from langchain_openai import OpenAIEmbeddings
 
-KEY = "the-key-of-this-agent"
 POLICY = """
 lattice integrity: trusted < untrusted
 label message as trusted if:
@@ -62,31 +58,17 @@ def gateway(tmp_path):
     model = ThreadingHTTPServer(("127.0.0.1", 0), Double)
     threading.Thread(target=model.serve_forever, daemon=True).start()
     (tmp_path / "policy.flow").write_text(POLICY)
-    config = tmp_path / "gateway.toml"
-    config.write_text(f"""
+    config = f"""
 [upstreams.double]
 url = "http://127.0.0.1:{model.server_port}/v1"
 [clients.agent]
 key-from = "AGENT_KEY"
 upstream = "double"
 policy = "policy.flow"
-""")
-    log = tmp_path / "log"
-    command = [os.environ["FLOWGATE_BIN"], "serve", "--listen", "127.0.0.1:0", "--config", str(config)]
-    process = subprocess.Popen(command, env={**os.environ, "AGENT_KEY": KEY}, stderr=log.open("w"))
-    try:
-        for _ in range(600):
-            if found := re.search(r"listening on (http://\S+:\d+)", log.read_text()):
-                break
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.05)
-        else:
-            raise AssertionError(f"the gateway did not start: {log.read_text()}")
-        yield f"{found.group(1)}/v1"
-    finally:
-        process.terminate()
-        assert process.wait(20) == 0
-        model.shutdown()
+"""
+    with running(tmp_path, config) as address:
+        yield f"{address}/v1"
+    model.shutdown()
 
 
 @pytest.mark.parametrize("encoding", [None, "float", "base64"])

@@ -13,6 +13,8 @@
 //!   `freeze_kind`: names the kinds of these targets.
 //! * `lasting_grants`: answers questions by approvals for all conversations of a client.
 //! * `question_content`: writes what the database stores of a question, and what a person sees.
+//! * `tool_offers`: asks people about new and changed tools of MCP servers.
+//! * `reload`: replaces people and names when the configuration is reloaded.
 //! * `webhook`: notifies another program of questions and decisions.
 
 pub(crate) mod clearance;
@@ -23,12 +25,14 @@ pub(crate) mod freezes;
 pub(crate) mod lasting_grants;
 pub(crate) mod people;
 pub(crate) mod question_content;
+mod reload;
 pub(crate) mod routes;
+mod tool_offers;
 pub(crate) mod webhook;
 mod webhook_format;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use flowgate_guard::approve::{ApprovalRequest, Decision};
@@ -38,8 +42,8 @@ use tokio::sync::watch;
 
 use crate::config::{ApprovalSettings, ClientSettings};
 use crate::database::{
-    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits,
-    QuestionState, StoredQuestion, TURN_OF_TOOL_OFFER, ToolOffer,
+    AskOutcome, Database, DatabaseError, HIDDEN_MEMBER, NewQuestion, QuestionLimits, QuestionState,
+    StoredQuestion,
 };
 use crate::http::client_presence::ClientPresence;
 use crate::log::{self, Limit, OperatorLog};
@@ -56,9 +60,6 @@ use question_content::{TIMES, remove_variable_members, shown_content, stored_con
 use webhook::Webhook;
 pub use webhook_format::WebhookFormat;
 
-/// The maximum size in bytes of a tool's description that people are asked about: a person could not review a longer
-/// one.
-const MAX_DESCRIPTION: usize = 64 << 10;
 /// The interval at which the database is polled for decisions made at other gateways.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -183,39 +184,6 @@ impl ApprovalService {
             login_failures,
             is_replaced,
         }
-    }
-
-    /// Creates the service under a reloaded configuration, with these people and clients. The
-    /// sessions of people who have lost their key or have another one end when [`Self::replace_by`] is called.
-    pub(crate) fn reconfigured(&self, people: People, clients: &[ClientSettings]) -> Self {
-        Self {
-            store: Arc::clone(&self.store),
-            people,
-            recorder: self.recorder.clone(),
-            asking: self.asking.clone(),
-            webhook: self.webhook.clone(),
-            names: self.names.reconfigured(clients),
-            log: self.log.clone(),
-            metrics: Arc::clone(&self.metrics),
-            bell: Arc::clone(&self.bell),
-            sessions: Arc::clone(&self.sessions),
-            login_failures: Arc::clone(&self.login_failures),
-            is_replaced: AtomicBool::new(false),
-        }
-    }
-
-    fn is_replaced(&self) -> bool {
-        self.is_replaced.load(Ordering::Relaxed)
-    }
-
-    /// Ends what this service does for people under its own configuration, since `later` has replaced it: the event
-    /// streams, and the sessions of people without their key.
-    pub(crate) fn replace_by(&self, later: &Self) {
-        for person in self.people.revoked_in(&later.people) {
-            self.sessions.end_all_of(person);
-        }
-        self.is_replaced.store(true, Ordering::Relaxed);
-        self.wake_waiters();
     }
 
     /// Stores the question whether a call may run, and waits up to the configured time for the answer. No person is
@@ -407,77 +375,6 @@ impl ApprovalService {
             cause: format!("too many {what}: {most}"),
         };
         self.recorder.record(&[event.into()])
-    }
-
-    /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the tool
-    /// for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer than
-    /// [`MAX_DESCRIPTION`] bytes, if the same question is open or allowed already, or if a limit on questions is
-    /// reached, which is logged.
-    ///
-    /// # Errors
-    /// If the question cannot be stored or recorded.
-    pub(crate) async fn ask_about_tool(
-        &self,
-        client: &ClientSettings,
-        offer: &ToolOffer,
-        description: &Value,
-    ) -> Result<(), DatabaseError> {
-        if !self.people.can_decide_for(client) || description.to_string().len() > MAX_DESCRIPTION {
-            return Ok(());
-        }
-        let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
-        let tool = format!("{}/{}", offer.server, offer.tool);
-        let reason =
-            "the server offers a tool that is new or was changed; a yes approves the version shown here";
-        let content = json!({
-            "tool": tool, "arguments": description, "label": [], "reasons": [reason], "excerpts": [], "offer": offer,
-        });
-        // The offers of one server share an invented conversation name, so that the limit on the questions of one
-        // conversation applies to them.
-        let conversation = format!("tools of {}", offer.server);
-        let new = NewQuestion {
-            id: &id,
-            client: &client.name,
-            name: &conversation,
-            tenant: &client.tenant,
-            digest: &offer.digest,
-            content: &content.to_string(),
-            expires_after: millis(self.asking.expires_after),
-            // Such a question belongs to no turn of a chat.
-            turn: TURN_OF_TOOL_OFFER,
-            since: TURN_OF_TOOL_OFFER,
-            used: &[],
-            most: self.open_question_limits(),
-        };
-        let event = AuditEvent::Asked {
-            conversation: conversation.clone(),
-            client: client.name.clone(),
-            tenant: client.tenant.clone(),
-            tool,
-            digest: offer.digest.clone(),
-            reasons: vec![reason.to_owned()],
-        };
-        // A question about an offer refers to no external state, so it voids no approval.
-        let record = |_: &[String]| self.recorder.record(&[AuditEntry::new(event, content)]);
-        match self.store.ask(&new, record).await? {
-            AskOutcome::Known(_) => {}
-            AskOutcome::New(id) => {
-                self.metrics.count_question(&client.name);
-                self.notify_question(&id).await;
-            }
-            AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour => {
-                self.log.limit(&Limit {
-                    what: "tools of one server that wait for approval",
-                    effect: "the tool stays hidden until other questions are decided",
-                    setting: None,
-                    advice: Some("decide the questions that are open"),
-                    most: u64::try_from(MAX_OFFERED).unwrap_or(0),
-                    client: &client.name,
-                    conversation: Some(&conversation),
-                })
-            }
-        }
-        Ok(())
     }
 
     /// Waits, up to the configured time, for the answer to the question that an earlier request asked about the call

@@ -81,7 +81,8 @@ impl Database {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
-                // The column `letters` stores the normalised text, and the column `kept` the time of the insertion.
+                // `letters` is the column of the normalised text, `kept` that of the time of insertion: released migrations fix
+                // these names.
                 let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
                            FROM seen WHERE client = ?1 GROUP BY source ORDER BY source";
                 let usage = |row: &mut SqlRow| {
@@ -195,7 +196,7 @@ async fn trim_shown_texts(
     most: i64,
 ) -> Result<(), DatabaseError> {
     // The query adds the lengths from the newest text to the oldest, and deletes the texts beyond the limit. The column
-    // `letters` stores the normalised text.
+    // `letters` is the column of the normalised text.
     let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
                FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.letters > ?3)";

@@ -1,0 +1,87 @@
+//! Asks people whether a tool that an MCP server offers, and that is new or was changed, may be used. `mcp_proxy` calls it.
+
+use flowgate_audit::AuditEvent;
+use serde_json::{Value, json};
+
+use super::{ApprovalService, millis};
+use crate::config::ClientSettings;
+use crate::database::{AskOutcome, DatabaseError, MAX_OFFERED, NewQuestion, TURN_OF_TOOL_OFFER, ToolOffer};
+use crate::log::Limit;
+use crate::random;
+use crate::recorder::AuditEntry;
+
+/// The maximum size in bytes of a tool's description that people are asked about: a person could not review a longer
+/// one.
+const MAX_DESCRIPTION: usize = 64 << 10;
+impl ApprovalService {
+    /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the tool
+    /// for all conversations of the tenant. Asks nothing if no person may decide, if the description is longer than
+    /// [`MAX_DESCRIPTION`] bytes, if the same question is open or allowed already, or if a limit on questions is
+    /// reached, which is logged.
+    ///
+    /// # Errors
+    /// If the question cannot be stored or recorded.
+    pub(crate) async fn ask_about_tool(
+        &self,
+        client: &ClientSettings,
+        offer: &ToolOffer,
+        description: &Value,
+    ) -> Result<(), DatabaseError> {
+        if !self.people.can_decide_for(client) || description.to_string().len() > MAX_DESCRIPTION {
+            return Ok(());
+        }
+        let id = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
+        let tool = format!("{}/{}", offer.server, offer.tool);
+        let reason =
+            "the server offers a tool that is new or was changed; a yes approves the version shown here";
+        let content = json!({
+            "tool": tool, "arguments": description, "label": [], "reasons": [reason], "excerpts": [], "offer": offer,
+        });
+        // The offers of one server share an invented conversation name, so that the limit on the questions of one
+        // conversation applies to them.
+        let conversation = format!("tools of {}", offer.server);
+        let new = NewQuestion {
+            id: &id,
+            client: &client.name,
+            name: &conversation,
+            tenant: &client.tenant,
+            digest: &offer.digest,
+            content: &content.to_string(),
+            expires_after: millis(self.asking.expires_after),
+            // Such a question belongs to no turn of a chat.
+            turn: TURN_OF_TOOL_OFFER,
+            since: TURN_OF_TOOL_OFFER,
+            used: &[],
+            most: self.open_question_limits(),
+        };
+        let event = AuditEvent::Asked {
+            conversation: conversation.clone(),
+            client: client.name.clone(),
+            tenant: client.tenant.clone(),
+            tool,
+            digest: offer.digest.clone(),
+            reasons: vec![reason.to_owned()],
+        };
+        // A question about an offer refers to no external state, so it voids no approval.
+        let record = |_: &[String]| self.recorder.record(&[AuditEntry::new(event, content)]);
+        match self.store.ask(&new, record).await? {
+            AskOutcome::Known(_) => {}
+            AskOutcome::New(id) => {
+                self.metrics.count_question(&client.name);
+                self.notify_question(&id).await;
+            }
+            AskOutcome::FullConversation | AskOutcome::FullClient | AskOutcome::TooManyAnHour => {
+                self.log.limit(&Limit {
+                    what: "tools of one server that wait for approval",
+                    effect: "the tool stays hidden until other questions are decided",
+                    setting: None,
+                    advice: Some("decide the questions that are open"),
+                    most: u64::try_from(MAX_OFFERED).unwrap_or(0),
+                    client: &client.name,
+                    conversation: Some(&conversation),
+                })
+            }
+        }
+        Ok(())
+    }
+}
