@@ -1,13 +1,15 @@
 //! Tests of the page for people over sockets: logging in, what a session permits and another site cannot do, and that the
 //! page shows what the routes show to the same person.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::Barrier;
 
 use serde_json::{Value, json};
 use ureq::http::{HeaderMap, Method, Request};
 
 use crate::approvals::{PersonClient, home, mails};
-use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, config};
+use crate::gateway::{GatewayHome, KEY, PATIENCE, POLICY, TestAgent, TestGateway, config};
 use crate::upstream::UpstreamDouble;
 use crate::{FORMS, gullible};
 
@@ -341,4 +343,29 @@ fn a_stream_ends_with_its_session() {
         assert_eq!(bob.send(&Method::DELETE, SESSION, "").status, 200);
         stream.join().unwrap();
     });
+}
+
+/// A reload logs out a person whose key has changed, and nobody else; every event stream ends, and can be opened again.
+#[test]
+fn a_reload_ends_the_session_of_a_replaced_key() {
+    let upstream = UpstreamDouble::new(mails);
+    let mut home = home(&upstream, 0);
+    let (gateway, _lines) = home.start_reloadable();
+    let [vic, bob] = ["vic", "bob"].map(|name| Browser::log_in(&gateway, name));
+    let status = |browser: &Browser<'_>| browser.send(&Method::GET, "/api/v1/approvals", "").status;
+    assert_eq!((status(&vic), status(&bob)), (200, 200));
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = "GET /api/v1/approvals/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer key-of-the-person-ann\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut begun = [0_u8; 15];
+    stream.read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 200 OK");
+    home.edit("[people.vic]\nkey-from = \"vic\"", "[people.vic]\nkey-from = \"vic-later\"");
+    home.save();
+    let reloaded = PersonClient(&gateway, "bob").post("/api/v1/policies/reload", &json!({}));
+    assert_eq!(reloaded.0, 200, "{}", reloaded.1);
+    assert_eq!((status(&vic), status(&bob)), (401, 200));
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
 }
