@@ -42,10 +42,11 @@ pub(super) struct PendingUse<'s> {
 impl TurnSpending {
     /// Begins to count a request to a model; `None` if the client has no budget.
     pub(super) fn begin<'s>(&'s self, model: &'s str, request: &Request) -> Option<PendingUse<'s>> {
-        let input = || estimated_input_tokens(request);
-        let usage = |input| Usage { input, output: 0 };
-        let pending = |usage| PendingUse { spending: self, model, usage, received_bytes: 0 };
-        self.client.spec.budget.is_limited().then(|| pending(usage(input())))
+        if !self.client.spec.budget.is_limited() {
+            return None;
+        }
+        let usage = Usage { input: estimated_input_tokens(request), output: 0 };
+        Some(PendingUse { spending: self, model, usage, received_bytes: 0 })
     }
 
     /// Adds what the turn has used to what its client has used today. If it cannot be stored, the operator's log says so.

@@ -35,7 +35,7 @@ impl ModelRoutes {
     /// # Errors
     /// If the reload cannot be recorded, or the log of a client in watch mode cannot be opened. These routes are
     /// unchanged then.
-    pub(crate) async fn reconfigured(&self, config: GatewayConfig) -> Result<Self, DatabaseError> {
+    pub(crate) fn reconfigured(&self, config: GatewayConfig) -> Result<Self, DatabaseError> {
         announce_clients(&config, &self.log)?;
         let GatewayConfig { clients, people, keys, .. } = config;
         self.recorder.reconfigure(&clients, &keys)?;

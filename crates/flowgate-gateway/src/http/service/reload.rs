@@ -63,7 +63,7 @@ impl GatewayService {
         let config = read.map_err(|_| "a bug in the gateway ended the reading".to_owned())??;
         let Some(models) = self.models() else { return Err("the gateway stops".to_owned()) };
         let summary = models.compare(&config);
-        let later = Arc::new(models.reconfigured(config).await.map_err(|error| error.to_string())?);
+        let later = Arc::new(models.reconfigured(config).map_err(|error| error.to_string())?);
         self.set_models(Arc::clone(&later));
         models.replace_by(&later);
         Ok(summary)
