@@ -72,7 +72,7 @@ pub(crate) use questions::{
 pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;
 pub(crate) use tools::ToolOffer;
-pub(crate) use turns::{BegunTurn, PersistedTurn, TurnApprovals};
+pub(crate) use turns::{BegunTurn, CarriedTurns, PersistedTurn, TurnApprovals};
 
 /// An open database.
 #[derive(Debug)]

@@ -15,6 +15,7 @@
 mod apply;
 mod approval;
 mod calls;
+mod carry_over;
 mod draft;
 mod embedded_texts;
 mod generation;
@@ -47,6 +48,7 @@ use flowgate::monitor::{EventFinding, Monitor, PushError, ReasonKind};
 use flowgate::trace::Tool;
 
 pub use crate::method::Method;
+pub use carry_over::CarryOverError;
 pub use embedded_texts::{EMBEDDING_ROLE, EmbeddedTexts};
 pub use hidden_items::{HiddenItem, HiddenItemKind, HidingCause};
 pub use need::{Need, ToolAnswer};

@@ -103,6 +103,9 @@ pub enum Input {
     },
     /// The answer that the caller received.
     AnsweredTo(Message),
+    /// An answer that the caller received under another policy, before the conversation was
+    /// [carried over](crate::conversation::Conversation::carry_over).
+    Carried(Message),
     /// The model's message.
     Completed(Completion),
     /// The screener's answer.

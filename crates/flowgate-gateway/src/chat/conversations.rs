@@ -6,11 +6,12 @@
 //! are labelled top there.
 //!
 //! Conversations are [stored](crate::database) turn by turn. Recently used conversations are in memory as well; the
-//! others are replayed from their stored inputs when they are needed. A conversation whose replay diverges is deleted
-//! and recreated with an empty history, so that earlier replies of the model which its client then sends are labelled
-//! top.
+//! others are replayed from their stored inputs when they are needed. A conversation that was stored under another policy
+//! is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and recreated
+//! with an empty history, so that earlier replies of the model which its client then sends are labelled top.
 
 mod cache;
+mod carry_over;
 mod load;
 mod persist;
 mod stored_turn;
@@ -33,7 +34,7 @@ use stored_turn::StoredInput;
 
 use super::clients::ClientState;
 use crate::approvals::ApprovalReference;
-use crate::database::{Database, DatabaseError, ShownText};
+use crate::database::{CarriedTurns, Database, DatabaseError, ShownText};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::value_budget::{SETTING, ValueBudget, ValueBudgetShare, WHAT};
@@ -102,6 +103,8 @@ pub(crate) struct ConversationState {
     pub(crate) is_abandoned: bool,
     /// The explanations that were logged already and are not repeated.
     pub(crate) explained: ReportedItems,
+    /// The stored turns in the form for the present policy, if they were carried over to it and are not stored yet.
+    carried: Option<CarriedTurns>,
     /// The monitor with the client's own policy, in watch mode, once a request has used the conversation.
     watcher: Option<Watcher>,
 }
@@ -326,7 +329,8 @@ impl Conversations {
         // Another gateway may have recreated the conversation under the same name. The turns in memory and those in
         // `opened` must together be all stored turns.
         let is_same_conversation = locked.session.as_ref().is_some_and(|session| {
-            session.id == opened.id && session.turns + turn_count(&opened) == opened.turns
+            let is_same_basis = opened.basis == client.spec.basis && session.carried.is_none();
+            session.id == opened.id && is_same_basis && session.turns + turn_count(&opened) == opened.turns
         });
         if !is_same_conversation || !replay_missing(client, locked.session.as_mut(), &opened) {
             *locked.session = None;

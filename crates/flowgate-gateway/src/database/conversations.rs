@@ -27,6 +27,8 @@ const FIRST: usize = 4;
 pub(crate) struct OpenedConversation {
     /// Its number, which is never reused.
     pub(crate) id: i64,
+    /// The digest of the client's settings that its journal was written under.
+    pub(crate) basis: String,
     /// The key of its digests.
     pub(crate) key: String,
     /// The number of persisted turns.
@@ -92,9 +94,9 @@ impl Database {
         Ok(None)
     }
 
-    /// Opens a conversation and takes the lease; creates it if it does not exist, and recreates it without turns if it
-    /// was stored on another basis. `basis` is the digest of the client's settings, and `key` the key of the digests of
-    /// a conversation that is created. The first `known` turns, which the caller has in memory, are not read.
+    /// Opens a conversation and takes the lease; creates it if it does not exist. `basis` is the digest of the client's
+    /// settings, and `key` the key of the digests of a conversation that is created. The first `known` turns, which the
+    /// caller has in memory, are not read; all turns are read if the conversation was stored on another basis.
     ///
     /// # Errors
     /// [`DatabaseError::ConversationHeld`] if another gateway has the lease.
@@ -114,7 +116,7 @@ impl Database {
             holder,
             lease_millis,
         };
-        let (cache, is_shared) = (Arc::clone(&self.cache), self.is_shared);
+        let is_shared = self.is_shared;
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 // Without other gateways, a conversation of which nothing is in memory is mostly new: it is inserted
@@ -133,13 +135,9 @@ impl Database {
                            RETURNING basis, key, id";
                 let values = [holder.into(), (*lease_millis).into(), client.into(), name.into()];
                 if let Some(row) = tx.query(sql, &values).await?.first_mut() {
-                    let id = row.integer(2)?;
-                    if row.text(0)? == *basis {
-                        return read_opened(tx, id, row.text(1)?, known).await;
-                    }
-                    // Under other settings, the replay would diverge.
-                    cache.forget_chat(client, name);
-                    delete_named(tx, client, name).await?;
+                    let (stored_basis, key, id) = (row.text(0)?, row.text(1)?, row.integer(2)?);
+                    let known = if stored_basis == *basis { known } else { 0 };
+                    return read_opened(tx, id, (stored_basis, key), known).await;
                 }
                 new.insert(tx).await?.ok_or(DatabaseError::ConversationHeld)
             })
@@ -390,17 +388,17 @@ impl NewConversation {
             [client.into(), name.into(), basis.into(), key.into(), holder.into(), (*lease_millis).into()];
         let rows = tx.query(sql, &values).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let (id, key) = (row.integer(0)?, key.clone());
-        Ok(Some(OpenedConversation { id, key, turns: 0, bytes: 0, inputs: Vec::new() }))
+        let (id, basis, key) = (row.integer(0)?, basis.clone(), key.clone());
+        Ok(Some(OpenedConversation { id, basis, key, turns: 0, bytes: 0, inputs: Vec::new() }))
     }
 }
 
-/// Reads the turns of the opened conversation with the number `id`, from turn `known` on. `key` is the key of its
-/// digests.
+/// Reads the turns of the opened conversation with the number `id`, from turn `known` on. `basis` is the digest of the
+/// settings under which it was stored, and `key` the key of its digests.
 async fn read_opened(
     tx: &mut DynTransaction<'_>,
     id: i64,
-    key: String,
+    (basis, key): (String, String),
     known: i64,
 ) -> Result<OpenedConversation, DatabaseError> {
     // Turns are numbered from 0, and each has the bytes of all turns up to it.
@@ -410,7 +408,7 @@ async fn read_opened(
         None => (0, 0),
     };
     let inputs = read_inputs(tx, id, known).await?;
-    Ok(OpenedConversation { id, key, turns, bytes, inputs })
+    Ok(OpenedConversation { id, basis, key, turns, bytes, inputs })
 }
 
 /// Returns the journal of a conversation, turn by turn, from number `from` on.

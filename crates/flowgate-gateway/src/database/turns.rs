@@ -42,6 +42,19 @@ pub(crate) struct PersistedTurn {
     pub(crate) forgotten: Vec<String>,
     /// The longest prefix that belongs to the conversation now.
     pub(crate) longest: Option<String>,
+    /// The turns before, if they were carried over to another policy and are not persisted in this form yet.
+    pub(crate) carried: Option<CarriedTurns>,
+}
+
+/// All turns of a conversation, as another policy labels them. They replace the persisted ones.
+#[derive(Debug, Clone)]
+pub(crate) struct CarriedTurns {
+    /// The digest of the client's settings, which include the other policy.
+    pub(crate) basis: String,
+    /// The new key of the digests.
+    pub(crate) key: String,
+    /// The inputs of each turn in their stored form.
+    pub(crate) inputs: Vec<String>,
 }
 
 impl PersistedTurn {
@@ -243,6 +256,9 @@ impl TurnWrite {
             let sql = "UPDATE conversations SET used = {now} WHERE id = ?1";
             tx.execute(sql, &[conversation.into()]).await?;
         }
+        if let Some(carried) = &turn.carried {
+            carried.persist(tx, conversation).await?;
+        }
         // The preceding turn must exist, and this one must not.
         // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
         let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
@@ -284,6 +300,31 @@ impl TurnWrite {
             tx.on_commit(Box::new(move || {
                 cache.set_chat(&client, &name, &longest.unwrap_or_default(), &prefixes);
             }));
+        }
+        Ok(())
+    }
+}
+
+impl CarriedTurns {
+    /// Replaces the persisted turns of a conversation, whose number is given.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Overtaken`] if one of the turns is not persisted, or the conversation was deleted.
+    async fn persist(&self, tx: &mut DynTransaction<'_>, conversation: i64) -> Result<(), DatabaseError> {
+        let sql = "UPDATE conversations SET basis = ?1, key = ?2 WHERE id = ?3";
+        let values = [(&self.basis).into(), (&self.key).into(), conversation.into()];
+        if tx.execute(sql, &values).await? != 1 {
+            return Err(DatabaseError::Overtaken);
+        }
+        let mut bytes: i64 = 0;
+        for (number, inputs) in (0_i64..).zip(&self.inputs) {
+            // Each turn has the bytes of all turns up to it.
+            bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+            let sql = "UPDATE turns SET inputs = ?1, bytes = ?2 WHERE conversation = ?3 AND number = ?4";
+            let values = [inputs.into(), bytes.into(), conversation.into(), number.into()];
+            if tx.execute(sql, &values).await? != 1 {
+                return Err(DatabaseError::Overtaken);
+            }
         }
         Ok(())
     }

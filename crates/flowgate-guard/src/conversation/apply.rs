@@ -50,6 +50,8 @@ pub(super) enum InputOutcome {
     Formatted(Result<(), PushError>),
     /// A chat was merged, or the session has no room for it.
     Merged(Result<MergeSummary, PushError>),
+    /// An answer was carried over, or the session has no room for its calls.
+    Carried(Result<(), PushError>),
     /// The labels of external state were joined, or their record is malformed.
     Joined(Result<(), ExternalStateError>),
     /// The bound of the step that is accepted; `None` if the step has to be rewritten, or none was in progress.
@@ -82,6 +84,11 @@ impl InputOutcome {
     /// The turn that waits for a person; an empty one for other inputs.
     pub(super) fn into_asked(self) -> Turn {
         if let Self::Asked(turn) = self { turn } else { Turn::default() }
+    }
+
+    /// The result of an answer that is carried over. Other inputs count as a success.
+    pub(super) fn into_carried(self) -> Result<(), PushError> {
+        if let Self::Carried(result) = self { result } else { Ok(()) }
     }
 
     /// Whether the input is to be recorded: also if it lacked its context and was not executed.
@@ -168,6 +175,10 @@ impl Conversation {
             Input::AnsweredTo(message) => {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
                 self.append_answer(history, message);
+            }
+            Input::Carried(message) => {
+                let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
+                return InputOutcome::Carried(self.take_carried_answer(history, message));
             }
             Input::Resumed { kept, new } => {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };

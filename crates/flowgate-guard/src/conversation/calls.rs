@@ -309,7 +309,7 @@ impl Conversation {
 
     /// Returns a unique id for a call of a step at `label`. It does not depend on the number of calls at other labels,
     /// which a reader of the id may not be cleared for.
-    fn next_id(&mut self, label: &Label) -> String {
+    pub(super) fn next_id(&mut self, label: &Label) -> String {
         let count = self.numbers.count_call(label);
         let label_digest = self.settings.key.text_digest(&self.monitor.to_names(label).to_string());
         format!("c{count}-{label_digest}")

@@ -82,12 +82,12 @@ impl Conversation {
                 let memory = &mut QuotationLookup::from_recorded(client, seen);
                 self.apply(input, InputContext::Memory { history, memory })
             }
-            Input::AnsweredTo(_) | Input::Resumed { .. } => self.apply(input, InputContext::History(history)),
+            Input::AnsweredTo(_) | Input::Carried(_) | Input::Resumed { .. } => self.apply(input, InputContext::History(history)),
             Input::HandOver => self.apply(input, InputContext::Call(call.take()?)),
             _ => self.apply(input, InputContext::Conversation),
         };
         match (input, outcome) {
-            (_, InputOutcome::Inapplicable) => return None,
+            (_, InputOutcome::Inapplicable | InputOutcome::Carried(Err(_))) => return None,
             (Input::Need(recorded), InputOutcome::Needed(need)) => {
                 if RecordedNeed::of(&need) != *recorded {
                     return None;

@@ -120,6 +120,17 @@ impl StepLabels {
         (self.reached != raised_up_to).then_some((raised_up_to, self.reached))
     }
 
+    /// Records a step with this label that was generated under another policy.
+    pub(super) fn record_carried_step(&mut self, label: &Label) {
+        self.has_steps = true;
+        if label.flows_to(&self.base) {
+            self.reached = self.reached.join(label);
+        } else {
+            self.has_raised = true;
+        }
+        self.output = self.output.join(label);
+    }
+
     /// The lowest label of a step of this turn.
     pub(super) fn base(&self) -> &Label {
         &self.base

@@ -22,6 +22,7 @@ mod memory;
 mod methods;
 mod output_formats;
 mod placeholders;
+mod policy_changes;
 mod quotations;
 mod quotations_disguised;
 mod screeners;

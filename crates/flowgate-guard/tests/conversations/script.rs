@@ -103,14 +103,6 @@ impl ScriptedConversation {
         (words, stores): (DescriptionAuthor, Option<&Value>),
         change: impl Fn(&mut ConversationSettings),
     ) -> Self {
-        let offered = |name: &str| OfferedTool {
-            tool: Tool::local(name),
-            description: name.to_owned(),
-            parameters: json!({"type": "object", "properties": {"body": {"type": ["string", "object"]}}})
-                .into(),
-            output: None,
-            words,
-        };
         let (policy, stores) = (Arc::new(Policy::parse(policy).unwrap()), stores.cloned());
         let monitor = move || {
             let mut monitor = Monitor::new(Arc::clone(&policy));
@@ -119,7 +111,7 @@ impl ScriptedConversation {
             }
             monitor
         };
-        let tools = ["list", "read", "send"].map(offered).to_vec();
+        let tools = tools_described_by(words);
         let mut settings = ConversationSettings::new(method, DigestKey::new([7; 32]));
         change(&mut settings);
         let begin = move || Conversation::new(monitor(), tools.clone(), settings.clone()).unwrap();
@@ -141,6 +133,11 @@ impl ScriptedConversation {
             inputs: Vec::new(),
             judged: Vec::new(),
         }
+    }
+
+    /// The tools, as the operator describes them.
+    pub(crate) fn tools() -> Vec<OfferedTool> {
+        tools_described_by(DescriptionAuthor::Operator)
     }
 
     /// Replays the journal, and checks that the replay does not diverge.
@@ -256,6 +253,17 @@ impl ScriptedConversation {
     }
 }
 
+fn tools_described_by(words: DescriptionAuthor) -> Vec<OfferedTool> {
+    let offered = |name: &str| OfferedTool {
+        tool: Tool::local(name),
+        description: name.to_owned(),
+        parameters: json!({"type": "object", "properties": {"body": {"type": ["string", "object"]}}}).into(),
+        output: None,
+        words,
+    };
+    ["list", "read", "send"].map(offered).to_vec()
+}
+
 pub(crate) fn written(script: &str) -> Completion {
     let mut completion = Completion::default();
     for (index, line) in script.lines().enumerate() {
@@ -272,7 +280,7 @@ pub(crate) fn written(script: &str) -> Completion {
 }
 
 /// Returns the last messages of a chat, from the last message of the model on.
-fn shown(request: &Request) -> String {
+pub(crate) fn shown(request: &Request) -> String {
     let text = |parts: &[Part]| match parts {
         [Part::Text(text)] => text.clone(),
         other => format!("{other:?}"),

@@ -40,8 +40,8 @@ impl Conversations {
         self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), turns).await
     }
 
-    /// Replays a conversation from its stored inputs; if the replay diverges, deletes and recreates it without turns.
-    /// When a client has begun several new conversations, also deletes its surplus ones.
+    /// Replays a conversation from its stored inputs, or carries it over from another policy. If neither is possible,
+    /// deletes and recreates it without turns. When a client has begun several new conversations, also deletes its surplus ones.
     ///
     /// # Errors
     /// If the database fails, or the conversation is damaged such that it cannot be recreated.
@@ -56,6 +56,12 @@ impl Conversations {
             true => opened,
             false => self.open(client, handle, 0).await?,
         };
+        if opened.basis != client.spec.basis {
+            if let Some(session) = self.carry_over(client, handle, &opened).await? {
+                return Ok(session);
+            }
+            return self.recreate(client, handle).await;
+        }
         let is_new = opened.turns == 0;
         if let Some(session) = replay_stored(client, &opened)? {
             // Not each new conversation looks for surplus ones, because the query is slow.
@@ -65,6 +71,18 @@ impl Conversations {
             return Ok(session);
         }
         // The replay has diverged.
+        self.recreate(client, handle).await
+    }
+
+    /// Deletes a conversation, and creates one without turns under its name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    async fn recreate(
+        &self,
+        client: &ClientState,
+        handle: &ConversationHandle,
+    ) -> Result<ConversationState, RequestError> {
         self.store.delete_conversation(&client.spec.name, handle.name()).await?;
         let opened = self.open(client, handle, 0).await?;
         replay_stored(client, &opened)?.ok_or_else(|| {
@@ -218,7 +236,11 @@ fn new_conversation(
 ///
 /// # Errors
 /// If the key is damaged, or the conversation cannot be created.
-fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationState, RequestError> {
+pub(super) fn empty_state(
+    client: &ClientState,
+    id: i64,
+    key: &str,
+) -> Result<ConversationState, RequestError> {
     let bytes = random::from_hex::<32>(key).ok_or(DatabaseError::Damaged(
         "a row of the table `conversations` has no key of 32 bytes in hexadecimal",
     ))?;
@@ -246,6 +268,7 @@ fn empty_state(client: &ClientState, id: i64, key: &str) -> Result<ConversationS
         void_approvals: Vec::new(),
         is_abandoned: false,
         explained: ReportedItems::default(),
+        carried: None,
         watcher: None,
     })
 }

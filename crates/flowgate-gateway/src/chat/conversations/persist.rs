@@ -141,6 +141,7 @@ impl Conversations {
             prefixes: digests_not_in(&prefixes, &session.prefixes),
             forgotten: digests_not_in(&session.prefixes, &prefixes),
             longest: prefixes.last().map(hex),
+            carried: session.carried.clone(),
         };
         let shown = match tenant_transaction {
             None => {
@@ -156,6 +157,7 @@ impl Conversations {
             session.touched = Instant::now();
         }
         session.turns += 1;
+        session.carried = None;
         (session.bytes, session.values) = (bytes, values);
         session.prefixes = prefixes;
         Ok(shown.unwrap_or_else(|| (Vec::new(), next_text)))

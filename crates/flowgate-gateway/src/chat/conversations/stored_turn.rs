@@ -25,21 +25,32 @@ pub(crate) enum StoredInput {
 
 /// The stored form of a turn that has more than chat inputs.
 #[derive(Debug, Serialize, Deserialize)]
-struct StoredTurn {
-    steps: Vec<StoredInput>,
+pub(super) struct StoredTurn {
+    pub(super) steps: Vec<StoredInput>,
     /// The answers of extern predicates in this turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    answers: Vec<RecordedPredicateAnswer>,
+    pub(super) answers: Vec<RecordedPredicateAnswer>,
 }
 
 impl StoredTurn {
     /// Parses a stored row. A turn with chat inputs only is stored as a plain list.
-    fn read(row: &str) -> serde_json::Result<Self> {
+    pub(super) fn read(row: &str) -> serde_json::Result<Self> {
         if row.starts_with('[') {
             let steps = vec![StoredInput::Chat(serde_json::from_str(row)?)];
             return Ok(Self { steps, answers: Vec::new() });
         }
         serde_json::from_str(row)
+    }
+
+    /// Writes the row of a turn with chat inputs only.
+    pub(super) fn write(
+        chat: Vec<Input>,
+        answers: Vec<RecordedPredicateAnswer>,
+    ) -> serde_json::Result<String> {
+        match answers.is_empty() {
+            true => serde_json::to_string(&chat),
+            false => serde_json::to_string(&Self { steps: vec![StoredInput::Chat(chat)], answers }),
+        }
     }
 }
 

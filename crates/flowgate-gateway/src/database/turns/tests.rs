@@ -23,6 +23,7 @@ pub(in crate::database) fn test_turn(
         prefixes: prefixes.to_vec(),
         forgotten: Vec::new(),
         longest,
+        carried: None,
     }
 }
 
