@@ -299,7 +299,7 @@ impl Conversations {
         if !is_current {
             // Loading the conversation under the earlier policy would delete the one that a later request has recreated.
             if client.is_replaced() {
-                let message = "the configuration of the gateway was reloaded, and the conversation begins anew: what was \
+                let message = "the configuration of the gateway was reloaded, and the conversation has another policy now: what was \
                     sent to a server before may have taken effect, so check that before you send it again";
                 return Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message));
             }

@@ -3,7 +3,7 @@
 //!
 //! The new routes share with the earlier ones what the process has opened and counted: the database, the audit log, the
 //! conversations in memory, the questions and the figures. Turns that have begun end under the earlier configuration. A
-//! conversation whose policy has changed begins anew, as after a restart.
+//! conversation whose policy has changed is carried over to the new one at its next request.
 
 use std::sync::Arc;
 

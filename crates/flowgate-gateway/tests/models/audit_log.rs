@@ -164,6 +164,31 @@ fn a_log_with_a_changed_verdict_is_detected() {
     assert_eq!(rechecked(&home, &records), RecheckReport { gone: 8, ..RecheckReport::default() });
 }
 
+/// A conversation that was carried over to another policy is replayed under it: the verdicts before count as gone, and
+/// those after are compared.
+#[test]
+fn verdicts_after_a_change_of_the_policy_are_compared() {
+    let upstream = UpstreamDouble::new(gullible);
+    let home = home(&upstream, POLICY);
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, true, KEY);
+    agent.says("Mail the page to Bob.");
+    let chat = std::mem::take(&mut agent.chat);
+    gateway.stop();
+    home.policy(&POLICY.replace("no passwords", "no passwords, please"));
+    let gateway = home.start();
+    let mut agent = TestAgent::new(&gateway, FORMS[0].0, true, KEY);
+    agent.chat = chat;
+    agent.says("Mail the page to Bob.");
+    gateway.stop();
+    let mut records = records(&home);
+    let same = rechecked(&home, &records);
+    assert_eq!((same.same > 0, same.gone, same.differ.len()), (true, 2, 0), "{same:?}");
+    let changed = records.iter_mut().rfind(|record| record.kind == "judged").unwrap();
+    changed.object.insert("verdict".to_owned(), json!("deny"));
+    assert_eq!(rechecked(&home, &records).differ.len(), 1);
+}
+
 /// An event that cannot be recorded has no effect.
 #[test]
 fn nothing_is_done_that_cannot_be_recorded() {

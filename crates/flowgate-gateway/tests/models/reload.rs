@@ -52,26 +52,69 @@ fn a_changed_policy_is_in_force_after_a_reload() {
     assert_eq!(agent.says("And again."), "Done.");
 }
 
-/// A conversation whose policy is the same continues; one whose policy has changed begins anew, and what its agent sends of
-/// it is not trusted.
+/// A conversation whose policy has changed continues under the new one, which labels what was said before: after a reload,
+/// after a restart, and after both.
 #[test]
-fn a_conversation_begins_anew_if_its_policy_has_changed() {
+fn a_conversation_is_carried_over_to_a_changed_policy() {
     let upstream = UpstreamDouble::new(|_| says("Hello."));
     let mut home = home(&upstream, 0);
-    let (gateway, _lines) = home.start_reloadable();
+    let (gateway, mut lines) = home.start_reloadable();
     let mut agent = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
-    agent.says("Hello?");
     let hidden = |agent: &mut TestAgent| {
         agent.says("Hello again?");
-        upstream.shown().last().unwrap().contains("[hidden")
+        let shown = upstream.shown().pop().unwrap();
+        (shown.contains("Hello?"), shown.contains("[hidden"))
     };
+    agent.says("Hello?");
     home.edit("[approvals]", "[people.new]\nkey-from = \"new\"\nrole = \"viewer\"\n[approvals]");
     home.save();
     assert_eq!(reload(&gateway).1["changed"], json!([]));
-    assert!(!hidden(&mut agent));
+    assert_eq!(hidden(&mut agent), (true, false));
     home.policy(&format!("{POLICY}\n# Another one.\n"));
     assert_eq!(reload(&gateway).1["changed"], json!(["agent", "other"]));
-    assert!(hidden(&mut agent));
+    assert_eq!(hidden(&mut agent), (true, false));
+    let is_carried =
+        |line: &Value| line["message"].as_str().unwrap().contains("its labels are those of the present one");
+    assert!((0..3).any(|_| is_carried(&lines.next("configuration"))));
+    // The new policy distrusts the user, also in what the user said before.
+    let distrusts =
+        |policy: &str| policy.replace(r#"message.role in ["system", "user"]"#, r#"message.role == "system""#);
+    home.policy(&distrusts(POLICY));
+    assert_eq!(reload(&gateway).0, 200);
+    assert_eq!(hidden(&mut agent), (false, true));
+    // What was carried over is stored: a restarted gateway replays it, and carries it over once more.
+    let mut goes_on = |policy: &str, expected: (bool, bool)| {
+        home.policy(policy);
+        let gateway = home.start();
+        let mut later = TestAgent::new(&gateway, FORMS[0].0, false, KEY);
+        later.chat = std::mem::take(&mut agent.chat);
+        assert_eq!(hidden(&mut later), expected, "{policy}");
+        agent.chat = later.chat;
+    };
+    drop(gateway);
+    goes_on(&distrusts(POLICY), (false, true));
+    goes_on(POLICY, (true, false));
+    goes_on(POLICY, (true, false));
+}
+
+/// A conversation with messages of MCP servers cannot be carried over: it begins anew, and the log says so.
+#[test]
+fn a_conversation_with_a_server_begins_anew() {
+    let bank = McpServerDouble::new(AnswerForm::Json, &["balance", "pay"], |_, _| mcp::text("done"));
+    let web = servers::web(AnswerForm::Json);
+    let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], servers::PEOPLE, servers::POLICY);
+    let (gateway, mut lines) = home.start_reloadable();
+    let mut agent = servers::client(&gateway, "one");
+    agent.begin("bank");
+    assert_eq!(agent.call("bank", "balance", &json!({})), "done");
+    home.policy(&format!("{}\n# Another one.\n", servers::POLICY));
+    let (status, body) = PersonClient(&gateway, "ann").post(ROUTE, &json!({}));
+    assert_eq!(status, 200, "{body}");
+    lines.next("configuration");
+    agent.begin("bank");
+    let line = lines.next("configuration");
+    assert_eq!(line["conversation"], "one");
+    assert!(line["message"].as_str().unwrap().contains("it has messages of MCP servers"), "{line}");
 }
 
 /// A configuration that cannot be used is refused, and the present one stays in force.

@@ -4,7 +4,8 @@
 //! What the client and the tools wrote is labelled by the new policy. The journal does not say which labels the steps of
 //! the model had been shown, and under the new policy other regions would have been hidden from them. A message of the
 //! model therefore carries the join of the labels of everything before it. Its calls were permitted by the earlier policy
-//! and count as run; no permit and no approval is carried over.
+//! and count as run; no permit and no approval is carried over. What they wrote to external state keeps the labels that the
+//! earlier policy gave it.
 //!
 //! The carried turns are recorded in the journal of the new conversation as [`Input::Carried`] and the inputs of its
 //! client, so a replay needs the new policy alone.
@@ -157,11 +158,6 @@ impl Conversation {
     ) -> Result<(), PushError> {
         let Message::Assistant { text, calls, thoughts } = message else { return Ok(()) };
         let label = self.label_of_everything();
-        let base = *self.labels.base();
-        if !label.flows_to(&base) {
-            // Whether a call of the message has written to a store must not become visible below its label.
-            self.monitor.raise_stores_for_view(&base, &label);
-        }
         self.labels.record_carried_step(&label);
         let (mut step_calls, mut ids) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
         for call in calls {
@@ -198,7 +194,7 @@ impl Conversation {
         let entry = self.tools.catalogue().find(&self.monitor, &top, name);
         let tool = entry.map_or_else(|| Tool::local(name), |entry| entry.offered.tool.clone());
         let call = Call::from_json(id, tool, arguments);
-        let recorded = self.monitor.record(TraceEntry::from(call), &Attribution::everything());
+        let recorded = self.monitor.record_earlier(TraceEntry::from(call), &Attribution::everything());
         recorded.event.ok_or(PushError::Full)
     }
 

@@ -150,6 +150,22 @@ impl StoreLabels {
         self.states.iter().any(|state| state.is_written)
     }
 
+    /// Undoes all changes since `before`, an earlier state. Stores that were used for the first time since then stay, and
+    /// are as if they were unused, so that their indices remain valid.
+    pub(super) fn restore(&mut self, before: &Self) {
+        for (index, state) in self.states.iter_mut().enumerate() {
+            match before.states.get(index) {
+                Some(earlier) => state.clone_from(earlier),
+                None => {
+                    (state.label, state.version, state.is_written) = (Label::BOTTOM, 0, false);
+                    (state.foreign_writes, state.stamp) = (0, String::new());
+                }
+            }
+        }
+        self.floor = before.floor;
+        self.changes += 1;
+    }
+
     /// Joins a label into stores without a write: their content is unchanged.
     pub(super) fn raise(&mut self, stores: &[usize], label: &Label) {
         for index in stores {
