@@ -186,10 +186,12 @@ pub(crate) struct Rule {
     pub(crate) first_event: usize,
     /// The operations when no variable is bound.
     pub(crate) ops: Vec<SearchOp>,
-    /// Whether a match is final once all its events have happened: no block counts other events.
+    /// Whether a match is final once all its events have happened: the rule has an event variable, no block, and no
+    /// condition that reads events of `other_event_kinds`.
     pub(crate) is_settled: bool,
-    /// Kinds of events that predicates read, in addition to the variables.
-    pub(crate) looks_at: Vec<Type>,
+    /// The kinds of events that the rule reads in addition to those that its variables are bound to: all kinds if it
+    /// calls a predicate that reads the trace, and calls if it reads those that a message proposes.
+    pub(crate) other_event_kinds: Vec<Type>,
     /// The names from which the keys of matches are built, in alphabetical order.
     pub(crate) named: Vec<(String, VariableSlot)>,
     /// Patterns by which the rule may exempt a tool.
