@@ -1,4 +1,4 @@
-//! Prints the figures of a run as tables for people, and as rows for programs.
+//! Prints the figures of a run as tables of text, and as rows for the formats JSON lines and CSV.
 //!
 //! `flowgate bench privacy` calls this module. One list, `rates`, names the figures, so that JSON lines and CSV have the same ones. The numbers of
 //! tables, figures and sections, such as Table 2, are those of RTBAS.

@@ -1,4 +1,4 @@
-//! Prints the figures of a run as tables for people, and as rows for programs.
+//! Prints the figures of a run as tables of text, and as rows for the formats JSON lines and CSV.
 //!
 //! `flowgate bench propagation` calls this module. JSON lines and CSV have the same figures, since [`figure_rows`] is the source of both. The numbers
 //! of tables, figures and sections are those of *Permissive Information-Flow Analysis*.
