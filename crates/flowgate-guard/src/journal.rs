@@ -91,7 +91,8 @@ pub enum Input {
     Stamped(String),
     /// A chat sent by the caller.
     Sent {
-        /// How many of its messages were unchanged.
+        /// How many messages at its beginning had the digests of the history. A message whose calls differ from the
+        /// history only in their spelling is not one of them.
         kept: usize,
         /// The remaining messages.
         rest: Vec<Message>,

@@ -30,7 +30,7 @@ const EVENTS: [Event; 4] = [
     ("utility_refused", |result| result.succeeds_if_refused),
 ];
 
-/// Returns the rates of one row by the names that programs read.
+/// Returns the rates of one row with their names in JSON lines and CSV.
 fn rates(figures: &Figures) -> [(&'static str, Rate); 7] {
     [
         ("false_negatives", figures.missed),

@@ -21,7 +21,8 @@ pub fn figure_rows(results: &DoubleResults) -> Vec<Map<String, Value>> {
     results.labels.iter().map(figure_row).collect()
 }
 
-/// Returns the figures of one row by the names that programs read. Intervals are Wilson's at 95 %. A figure is null if it has no cases.
+/// Returns the figures of one row with their names in JSON lines and CSV. Intervals are Wilson's at 95 %. A figure is
+/// null if it has no cases.
 fn figure_row(row: &LabelRow) -> Map<String, Value> {
     let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
     let mut fields = Map::new();
