@@ -140,8 +140,9 @@ pub fn table_text(rows: &[DetectionRow]) -> String {
     texts(&[table("detectors of prompt injections", &header, &rows.iter().map(row).collect::<Vec<_>>())])
 }
 
-/// Returns lines for programs: the manifest, the figures and the ROC curve of each detector, and a paired comparison of the detectors on each part: which
-/// decides more texts rightly, with McNemar's test. `seed` determines the bootstrap samples of its interval.
+/// Returns the JSON lines of a measurement: the manifest, the figures and the ROC curve of each detector, and a paired
+/// comparison of the detectors on each part: which decides more texts rightly, with McNemar's test. `seed` determines
+/// the bootstrap samples of its interval.
 pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<Value> {
     let files: Vec<Value> =
         labelled.files.iter().map(|file| json!({"path": file.path, "sha256": file.sha256})).collect();

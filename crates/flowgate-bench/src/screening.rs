@@ -1,18 +1,19 @@
-//! Reads the questions that screeners ask a model, and writes the answers. The test doubles of all suites use it when they answer for a screener.
+//! Reads the questions that screeners ask a model, and writes the answers. The test doubles of all suites use it when
+//! they answer in place of a screener's model.
 //!
-//! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next step needs.
-//!
-//! As a screener's model, a double names the regions that it would look at as the agent's own model. It does not obey the text
-//! of the regions that it is asked about.
+//! A screener shows its model the whole chat with the hidden regions as tagged text, and asks which of them the next
+//! step needs. As the answer, a double names the regions that it would request with the tool `look` if it had the same
+//! chat as the agent's model. Therefore [`screener_chat`] computes that chat from the question. A double does not obey
+//! the text of the regions that it is asked about.
 
 use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-/// Reads a screener's question. The first result is the chat in question, as the agent's own model would be shown it: with placeholders instead of
-/// the tagged regions, and with the tool `look`. The second is whether the answer must be a call of the judge's tool; otherwise it is text. Returns
-/// `None` if the request is no such question.
+/// Returns the chat that a screener asks about, as the agent's model would be shown it: with placeholders instead of
+/// the tagged regions, and with the tool `look`. Also returns whether the answer must be a call of the tool [`ANSWER`],
+/// as for the screener *judge*; otherwise it is text. Returns `None` if the request is no question of a screener.
 pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     // The instructions show the form of a tag, `<<REGION_NONCE_NAME>>`. The nonce is unknown to the authors of texts, so a text cannot close its tag.
@@ -79,8 +80,8 @@ pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     regions
 }
 
-/// Returns an answer to a screener that names these regions: a call of the judge's tool if the question offers it, otherwise the text `CITED: NAMES` of the
-/// introspection method.
+/// Returns an answer to a screener that names these regions: a call of the tool [`ANSWER`] if the question offers it
+/// (the screener *judge*), otherwise the text `CITED: NAMES` (the screener *introspection*).
 pub(crate) fn screening_answer(regions: &[String], has_answer_tool: bool) -> Completion {
     if has_answer_tool {
         let arguments = json!({"reasoning": "the next step of the task", "regions": regions}).to_string();

@@ -116,10 +116,7 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
         return Err(not_repeatable(name));
     };
     if let Some(defence) = defences.iter().find(|defence| defence.needs_tool_choice()) {
-        return Err(format!(
-            "line 1: in the defence {}, a model chooses tools, which a double cannot do; give the file unchanged, as `flowgate bench` wrote it",
-            defence.name()
-        ));
+        return Err(needs_model(*defence));
     }
     let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?.with_blocking(&double);
     // Only a run that was recorded with `--content` has the texts of the answers.
@@ -139,6 +136,16 @@ fn verify_games(manifest: &Value, lines: &[Value]) -> Result<Verification, Strin
     repeated.extend(rows.map(Value::Object));
     repeated.extend(games::report::comparison_rows(&executions, seed));
     Ok(compare(lines, &repeated, &["search"]))
+}
+
+/// Returns the error for a manifest that names a double together with a defence in which a model chooses tools: no run
+/// has both.
+fn needs_model(defence: games::Defence) -> String {
+    format!(
+        "line 1: the file names a double and the defence {}, in which a model chooses tools; a double cannot do that, so no run has both: \
+         give the file unchanged, as `flowgate bench` wrote it",
+        defence.name()
+    )
 }
 
 /// Returns the error for a run of a real model.
@@ -173,10 +180,7 @@ fn verify_extended(manifest: &Value, lines: &[Value]) -> Result<Verification, St
     let double = ModelDouble::ALL.into_iter().find(|double| flowgate_lm::ChatModel::name(double) == name);
     let double = double.ok_or_else(|| not_repeatable(name))?;
     if let Some(defence) = defences.iter().find(|defence| defence.needs_tool_choice()) {
-        return Err(format!(
-            "line 1: in the defence {}, a model chooses tools, which a double cannot do; give the file unchanged, as `flowgate bench` wrote it",
-            defence.name()
-        ));
+        return Err(needs_model(*defence));
     }
     let runner = games::Runner::new(&double, None).map_err(|error| error.to_string())?;
     // Only a run that was recorded with `--content` has the texts of the answers.

@@ -16,7 +16,7 @@
 //! * `tool_approvals`: offers only the tools that the tenant has approved, as they were described then; `freezes`:
 //!   stops what an admin has frozen.
 //! * `server_requests`: sends a message to a server, and labels its answer.
-//! * `listening`: forwards server messages that answer no request; `stream_watch`: checks for freezes while a client
+//! * `listening`: forwards server messages that answer no request; `stream_check`: checks for freezes while a client
 //!   listens.
 //! * `upstream`: sends requests to a server; `answer_bytes`, `event_stream`: read its answers; `resumption`: resumes a
 //!   stream that ended before the answer; `stop_signal`: ends the wait for a server (disconnect, cancellation,
@@ -41,7 +41,7 @@ mod request;
 mod resumption;
 mod server_requests;
 mod stop_signal;
+mod stream_check;
 pub(crate) mod stream_place;
-mod stream_watch;
 mod tool_approvals;
 pub(crate) mod upstream;

@@ -53,7 +53,7 @@ impl Journal {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// The caller queried the next need, with this result.
+    /// The caller queried what the conversation waits for next, with this result.
     Need(RecordedNeed),
     /// A message of this role.
     Note(String, Value),
@@ -91,7 +91,8 @@ pub enum Input {
     Stamped(String),
     /// A chat sent by the caller.
     Sent {
-        /// How many of its messages were unchanged.
+        /// How many messages at its beginning had the digests of the history. A message whose calls differ from the
+        /// history only in their spelling is not one of them.
         kept: usize,
         /// The remaining messages.
         rest: Vec<Message>,
@@ -135,7 +136,7 @@ pub enum Input {
     Ran(ToolAnswer),
 }
 
-/// The need of a conversation, as far as a replay compares it.
+/// What a conversation waits for ([`Need`]), as far as a replay compares it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedNeed {
@@ -159,8 +160,8 @@ pub enum RecordedNeed {
 }
 
 impl RecordedNeed {
-    /// Returns the record of a need, by which a replay recognises that it needs the same. A view is represented by
-    /// the number of its hidden regions alone: its text follows from the inputs before it.
+    /// Returns the record of a need, with which a replay compares its own need. A view is represented by the number of
+    /// its hidden regions alone: its text follows from the inputs before it.
     pub(crate) fn of(need: &Need) -> Self {
         match need {
             Need::Complete(view) => Self::Complete(view.names.all().len()),

@@ -99,13 +99,17 @@ pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> Observ
         .unwrap_or(ObservedEvents::Nothing)
 }
 
-/// Returns which events a rule reads in addition to the one that completes a match: none, only calls and outputs, or
-/// any.
+/// Returns which events a rule may read in addition to the one that completes a match: none, only calls and outputs, or
+/// any. The result is an upper bound.
 pub(crate) fn events_read_by(rule: &Rule) -> ObservedEvents {
-    if rule.events.len() <= 1 && rule.is_settled && rule.looks_at.is_empty() {
+    // A settled rule has an event variable, no block, and no condition that reads events of other kinds. If it has one
+    // variable, it reads only the event that completes the match.
+    if rule.events.len() <= 1 && rule.is_settled && rule.other_event_kinds.is_empty() {
         return ObservedEvents::Nothing;
     }
-    let mut types = rule.events.iter().map(|variable| variable.ty).chain(rule.looks_at.iter().copied());
+    // Any other rule may read earlier events of the types of its variables and of the other kinds.
+    let mut types =
+        rule.events.iter().map(|variable| variable.ty).chain(rule.other_event_kinds.iter().copied());
     if types.all(|ty| matches!(ty, Type::ToolCall | Type::ToolOutput)) {
         ObservedEvents::Calls
     } else {
@@ -327,8 +331,8 @@ pub(crate) fn event_kind(trace: &Trace, id: EventId) -> Option<Type> {
 /// Returns whether a rule reads events of a kind in addition to its variables, or reads no events and so can
 /// hold at any time.
 fn reads_kind(rule: &Rule, kind: Type) -> bool {
-    rule.looks_at.iter().any(|ty| *ty == kind || *ty == Type::Event)
-        || (rule.events.is_empty() && rule.looks_at.is_empty())
+    rule.other_event_kinds.iter().any(|ty| *ty == kind || *ty == Type::Event)
+        || (rule.events.is_empty() && rule.other_event_kinds.is_empty())
 }
 
 /// The events that the variables of a rule range over.

@@ -54,8 +54,8 @@ impl GullibleModel<'_> {
         } else if request.choice == ToolChoice::Tool(tool_filter::ANSWER.to_owned()) {
             // AgentDojo's tool filter asks for the tools by a forced call.
             self.choose_tools()
-        } else if let Some((chat, must_call)) = screener_chat(request) {
-            self.judge_regions(&chat, must_call)
+        } else if let Some((chat, has_answer_tool)) = screener_chat(request) {
+            self.judge_regions(&chat, has_answer_tool)
         } else {
             ChatReader::new(request).next_completion(self.task)
         };
@@ -75,9 +75,10 @@ impl GullibleModel<'_> {
         call_completion(tool_filter::ANSWER, arguments)
     }
 
-    /// Answers a screener's question as a capable judge would: names the regions that the double itself would look at next in `chat`. `must_call`
-    /// says whether the answer must be a call of the screener's tool and not text.
-    fn judge_regions(&self, chat: &Request, must_call: bool) -> Completion {
+    /// Answers a screener's question as a capable judge would: names the regions that the double itself would look at
+    /// next in `chat`. `has_answer_tool` says whether the answer must be a call of the screener's tool; otherwise it is
+    /// text.
+    fn judge_regions(&self, chat: &Request, has_answer_tool: bool) -> Completion {
         let next = ChatReader::new(chat).next_completion(self.task);
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
         let names: Vec<String> = looks
@@ -87,7 +88,7 @@ impl GullibleModel<'_> {
             })
             .filter_map(|name| name.as_str().map(str::to_owned))
             .collect();
-        screening_answer(&names, must_call)
+        screening_answer(&names, has_answer_tool)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writes the figures of a run of `flowgate bench corpus`: as a table for people, and as rows for programs.
+//! Writes the figures of a run of `flowgate bench corpus`: as a table of text, and as JSON objects.
 
 use serde_json::{Map, Value, json};
 
@@ -43,12 +43,13 @@ fn cells(row: &CorpusFigures) -> Vec<String> {
     cells
 }
 
-/// Returns the figures of the rows of a benchmark as objects with the names of the figures.
+/// Returns the figures of a benchmark as JSON objects: one for each kind of cases and method, with the names of the
+/// figures.
 pub fn figure_rows(benchmark: &str, rows: &[CaseRow]) -> Vec<Map<String, Value>> {
     figures(rows).iter().map(|row| figure_row(benchmark, row)).collect()
 }
 
-/// Returns the figures of one kind of cases under one method by the names that programs read.
+/// Returns the figures of one kind of cases under one method as a JSON object.
 fn figure_row(benchmark: &str, row: &CorpusFigures) -> Map<String, Value> {
     let (attacks, actions) = (row.attacks, row.actions);
     let row = json!({

@@ -1,5 +1,6 @@
-//! Prints the figures of a run of the games as tables for people. The module `rows` prints them for programs, `page` as an HTML page, and `extended`
-//! prints those of the games beyond the paper. The numbers of tables, figures and sections, such as Table 4, are those of AgentSecBench.
+//! Prints the figures of a run of the games as tables of text. The module `rows` prints them as JSON lines and CSV,
+//! `page` as an HTML page, and `extended` prints those of the games that AgentSecBench does not contain. The numbers of
+//! tables, figures and sections, such as Table 4, are those of AgentSecBench.
 //!
 //! `flowgate bench games` calls this module.
 

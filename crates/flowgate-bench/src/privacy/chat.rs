@@ -89,7 +89,8 @@ impl<'r> Chat<'r> {
                 if call.name == LOOK {
                     let answer = self.answer(call).unwrap_or_default();
                     if answer.starts_with(LOOKED) {
-                        // The level is over and its steps are hidden. They were the group of steps that begins with the next one.
+                        // The level is over and its steps are hidden: they were the group that begins at
+                        // `progress.next`.
                         progress = Progress { next: group_end(task, progress.next), level: None };
                     } else if answer.starts_with(SHOWN) && progress.level.is_none() {
                         // A further look on a level does not begin another one.
@@ -120,7 +121,8 @@ impl<'r> Chat<'r> {
         self.request.tools.iter().any(|tool| tool.name == name)
     }
 
-    /// Returns whether an argument takes a slot, which the guard announces in the schema of the tool on offer.
+    /// Returns whether an argument may be a slot, a reference to hidden regions. The guard says so in the schema of the
+    /// tool on offer.
     pub(super) fn takes_slot(&self, name: &str, argument: &str) -> bool {
         let spec = self.request.tools.iter().find(|spec| spec.name == name);
         let schema = spec.and_then(|spec| spec.parameters.get("properties")?.get(argument));
@@ -133,9 +135,10 @@ fn tool_of(call: &ToolCall) -> &str {
     call.name.rsplit_once("__").map_or(call.name.as_str(), |(_, tool)| tool)
 }
 
-/// Returns the index after the last step of the group that begins at `start`. The double makes the calls of a group on one level of a look, because
-/// the answers to these calls are hidden after the level. So a group continues as long as the next step uses the answer to a step of the group. The
-/// reply counts as the step after the last one.
+/// Returns the index after the last step of the *group* that begins at `start`: the steps that the double must perform
+/// on the same level of a look, the part of a turn that sees the regions of the look. When the level ends, its steps
+/// and the answers to them are hidden again, so that no later step can use them. A group therefore continues as long as
+/// the next step uses the answer to a step of the group. The reply counts as the step after the last one.
 pub(super) fn group_end(task: &Task, start: usize) -> usize {
     let items = task.steps.len() + usize::from(!task.tell.is_empty());
     // Whether a step, or the reply, uses an answer of a tool.

@@ -1,4 +1,4 @@
-//! Prints the figures of a run as tables for people, and as rows for programs.
+//! Prints the figures of a run as tables of text, and as rows for the formats JSON lines and CSV.
 //!
 //! `flowgate bench privacy` calls this module. One list, `rates`, names the figures, so that JSON lines and CSV have the same ones. The numbers of
 //! tables, figures and sections, such as Table 2, are those of RTBAS.
@@ -30,7 +30,7 @@ const EVENTS: [Event; 4] = [
     ("utility_refused", |result| result.succeeds_if_refused),
 ];
 
-/// Returns the rates of one row by the names that programs read.
+/// Returns the rates of one row with their names in JSON lines and CSV.
 fn rates(figures: &Figures) -> [(&'static str, Rate); 7] {
     [
         ("false_negatives", figures.missed),

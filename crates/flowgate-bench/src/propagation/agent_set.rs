@@ -18,22 +18,21 @@ pub const TOOLS: [&str; 3] = ["web_search", "email_search", "calendar_search"];
 #[serde(deny_unknown_fields)]
 struct Conversation {
     tool: String,
-    /// What the tool is asked.
+    /// The query to the tool.
     query: String,
     /// The trusted text that the tool returns.
     trusted: String,
     /// The untrusted text that the tool returns.
     untrusted: String,
     answer: String,
-    /// The phrases of the answer that come from the texts. Each is in at least one of them.
+    /// The phrases of the answer that come from the texts. Each is in `trusted`, in `untrusted`, or in both.
     needs: Vec<String>,
 }
 
-/// Reads the conversations as questions, one on each line.
+/// Reads conversations, one on each line, as questions.
 ///
 /// # Errors
-/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither of the two texts, or is not in the answer. The error names the
-/// line.
+/// If a line is malformed, or [`question`] rejects its conversation. The error names the line.
 fn read(text: &str) -> Result<Vec<Question>, String> {
     let labels = integrity_labels()
         .ok_or("the labels trusted and untrusted cannot be built; this is a defect of Flowgate")?;
@@ -49,8 +48,8 @@ fn read(text: &str) -> Result<Vec<Question>, String> {
 /// Returns the conversations of the data set as questions, in the order of the file.
 ///
 /// # Errors
-/// If a line is malformed, its tool is unknown, or a phrase of `needs` is in neither of the two texts, or is not in the answer. The error names the
-/// line.
+/// If a line of the data set is malformed, its tool is unknown, or one of its phrases `needs` is not in the answer, or
+/// is neither in the trusted nor in the untrusted text. The error names the line.
 pub fn agent_questions() -> Result<Vec<Question>, String> {
     read(TEXT)
 }
@@ -59,7 +58,7 @@ pub fn agent_questions() -> Result<Vec<Question>, String> {
 /// contains the phrase; case is ignored.
 ///
 /// # Errors
-/// If the tool is unknown, or a phrase is in neither of the two texts, or is not in the answer.
+/// If the tool is unknown, or a phrase is not in the answer, or is neither in the trusted nor in the untrusted text.
 fn question(
     conversation: &Conversation,
     [trusted, untrusted]: [flowgate::label::Label; 2],
@@ -82,7 +81,7 @@ fn question(
         if !phrase_is_held || !holds(&conversation.answer, phrase) {
             let phrase = phrase.escape_debug();
             return Err(format!(
-                "the phrase `{phrase}` of `needs` does not occur in both a text and the answer; correct `needs`"
+                "the phrase `{phrase}` of `needs` must occur in the answer and in `trusted` or `untrusted`; correct `needs`"
             ));
         }
     }

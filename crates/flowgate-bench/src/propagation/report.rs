@@ -1,4 +1,4 @@
-//! Prints the figures of a run as tables for people, and as rows for programs.
+//! Prints the figures of a run as tables of text, and as rows for the formats JSON lines and CSV.
 //!
 //! `flowgate bench propagation` calls this module. JSON lines and CSV have the same figures, since [`figure_rows`] is the source of both. The numbers
 //! of tables, figures and sections are those of *Permissive Information-Flow Analysis*.
@@ -21,7 +21,8 @@ pub fn figure_rows(results: &DoubleResults) -> Vec<Map<String, Value>> {
     results.labels.iter().map(figure_row).collect()
 }
 
-/// Returns the figures of one row by the names that programs read. Intervals are Wilson's at 95 %. A figure is null if it has no cases.
+/// Returns the figures of one row with their names in JSON lines and CSV. Intervals are Wilson's at 95 %. A figure is
+/// null if it has no cases.
 fn figure_row(row: &LabelRow) -> Map<String, Value> {
     let number = |value: Option<f64>| value.map_or(Value::Null, rounded);
     let mut fields = Map::new();

@@ -1,4 +1,6 @@
-//! Generates texts whose dependencies are known by construction: [`DependencyCase`]. Each set is difficult for another kind of screener.
+//! Generates test cases for screeners ([`DependencyCase`]): prompts with regions, each with an output of which it is
+//! known by construction on which regions it depends. A [`CaseSet`] contains cases of one kind; each kind is difficult
+//! for other screeners.
 
 use std::ops::Range;
 
@@ -25,11 +27,12 @@ pub struct DependencyCase {
 pub enum CaseSet {
     /// Answers from documents, in the phrasing of the key-value questions.
     Documents,
-    /// The same in phrasings that the model which ships was not trained on.
+    /// Answers from documents, in phrasings on which the model that ships with Flowgate was not trained.
     UnseenPhrasing,
     /// A call whose arguments are copied from one of several outputs of tools.
     Calls,
-    /// The same, but another output has the same values for another person: which one the call depends on follows from the request alone.
+    /// Such a call, but another output has the same values for another person: on which one the call depends follows
+    /// from the request alone.
     SameValue,
     /// A call whose arguments are values in another form: a date or an amount that is spelled otherwise.
     Reformatted,
@@ -64,9 +67,10 @@ impl CaseSet {
     }
 }
 
+/// The stream of the random numbers of calls, which makes them independent of those of other generators.
 const STREAM: u64 = 0x7361_6c69;
 
-/// Builds a prompt from texts, and remembers where the regions are.
+/// Builds a prompt from texts, and records where its regions are.
 #[derive(Default)]
 pub(super) struct PromptBuilder {
     pub(super) prompt: String,

@@ -1,4 +1,4 @@
-//! Prints the figures of screeners as tables for people, and as rows for programs.
+//! Prints the figures of screeners as tables of text, as JSON lines, and as CSV.
 
 use serde_json::{Map, Value, json};
 
@@ -86,7 +86,7 @@ pub fn csv_text(results: &ScreenerResults) -> String {
     csv(&results.rows.iter().map(figure_line).collect::<Vec<_>>())
 }
 
-/// Returns the figures of a row for programs.
+/// Returns the figures of a row as the fields of a JSON line, which are also the columns of the CSV.
 fn figure_line(row: &ScreenerRow) -> Map<String, Value> {
     let figures = row.figures;
     let line: [(&str, Value); 11] = [

@@ -44,8 +44,8 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
     done.or_else(|error| error.report(output))
 }
 
-/// The result of an operation. The outer error is an invalid command line, and the inner error an answer of the gateway
-/// other than success. The value is the exit code.
+/// The result of an operation: the exit code. The outer error is an invalid command line; the inner error is an answer
+/// of the gateway other than success.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
 /// Lists the questions in a state.
@@ -96,8 +96,9 @@ fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     }))
 }
 
-/// Allows a call. With `digest`, that of the question that was shown before, nothing is asked; otherwise the question is
-/// shown, and the person confirms it at the terminal.
+/// Allows a call. `digest` is that of the question, which the person has read before. Without it, the question is
+/// shown, and the person confirms the call at the terminal. The exit code is 1 if the person may not allow the call, or
+/// does not confirm it.
 fn allow(
     id: &str,
     answer: Answer,
@@ -117,7 +118,8 @@ fn allow(
                 .to_owned(),
         ));
     }
-    let lines = TypedLines::read();
+    // Begins before the question is shown, so that `confirm` can discard the lines that were typed until then.
+    let lines = TypedLines::start_reading();
     let question = match gateway.get(&question_path(id)) {
         Ok(question) => question,
         Err(error) => return Ok(Err(error)),
@@ -135,7 +137,8 @@ fn allow(
     Ok(send(&gateway, id, digest, &answer, format, output))
 }
 
-/// Denies a call. A denial needs no look at the question: it is bound to the digest that the question has now.
+/// Denies a call. The person need not have read the question: the denial is bound to the digest that the question has
+/// now.
 fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     let question = match gateway.get(&question_path(id)) {
@@ -146,7 +149,7 @@ fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     Ok(send(&gateway, id, &digest, &Answer::Deny, format, output))
 }
 
-/// Sends a decision, and prints the question as it is then.
+/// Sends a decision on a question, and prints the question as it is after the decision. Returns the exit code.
 fn send(
     gateway: &GatewayClient,
     id: &str,
@@ -167,6 +170,7 @@ fn send(
     Ok(0)
 }
 
+/// Prints a question in the requested format.
 fn print_question(question: &Value, format: ApprovalsFormat, output: &mut Console) {
     match format {
         ApprovalsFormat::Json => print_json(question, output),

@@ -93,7 +93,7 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &[
             "1. `consent`; what an attacker gains: nothing while the whole call is trusted",
             "consent private for call.arguments.card if:",
-            "private data in any argument, for every receiver of calls of book",
+            "private data in any argument of book, for everyone to whom this tool sends it",
         ],
         never: &[],
     },

@@ -149,7 +149,9 @@ fn reason(error: &io::Error) -> HandshakeError {
         Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
         ) => "the certificate of a client is not valid for TLS clients",
-        Error::InvalidCertificate(_) => "the certificate of a client is not valid",
+        Error::InvalidCertificate(_) => {
+            "the certificate of a client is malformed or cannot be verified: issue another one with the authority `client-ca` in [tls]"
+        }
         Error::AlertReceived(
             AlertDescription::UnknownCA
             | AlertDescription::BadCertificate

@@ -59,7 +59,7 @@ impl ModelRoutes {
         let reply = PendingReply::new(parts, true, &request.conversation);
         let mut exchange = McpExchange::new(self, request, presence, reply);
         let mut stop =
-            exchange.watch_stream(StopSignal { client: presence.clone(), ..StopSignal::default() });
+            exchange.add_stream_check(StopSignal { client: presence.clone(), ..StopSignal::default() });
         // `None`: this is a new stream, not the rest of an earlier one.
         let answer = match request.server.upstream.listen(None, &headers, &mut stop).await {
             Ok(answer) => answer,
@@ -78,8 +78,8 @@ impl ModelRoutes {
             }
         };
         exchange.reply.begin().await;
-        // Only now that the reply has begun, the watch can send comments to the client.
-        let mut stop = exchange.watch_stream(stop);
+        // Replaces the check: only now that the reply has begun, it can send comments to the client.
+        let mut stop = exchange.add_stream_check(stop);
         if let Err(failure) = exchange.forward_messages(&mut events, &mut stop).await
             && !presence.is_disconnected()
         {

@@ -18,7 +18,7 @@ use super::proxies::ProxyEvent;
 use super::request::{ClientPlace, McpRequest};
 use super::resumption::ResumptionLimits;
 use super::stop_signal::{NOT_AWAITED, StopSignal};
-use super::stream_watch::StreamWatch;
+use super::stream_check::StreamCheck;
 use super::upstream::{SESSION, ServerAnswer, ServerAnswerBody};
 use crate::chat::ModelRoutes;
 use crate::http::request_error::RequestError;
@@ -103,7 +103,7 @@ impl<'e> McpExchange<'e> {
         if message.get("method").and_then(Value::as_str) == Some(LISTEN_METHOD) {
             // The first event may arrive late, so the stream begins now.
             self.reply.begin().await;
-            stop = self.watch_stream(stop);
+            stop = self.add_stream_check(stop);
         }
         let (actions, problem) = match upstream.send(text, &headers, &mut stop).await {
             Ok(answer) => self.handle_answer(&message, id, answer, &mut stop).await?,
@@ -131,10 +131,11 @@ impl<'e> McpExchange<'e> {
         StopSignal { client: self.presence.clone(), cancelled, ..StopSignal::default() }
     }
 
-    /// Adds to a signal what also ends a listening stream: the shutdown of the gateway, and freezes.
-    pub(super) fn watch_stream(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
-        let watch = StreamWatch::new(self.routes, self.request, self.reply.begun_parts());
-        StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(watch)), ..stop }
+    /// Adds to a signal what also ends a listening stream: the shutdown of the gateway, and freezes. The check for
+    /// freezes also keeps the client's connection open, once the reply has begun.
+    pub(super) fn add_stream_check(&self, stop: StopSignal<'e>) -> StopSignal<'e> {
+        let check = StreamCheck::new(self.routes, self.request, self.reply.begun_parts());
+        StopSignal { closing: self.routes.closing.clone(), check: Some(Box::new(check)), ..stop }
     }
 
     /// Labels the answer of the server to `message`, whose id at the server is `id`: a single message or a stream.

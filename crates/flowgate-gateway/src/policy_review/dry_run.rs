@@ -51,11 +51,12 @@ pub(crate) struct RequestedDryRun {
     client: Arc<ClientState>,
     text: String,
     conversations: StoredConversations,
-    run: ReviewRun,
+    review_run: ReviewRun,
 }
 
 impl ModelRoutes {
-    /// Reads what a dry run needs, as the body of the request says. The caller holds the guard until the answer is sent.
+    /// Reads what a dry run needs, as the body of the request says. Also returns a guard, which the caller holds until
+    /// the answer is sent: when it is dropped, the dry run stops.
     ///
     /// # Errors
     /// The reply to send if the person is no approver or admin, may not read everything of the client, or has another
@@ -84,16 +85,17 @@ impl ModelRoutes {
                 a dry run needs a person who may read everything";
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, message));
         }
-        let (run, guard) = self.begin_review(&person.name)?;
+        let (review_run, guard) = self.begin_review(&person.name)?;
         let conversations = self.stored_conversations(&client, last).await?;
-        Ok((RequestedDryRun { client, text, conversations, run }, guard))
+        Ok((RequestedDryRun { client, text, conversations, review_run }, guard))
     }
 }
 
 impl RequestedDryRun {
-    /// Compiles the edited policy and, if it has no error, judges the conversations under both policies.
+    /// Compiles the edited policy and, if it has no error, judges the conversations under both policies. Stops early if
+    /// the request no longer waits for the answer: its client has disconnected, or the time for an answer is over.
     pub(crate) fn run(self) -> HttpReply {
-        let Self { client, text, conversations, run } = self;
+        let Self { client, text, conversations, review_run } = self;
         let own = own_policy(&client);
         let edited = match own.with_own_text(&text) {
             Ok(edited) => Arc::new(edited),
@@ -105,9 +107,9 @@ impl RequestedDryRun {
             }
         };
         let mut result = DryRun { is_enforced: client.spec.watch.is_none(), ..DryRun::default() };
-        let counts = conversations.replay_each(&run, &mut |name, monitor, judged| {
-            let goes_on = &mut || run.goes_on();
-            result.add(name, monitor, judged, own, &edited, goes_on)
+        let counts = conversations.replay_each(&review_run, &mut |name, monitor, judged| {
+            let is_awaited = &mut || review_run.is_awaited();
+            result.add(name, monitor, judged, own, &edited, is_awaited)
         });
         let Some(counts) = counts else { return ended_reply() };
         let answer = result.to_json(edited.files(), edited.warnings(), Some(counts));
@@ -115,12 +117,14 @@ impl RequestedDryRun {
     }
 }
 
-/// The differences so far.
+/// The differences between the policy in force and the edited one, in the conversations so far.
 #[derive(Debug, Default)]
 struct DryRun {
     /// Whether the conversations ran under the policy in force, and not in watch mode.
     is_enforced: bool,
+    /// The number of calls.
     calls: usize,
+    /// The number of calls with another verdict under the edited policy.
     changed: usize,
     /// The changed verdicts, at most [`MAX_CHANGES`].
     changes: Vec<Value>,
@@ -131,7 +135,9 @@ struct DryRun {
 }
 
 impl DryRun {
-    /// Adds a conversation. Returns `None` if the run ends early.
+    /// Judges a conversation under both policies, and adds the differences. `name` is that of the conversation,
+    /// `monitor` its session, and `judged` the verdicts that its calls had; `own` is the policy in force. Returns
+    /// `None` if the request no longer waits for the answer (`is_awaited`).
     fn add(
         &mut self,
         name: &str,
@@ -139,10 +145,10 @@ impl DryRun {
         judged: &[CallVerdict],
         own: &Arc<Policy>,
         edited: &Arc<Policy>,
-        goes_on: &mut dyn FnMut() -> bool,
+        is_awaited: &mut dyn FnMut() -> bool,
     ) -> Option<()> {
-        let before = monitor.rejudge(Arc::clone(own), goes_on)?;
-        let after = monitor.rejudge(Arc::clone(edited), goes_on)?;
+        let before = monitor.rejudge(Arc::clone(own), is_awaited)?;
+        let after = monitor.rejudge(Arc::clone(edited), is_awaited)?;
         for (sum, session) in self.stopped.iter_mut().zip([&before, &after]) {
             *sum += stopped_count(&session.findings);
         }

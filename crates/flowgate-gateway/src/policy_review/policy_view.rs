@@ -47,7 +47,9 @@ impl ModelRoutes {
     }
 
     /// Reads the conversations in which the statements of a client's policy are counted, as the query says (`client`,
-    /// `last`). The caller holds the guard until the answer is sent.
+    /// `last`). Also returns a guard, which the caller holds until the answer is sent: when it is dropped, the
+    /// evaluation stops. If the person may not read all of the conversations, nothing is counted, and there is no
+    /// guard.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated or has another evaluation running, the query is malformed,
@@ -69,7 +71,7 @@ impl ModelRoutes {
         Ok((RequestedPolicy { client, counted: Some((conversations, run)) }, Some(guard)))
     }
 
-    /// Begins an evaluation of a person.
+    /// Begins an evaluation of stored conversations for a person: returns the run, and the guard that ends it.
     ///
     /// # Errors
     /// The reply to send if another one of the same person runs.
@@ -82,7 +84,8 @@ impl ModelRoutes {
 }
 
 impl RequestedPolicy {
-    /// Counts, and writes the policy with the counts.
+    /// Counts how often each statement of the policy applied, and writes the policy with the counts. Stops early if the
+    /// request no longer waits for the answer.
     pub(crate) fn show(self) -> HttpReply {
         let policy = own_policy(&self.client);
         let mut counter = HitCounter::new(policy);
@@ -90,7 +93,7 @@ impl RequestedPolicy {
         let is_counted = self.counted.is_some();
         if let Some((conversations, run)) = self.counted {
             counts = conversations.replay_each(&run, &mut |_, monitor, _| {
-                let session = monitor.rejudge(Arc::clone(policy), &mut || run.goes_on())?;
+                let session = monitor.rejudge(Arc::clone(policy), &mut || run.is_awaited())?;
                 // What Flowgate itself asks its policy, such as about links, is no call of the agent.
                 let is_own =
                     |call: &&RejudgedCall| call.call.tool.server.as_deref() != Some(Tool::FLOWGATE_SERVER);
@@ -136,7 +139,8 @@ fn mode(client: &ClientState) -> &'static str {
     if client.spec.watch.is_some() { "watch" } else { "enforce" }
 }
 
-/// Returns the reply of an evaluation that ended early, which nobody reads.
+/// Returns the reply of an evaluation that stopped because its request no longer waits for the answer, so nobody reads
+/// the reply.
 pub(super) fn ended_reply() -> HttpReply {
     HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, "the evaluation was ended with its request")
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct ReviewRuns(Arc<Mutex<BTreeSet<String>>>);
 
 impl ReviewRuns {
-    /// Begins an evaluation of a person; `None` if another one of the same person runs. The worker owns the run, and the
-    /// request owns the guard that ends it.
+    /// Begins an evaluation for a person; `None` if another one of the same person runs. The worker thread that
+    /// evaluates owns the run, and the task that serves the request owns the guard that ends it.
     pub(crate) fn begin(&self, person: &str) -> Option<(ReviewRun, EndOnDrop)> {
         if !self.names().insert(person.to_owned()) {
             return None;
@@ -27,7 +27,7 @@ impl ReviewRuns {
     }
 }
 
-/// An evaluation that runs. Another one of the same person can begin when it is dropped.
+/// An evaluation that runs. Another one of the same person can begin when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ReviewRun {
     runs: ReviewRuns,
@@ -36,8 +36,8 @@ pub(crate) struct ReviewRun {
 }
 
 impl ReviewRun {
-    /// Returns whether anybody still waits for the result.
-    pub(crate) fn goes_on(&self) -> bool {
+    /// Returns whether the request still waits for the result.
+    pub(crate) fn is_awaited(&self) -> bool {
         !self.has_ended.load(Ordering::Relaxed)
     }
 }
@@ -48,7 +48,7 @@ impl Drop for ReviewRun {
     }
 }
 
-/// Ends an evaluation when its request ends.
+/// Ends an evaluation when it is dropped, with the task that serves the request.
 #[derive(Debug)]
 pub(crate) struct EndOnDrop(Arc<AtomicBool>);
 
@@ -66,10 +66,10 @@ mod tests {
     fn one_evaluation_of_a_person_runs_at_a_time() {
         let runs = ReviewRuns::default();
         let (run, request) = runs.begin("ann").unwrap();
-        assert!(runs.begin("ann").is_none() && runs.begin("bob").is_some() && run.goes_on());
+        assert!(runs.begin("ann").is_none() && runs.begin("bob").is_some() && run.is_awaited());
         // The request ends: the worker stops, and only then another one may begin.
         drop(request);
-        assert!(!run.goes_on() && runs.begin("ann").is_none());
+        assert!(!run.is_awaited() && runs.begin("ann").is_none());
         drop(run);
         assert!(runs.begin("ann").is_some());
     }

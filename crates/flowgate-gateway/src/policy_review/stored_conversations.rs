@@ -121,12 +121,14 @@ impl ModelRoutes {
     }
 }
 
-/// Is called with the name of a conversation, its monitor and the verdicts that it had. `None` ends the evaluation.
+/// Evaluates one conversation, given its name, its monitor and the verdicts that its calls had. Returns `None` to end
+/// the evaluation of all conversations.
 pub(super) type ConversationVisitor<'a> = dyn FnMut(&str, &Monitor, &[CallVerdict]) -> Option<()> + 'a;
 
 impl StoredConversations {
-    /// Replays the conversations, and calls `each` with the name, the monitor at the end, which has recorded its inputs,
-    /// and the verdicts. Returns the numbers of conversations; `None` if the run ends early, or `each` returns `None`.
+    /// Replays the conversations. Calls `each` after each replay with the name of the conversation, its monitor, which
+    /// has recorded its inputs, and the verdicts that its calls had. Returns the numbers of conversations; `None` if
+    /// the request no longer waits for the answer, or `each` returns `None`.
     pub(super) fn replay_each(
         self,
         run: &ReviewRun,
@@ -134,7 +136,7 @@ impl StoredConversations {
     ) -> Option<ConversationCounts> {
         let mut counts = self.counts;
         for (name, ConversationJournal { key, inputs, .. }) in &self.journals {
-            if !run.goes_on() {
+            if !run.is_awaited() {
                 return None;
             }
             let mut outcome = None;

@@ -67,7 +67,7 @@ impl PredicateSource for HttpPredicateSource {
             return Err(if is_slow {
                 "the service did not answer within the time limit"
             } else {
-                "the answer of the service cannot be read"
+                "the answer of the service broke off, or is not UTF-8: see its log"
             }
             .to_owned());
         }

@@ -112,10 +112,10 @@ impl Conversation {
     }
 }
 
-/// Answers to needs.
+/// What the conversation waits for ([`Need`]), and the answers to it.
 impl Conversation {
-    /// Returns the input that the conversation waits for. The call can advance the conversation, so the journal records
-    /// it together with the answer, and a replay must give the same one.
+    /// Returns the input that the conversation waits for. This query can advance the conversation, so the journal
+    /// records it with its result, and a replay must give the same result.
     pub fn need(&mut self) -> Need {
         let need = self.next_need();
         self.journal.record(|| Input::Need(RecordedNeed::of(&need)));
@@ -206,7 +206,8 @@ impl Conversation {
         chat: &SentChat<'_>,
     ) -> Result<Option<MergeSummary>, PushError> {
         let found = self.align_chat(history, chat.digests(), |count| chat.messages_after(count));
-        // The recorded input has the respelled messages, so that a replay recognises them as well.
+        // The input leaves out only the messages with the digests of the history. It contains messages that differ from
+        // the history in the spelling of their calls alone, so that a replay recognises them as well.
         let kept = found.same;
         let Some(rest) = chat.messages_after(kept) else { return Ok(None) };
         let mut memory = QuotationLookup::live(client);

@@ -169,7 +169,7 @@ impl Conversation {
             true => history.append_messages(items_before, merged),
             false => history.replace_messages(merged),
         }
-        memory.end_own(&own);
+        memory.add_joined_user_texts(&own);
         // The texts of all items up to here are in the memory.
         history.memorized.1 = self.items.len();
         self.memorize_session(memory, history);

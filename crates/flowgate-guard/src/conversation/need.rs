@@ -1,6 +1,7 @@
-//! Defines what a conversation waits for ([`Need`]): the model's next message, a person's decision, a tool's answer.
-//! The driver of the conversation, such as [`crate::agent`] or the gateway, obtains this input and passes it to the
-//! method that the variant of [`Need`] names. It passes the answer of a tool as a [`ToolAnswer`].
+//! Defines the *need* of a conversation, the input that it waits for ([`Need`]): the model's next message, a person's
+//! decision, a tool's answer. The driver of the conversation, such as [`crate::agent`] or the gateway, obtains this
+//! input and passes it to the method that the variant of [`Need`] names. It passes the answer of a tool as a
+//! [`ToolAnswer`].
 
 use flowgate::monitor::AuthorizedCall;
 use flowgate_lm::chat::Request;

@@ -66,11 +66,12 @@ impl Conversation {
         Ok(state.judged)
     }
 
-    /// Applies one input. Returns `None` if its result differs from the recorded one, or if the input is not possible
-    /// in this state. `state` collects the verdicts, and has the call that waits to be handed over.
+    /// Applies one input. Returns `None` if the input is not possible in this state, or if the conversation waits for
+    /// something other than recorded ([`Input::Need`]). The results of other inputs are not compared: what they change
+    /// shows in what the conversation waits for next. `state` collects the verdicts, and has the call that waits to be
+    /// handed over.
     fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = state;
-        // The result of an input is not compared, apart from needs: what an input changes shows in the next need.
         let outcome = match input {
             Input::Sent { kept, rest, seen, .. } => {
                 let digests = history.digests_with(*kept, rest);
@@ -82,7 +83,9 @@ impl Conversation {
                 let memory = &mut QuotationLookup::from_recorded(client, seen);
                 self.apply(input, InputContext::Memory { history, memory })
             }
-            Input::AnsweredTo(_) | Input::Carried(_) | Input::Resumed { .. } => self.apply(input, InputContext::History(history)),
+            Input::AnsweredTo(_) | Input::Carried(_) | Input::Resumed { .. } => {
+                self.apply(input, InputContext::History(history))
+            }
             Input::HandOver => self.apply(input, InputContext::Call(call.take()?)),
             _ => self.apply(input, InputContext::Conversation),
         };

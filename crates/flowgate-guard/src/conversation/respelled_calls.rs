@@ -1,6 +1,6 @@
-//! Recognises calls that the caller sends back in its own spelling. Agents check the arguments of a call before they run
-//! it, and keep what they ran: Claude Code adds the default values of the tool's schema, reads `"5"` as 5, and drops
-//! spaces at the ends of lines.
+//! Recognises *respelled* messages: messages of the model that the caller sends back with the same calls in another
+//! spelling. Agents check the arguments of a call before they run it, and keep what they ran: Claude Code adds the
+//! default values of the tool's schema, reads `"5"` as 5, and drops spaces at the ends of lines.
 //!
 //! [`Conversation::align_chat`] compares a sent chat with the history. A message of the model that differs from the
 //! recorded one only in the spelling of its calls counts as unchanged, so the model still sees its own spelling, and the
@@ -19,7 +19,8 @@ use crate::view::CallOutcome;
 /// A sent chat, compared with the history.
 #[derive(Debug)]
 pub(super) struct AlignedChat {
-    /// How many messages at the beginning had the digests of the history before respelled ones were recognised.
+    /// How many messages at the beginning had the digests of the history, before the history took on the digests of
+    /// respelled messages.
     pub(super) same: usize,
     /// The alignment, in which respelled messages are unchanged.
     pub(super) alignment: Alignment,

@@ -1,9 +1,10 @@
 //! Finds the parts of a sent chat that quote texts which the client was shown before, so that these parts carry the
 //! labels of the texts. The merge of the chat into a conversation uses it.
 //!
-//! In a live conversation, the lookup searches the memory that the guard has of each client: which texts it was shown. This
-//! memory changes independently of the conversation, because it also contains what the client was shown in others. The results of the lookup are therefore
-//! recorded with the inputs of the conversation, and a replay uses the recorded results ([`crate::journal`]).
+//! In a live conversation, the lookup searches the memory that the guard has of each client: which texts it was shown.
+//! This memory changes independently of the conversation, because it also contains what the client was shown in others.
+//! The results of the lookup are therefore recorded with the inputs of the conversation, and a replay uses the recorded
+//! results ([`crate::journal`]).
 
 use flowgate_lm::chat::{Part, Source};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ pub struct TextQuotations {
     spans: Vec<QuotationSpan>,
 }
 
-/// The memory of a client while one history is merged into a conversation.
+/// The memory of a client while one sent chat is merged into a conversation.
 pub(crate) struct QuotationLookup<'c> {
     client: &'c mut ClientProfile,
     /// The recorded answers, in a replay.
@@ -31,14 +32,15 @@ pub(crate) struct QuotationLookup<'c> {
     answers: Vec<TextQuotations>,
     /// The greatest number of bits about remembered texts that the answers reveal.
     bits: u32,
-    /// Texts of the user without quotations, joined; of a long one, only its beginning and its end.
-    own: String,
+    /// The texts for [`add_joined_user_texts`](Self::add_joined_user_texts): texts of the user without quotations,
+    /// joined; of a long one, only its beginning and its end.
+    user_texts: String,
 }
 
 impl<'c> QuotationLookup<'c> {
     /// Creates a lookup that reads and updates the client's current memory.
     pub(crate) fn live(client: &'c mut ClientProfile) -> Self {
-        Self { client, recorded: None, looked_up: 0, answers: Vec::new(), bits: 0, own: String::new() }
+        Self { client, recorded: None, looked_up: 0, answers: Vec::new(), bits: 0, user_texts: String::new() }
     }
 
     /// Creates a lookup that returns the recorded answers, and adds nothing to the client's memory.
@@ -49,15 +51,17 @@ impl<'c> QuotationLookup<'c> {
             looked_up: 0,
             answers: Vec::new(),
             bits: 0,
-            own: String::new(),
+            user_texts: String::new(),
         }
     }
 
-    /// Whether it uses the client's current memory, and not recorded answers.
+    /// Whether the lookup uses the client's current memory, and not recorded answers.
     pub(crate) fn is_live(&self) -> bool {
         self.recorded.is_none()
     }
 
+    /// Whether a part of a user's message is trusted as the user's own text; `source` is where the client declares that
+    /// the part comes from.
     pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
         self.client.trusts(source)
     }
@@ -67,6 +71,7 @@ impl<'c> QuotationLookup<'c> {
         self.client.trusts_system
     }
 
+    /// Returns the pinned messages of the client, which the operator knows verbatim except for marked holes.
     pub(crate) fn pinned(&self) -> &[MessageTemplate] {
         &self.client.pinned
     }
@@ -143,29 +148,32 @@ impl<'c> QuotationLookup<'c> {
         }
     }
 
-    /// Adds a text of the user to the client's memory. [`end_own`](Self::end_own) adds it joined with others.
+    /// Adds a text of the user to the client's memory, and keeps it for
+    /// [`add_joined_user_texts`](Self::add_joined_user_texts), which adds it once more, joined with others. Does
+    /// nothing in a replay, which does not change the memory.
     pub(crate) fn add_user_text(&mut self, text: &str) {
         if self.is_live() {
             self.client.quotations.add_user_text(text);
-            self.own.push('\n');
+            self.user_texts.push('\n');
             // Of a long text, only its ends can be joined with other texts.
             if text.len() <= 2 * TAIL {
-                self.own.push_str(text);
+                self.user_texts.push_str(text);
             } else {
-                self.own.push_str(text.get(..text.floor_char_boundary(TAIL)).unwrap_or_default());
-                self.own.push('\n');
-                self.own.push_str(text.get(text.ceil_char_boundary(text.len() - TAIL)..).unwrap_or_default());
+                self.user_texts.push_str(text.get(..text.floor_char_boundary(TAIL)).unwrap_or_default());
+                self.user_texts.push('\n');
+                self.user_texts
+                    .push_str(text.get(text.ceil_char_boundary(text.len() - TAIL)..).unwrap_or_default());
             }
         }
     }
 
-    /// Adds the texts of the user in this history to the client's memory once more, joined with each other and with
+    /// Adds the texts of the user in the sent chat to the client's memory once more, joined with each other and with
     /// `before`, the end of the user's earlier texts. If another source later quotes several of them in one text, the
-    /// borders between them then also count as the user's own words.
-    pub(crate) fn end_own(&mut self, before: &str) {
-        let own = std::mem::take(&mut self.own);
-        if !own.is_empty() {
-            self.client.quotations.add_user_text(&format!("{before}{own}"));
+    /// borders between them then also count as the user's own words. Does nothing in a replay.
+    pub(crate) fn add_joined_user_texts(&mut self, before: &str) {
+        let joined = std::mem::take(&mut self.user_texts);
+        if !joined.is_empty() {
+            self.client.quotations.add_user_text(&format!("{before}{joined}"));
         }
     }
 }

@@ -3,19 +3,31 @@
 //!
 //! A text has up to five readings; one that changes nothing is left out:
 //!
-//! * the text as it is written;
-//! * base64 decoded once, and decoded twice;
-//! * the decoded text with confusable characters replaced by the ASCII letters that they look like (the *skeleton* of
-//!   UTS 39, the Unicode standard on security);
-//! * the decoded text transliterated into ASCII (`\u{f8}` becomes `o`, Cyrillic is romanised).
+//! 1. the text as it is written;
+//! 2. the text with its base64 decoded;
+//! 3. the text with its base64 decoded twice;
+//! 4. the decoded text with confusable characters replaced by the ASCII letters that they look like (the *skeleton* of
+//!    UTS 39, the Unicode standard on security);
+//! 5. the decoded text transliterated into ASCII (`\u{f8}` becomes `o`, Cyrillic is romanised).
 //!
 //! Remembered and compared texts are read alike, whichever side was decoded or transliterated. This includes the user's
 //! own texts: they stay the user's if a page repeats them in another script.
 //!
-//! The readings together have at most seven times the bytes of the text: one as written, two decoded (decoding
-//! shortens), and two times two, since a character becomes at most two bytes per byte of its own. Markup doubles that.
-//! Lines that begin with numbers or a common prefix add twice the bytes of the text. Compatibility forms come on top.
-//! All readings count towards the memory of the text's source.
+//! # How much memory a text can take
+//!
+//! The five readings together have at most 7 times the bytes of the text: once for each of the first three, since
+//! decoding shortens, and twice for each of the last two, since a replaced character becomes at most two bytes per byte
+//! of its own. Their normal forms are remembered, and can have more bytes:
+//!
+//! * A reading with markup is also remembered without the markup ([`super::remembered_texts`]): at most 14 times the
+//!   bytes of the text.
+//! * The text as written is also remembered without the numbers or common prefixes of its lines, in up to two variants:
+//!   at most 16 times the bytes of the text.
+//! * [`super::normalization`] decomposes compatibility characters, and each can have up to 4 bytes per byte of its own
+//!   then.
+//!
+//! A plain text of ASCII words has one normal form, which is shorter than the text. All normal forms count towards the
+//! memory of the source of the text.
 
 use std::sync::Arc;
 
@@ -28,8 +40,8 @@ use super::windows::SHORTEST;
 
 /// The number of readings of a text, including the text as it is written.
 pub(super) const READINGS: usize = DEPTH + 3;
-/// The most bytes of all readings together, per byte of a text without markup: as written, decoded, and two readings of
-/// at most two bytes each.
+/// The most bytes of all readings together, per byte of the text: one as written, one for each decoding, and two for
+/// each of the two readings in ASCII.
 #[cfg(test)]
 const MOST: usize = 1 + DEPTH + 2 * 2;
 /// How many levels of nested base64 are decoded.
@@ -76,9 +88,9 @@ impl Readings {
         Self { decoded, side }
     }
 
-    /// Returns a reading by its number below [`READINGS`], if it differs from those before: 0 is the text as written,
-    /// up to [`DEPTH`] follow the levels of decoding, then the text without confusable characters, and last the
-    /// transliterated one.
+    /// Returns a reading by its number below [`READINGS`], if it differs from those before: 0 is the text as written, 1
+    /// to [`DEPTH`] are the decoded texts, the next one is without confusable characters, and the last one
+    /// transliterated.
     pub(super) fn get(&self, number: usize) -> Option<Arc<Vec<SourceChar>>> {
         match number {
             ..=DEPTH => self.decoded.get(number).cloned(),
@@ -92,9 +104,9 @@ impl Readings {
         self.decoded.last().cloned().unwrap_or_default()
     }
 
-    /// Returns the decoded text with each letter that the normal form does not bring into ASCII replaced by ASCII:
-    /// `replacement_of` returns the replacement of a letter, if it has one. A letter whose replacement is longer than
-    /// [`ComparisonSide`] permits stays. `None` if nothing changes.
+    /// Returns the fully decoded text with each letter that the normal form does not bring into ASCII replaced by
+    /// ASCII: `replacement_of` returns the replacement of a letter, if it has one. A letter whose replacement is longer
+    /// than [`ComparisonSide`] permits stays. `None` if nothing changes.
     fn transliterated(&self, replacement_of: impl Fn(char) -> Option<String>) -> Option<Vec<SourceChar>> {
         let last = self.last();
         let is_replaced = |char: &SourceChar| is_foreign(char.c) && replacement_of(char.c).is_some();

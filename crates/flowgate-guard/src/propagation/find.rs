@@ -19,9 +19,14 @@ use super::utility::is_similar;
 /// Returns the minimal labels whose subcontexts are λ-similar to the context; the naive label, that of all documents,
 /// alone if there is no better one.
 ///
-/// Each label other than the naive one was scored, and its subcontext loses at most λ of the utility. The options may
-/// name a goal, a label for which they permit a greater loss: if no label found flows to it, the labels at or below the
-/// goal may lose up to the λ of the goal.
+/// Each label other than the naive one was scored, and its subcontext loses at most λ of the utility. Two options
+/// change the result:
+///
+/// * `goal` is a label for which a greater loss is permitted. If no label found flows to it, the labels at or below the
+///   goal may lose up to the λ of the goal.
+/// * `shapley` removes labels from the result: those that need documents of little value for the answer, by the Shapley
+///   values of their labels. It changes no other label, so those that remain lose no more than without it. If none
+///   remains, the result is the naive label.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -99,8 +104,8 @@ pub async fn leave_one_in(scorer: &mut ContextScorer<'_>) -> Result<Vec<f64>, Er
     Ok(utilities.iter().skip(1).map(|utility| utility - none).collect())
 }
 
-/// Searches below a goal with the least tolerance that reaches it, the loss at the goal itself, and adds the result
-/// to `found`. If that tolerance is above `most`, returns `found` with one more test and no other change.
+/// Searches for labels at or below `goal` that lose no more than the goal itself, the least loss that reaches it, and
+/// adds them to `found`. If the goal loses more than `most`, returns `found` with one more test and no other change.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -175,7 +180,8 @@ fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
     context - lambda - 1e-8 * (1.0 + context.abs())
 }
 
-/// Returns the elements whose labels all have a sufficient Shapley value; the naive one alone if there is none.
+/// Returns the elements that need only documents whose labels have at least the Shapley value of the option; the naive
+/// element alone if there is none.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.

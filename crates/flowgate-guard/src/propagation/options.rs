@@ -16,7 +16,7 @@ pub enum SearchKind {
 /// How much utility an answer may lose, and what may be spent to find its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PropagationOptions {
-    /// λ: the utility that may be lost (definition 1). At least 0.
+    /// λ: the utility that an answer may lose (definition 1). At least 0.
     pub lambda: f64,
     /// The search.
     pub search: SearchKind,
@@ -30,7 +30,7 @@ pub struct PropagationOptions {
     /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as
     /// they are sufficient together. Loses minimal labels whose documents help only together.
     pub leave_one_in: Option<f64>,
-    /// If set, labels of at least this Shapley value count (appendix A).
+    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A).
     pub shapley: Option<ShapleyPruning>,
     /// If set, the utility that may be lost for a label that flows to a goal (section 6.3, dynamic λ).
     pub goal: Option<Goal>,
@@ -39,15 +39,15 @@ pub struct PropagationOptions {
 /// The pruning by Shapley values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShapleyPruning {
-    /// The least value.
+    /// The least Shapley value of a label that a result may need.
     pub threshold: f64,
-    /// The permutations that are sampled for more than ten labels.
+    /// The number of permutations that are sampled for more than ten labels.
     pub permutations: usize,
     /// The seed of the permutations.
     pub seed: u64,
 }
 
-/// A label that is worth more utility than others.
+/// A label for which an answer may lose more utility than λ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
     /// The greatest label that serves the purpose, such as the requirement of a later call.

@@ -1,4 +1,5 @@
-//! Reads an answer as plain JSON: that of a scorer or to a request for embeddings.
+//! Reads the body of a server's answer that is one JSON text, and no stream: the answer to a request for embeddings, or
+//! to a request for the log-probability of a given text (`score`).
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::chat::Usage;
 use crate::estimate;
 use crate::wire::reported_error;
 
-/// Reads an answer as plain JSON, and adds its cost to the budget of the client.
+/// Reads the body of an answer as one JSON text, and adds the cost of the request to the budget of the client.
 pub(super) struct JsonHandler<'a> {
     pub(super) client: &'a HttpClient,
     /// The size of the request, from which its cost is estimated.
@@ -22,9 +23,9 @@ pub(super) struct JsonHandler<'a> {
 impl ResponseHandler for JsonHandler<'_> {
     type Out = Value;
 
-    /// Reads the answer as JSON. Its cost is estimated from the size of the request, until the usage that the server
-    /// reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped: also for an
-    /// answer that cannot be read. Fails if the answer describes an error.
+    /// Reads the answer as one JSON text. Its cost is estimated from the size of the request, until the usage that the
+    /// server reports replaces the estimate. The budget, if there is one, is charged when `cost` is dropped: also for
+    /// an answer that cannot be read. Fails if the answer describes an error.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Value, AttemptFailure> {
         let mut cost = self.client.budget.as_ref().map(|budget| {
             let usage = Usage { input: estimate::tokens(self.request_bytes), output: 0 };

@@ -47,8 +47,8 @@ impl Scorer {
         Self { client, model, by }
     }
 
-    /// Sends `body` to `path` and returns the answer, which is plain JSON. Charges the budget, if there is one. Fails
-    /// if the answer describes an error.
+    /// Sends `body` to `path` and returns the answer, which is one JSON text and no stream. Charges the budget, if
+    /// there is one. Fails if the answer describes an error.
     async fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let body = Bytes::from(body.to_string());
         let mut handler = JsonHandler { client: &self.client, request_bytes: body.len() };

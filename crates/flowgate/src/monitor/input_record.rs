@@ -1,5 +1,5 @@
-//! Records what a monitor is given: events with their floors, calls with their attributions, and which calls ran. From
-//! the record, [`Monitor::rejudge`](super::Monitor::rejudge) judges the same session under another policy.
+//! Records the inputs of a monitor: events with their [`Floors`], calls with their attributions, and which calls ran.
+//! From the record, [`Monitor::rejudge`](super::Monitor::rejudge) judges the same session under another policy.
 //!
 //! Nothing is recorded unless the caller asks for it before the first event, since the record holds a copy of each event.
 
@@ -36,7 +36,8 @@ pub(super) struct PushedInput {
     /// Whether the event is the outcome of a failed call.
     pub(super) is_failure: bool,
     pub(super) event: EventId,
-    /// For an output, the floor that followed from the rules of the policy: no part of what the caller knew.
+    /// For an output, the floor that follows from the rules of the policy ([`Monitor::output_floor`]); bottom for any
+    /// other event. What exceeds it in `floors` is what the caller knew.
     pub(super) rule_floor: Label,
 }
 
@@ -66,7 +67,8 @@ impl Monitor {
         });
     }
 
-    /// Returns the floor that the rules of the policy put under an output; bottom for any other event.
+    /// Returns the floor of an output that follows from the rules of the policy ([`output_floor`](Self::output_floor)),
+    /// by the tool of its call; bottom for any other event, and for an output without exactly one call.
     pub(super) fn rule_floor(&self, body: &EventBody) -> Label {
         let EventBody::Output(output) = body else { return Label::BOTTOM };
         let mut calls = self.trace.calls_with_id(&output.call_id);

@@ -5,8 +5,9 @@
 //! ran has run, whatever the other policy says about it. Only labels and verdicts are computed anew:
 //!
 //! * A step that was shown a view carries the join of the new labels of what was in the view.
-//! * A floor that the caller knew, such as the label of quoted text, is taken over by the names of its elements. It says
-//!   nothing about a dimension that the first policy did not have.
+//! * A floor (a lower bound on the label of an event, see [`Floors`]) that the caller knew, such as the label of quoted
+//!   text, is translated by the names of its elements. It does not raise a dimension that the first policy did not
+//!   have.
 //! * Extern predicates have the answers that were recorded. A question that was not asked then has no answer.
 //!
 //! Not taken over are approvals and grants of people, and withdrawn consents.
@@ -92,15 +93,15 @@ struct ViewSoFar {
     label: Label,
 }
 
-/// The state of judging a session again.
+/// The state of judging a recorded session again in a new session, under another policy.
 struct Rejudging<'a> {
     recorded: &'a Monitor,
     session: RejudgedSession,
     /// The event of the new session for each event of the recorded one.
     events: Vec<Option<EventId>>,
-    /// The labels of floors that were taken over already.
+    /// The floors that were translated already, by their labels in the recorded session.
     floors: HashMap<Label, Label>,
-    /// The views that were taken over, by their labels in the recorded session.
+    /// The views whose labels in the new session were computed, by their labels in the recorded session.
     views: HashMap<Label, ViewSoFar>,
     /// The calls that were judged, by their ids, each with its attribution in the new session.
     judged: HashMap<String, (TraceEntry, Attribution)>,
@@ -144,6 +145,7 @@ impl Rejudging<'_> {
         }
     }
 
+    /// Pushes an event of the recorded session to the new one, with the floors and the view of the new policy.
     fn push(&mut self, pushed: &PushedInput) {
         let PushedInput { entry, view, floors, is_failure, event, rule_floor } = pushed;
         let new_view = view.map(|view| self.view(view, event.0));
@@ -154,8 +156,9 @@ impl Rejudging<'_> {
                 // What followed from the rules of the recorded session's policy follows from those of the new one here.
                 let own = monitor.rule_floor(&entry.body);
                 let known = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
-                let whole = own.join(&self.floor(known));
-                let blocks = floors.blocks.iter().map(|(index, label)| (*index, self.floor(*label)));
+                let whole = own.join(&self.translated_floor(known));
+                let blocks =
+                    floors.blocks.iter().map(|(index, label)| (*index, self.translated_floor(*label)));
                 Floors { whole, blocks: blocks.collect() }
             }
         };
@@ -171,6 +174,7 @@ impl Rejudging<'_> {
         self.map(*event, new);
     }
 
+    /// Records which event of the new session has the content of a recorded event; `None` if there is no such event.
     fn map(&mut self, recorded: EventId, new: Option<EventId>) {
         if self.events.len() <= recorded.0 {
             self.events.resize(recorded.0 + 1, None);
@@ -180,12 +184,16 @@ impl Rejudging<'_> {
         }
     }
 
+    /// Returns the event of the new session that has the content of a recorded event.
     fn new_event(&self, recorded: EventId) -> Option<EventId> {
         self.events.get(recorded.0).copied().flatten()
     }
 
-    /// Returns the label of a floor in the new session.
-    fn floor(&mut self, label: Label) -> Label {
+    /// Translates `label`, a floor (a lower bound on the label of an event) of the recorded session, to the policy of
+    /// the new session. Each element becomes the one of the same name; a dimension without an element of that name
+    /// becomes top. A dimension that only the new policy has becomes bottom, so that the floor does not raise it. Only
+    /// the top label raises every dimension: it becomes the top label of the new policy.
+    fn translated_floor(&mut self, label: Label) -> Label {
         let (from, monitor) = (self.recorded, &mut self.session.monitor);
         if label == Label::BOTTOM {
             return Label::BOTTOM;
@@ -197,7 +205,7 @@ impl Rejudging<'_> {
             let policy = Arc::clone(&monitor.policy);
             let names = from.to_names(&label);
             let all = monitor.from_names(&names);
-            // The floor says nothing about a dimension that only the new policy has.
+            // `from_names` returns top in a dimension that the names leave out.
             let new = policy.space().dimensions().iter().enumerate();
             let new = new.filter(|(_, dimension)| from.policy.space().index(&dimension.name).is_none());
             new.fold(all, |label, (index, _)| {
@@ -206,6 +214,7 @@ impl Rejudging<'_> {
         })
     }
 
+    /// Translates the attribution of a call, which the recorded session had when it had `events_before` events.
     fn attribution(&mut self, attribution: &Attribution, events_before: usize) -> Attribution {
         let arguments = attribution.arguments.iter();
         Attribution {

@@ -196,7 +196,7 @@ impl Monitor {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
         // A rule without variables, or one that also looks at other events, can match at any time.
         rules.into_iter().any(|rule| {
-            rule.events.is_empty() || !rule.looks_at.is_empty() || rule.events.iter().any(is_reply)
+            rule.events.is_empty() || !rule.other_event_kinds.is_empty() || rule.events.iter().any(is_reply)
         })
     }
 

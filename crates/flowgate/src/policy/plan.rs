@@ -184,12 +184,14 @@ pub(crate) struct Rule {
     pub(crate) events: Vec<EventVariable>,
     /// The number of variables over events of the preceding rules.
     pub(crate) first_event: usize,
-    /// The operations when no variable is bound.
+    /// The search for matches when no variable is bound.
     pub(crate) ops: Vec<SearchOp>,
-    /// Whether a match is final once all its events have happened: no block counts other events.
+    /// Whether a match is final once all its events have happened: the rule has an event variable, no block, and no
+    /// condition that reads events of `other_event_kinds`.
     pub(crate) is_settled: bool,
-    /// Kinds of events that predicates read, in addition to the variables.
-    pub(crate) looks_at: Vec<Type>,
+    /// The kinds of events that the rule reads in addition to those that its variables are bound to: all kinds if it
+    /// calls a predicate that reads the trace, and calls if it reads those that a message proposes.
+    pub(crate) other_event_kinds: Vec<Type>,
     /// The names from which the keys of matches are built, in alphabetical order.
     pub(crate) named: Vec<(String, VariableSlot)>,
     /// Patterns by which the rule may exempt a tool.
@@ -203,11 +205,11 @@ pub(crate) struct EventVariable {
     pub(crate) ty: Type,
     /// The conditions on this variable alone.
     pub(crate) alone: Vec<SearchOp>,
-    /// The operations that find the other variables once this one is bound; empty within a block.
+    /// The search that binds the other variables once this one is bound; empty within a block.
     pub(crate) anchor: Vec<SearchOp>,
     /// Whether the event of this variable can complete a match: no condition requires a later event.
     pub(crate) can_be_last: bool,
-    /// Whether it is bound by the rule itself and not by one of its blocks.
+    /// Whether the rule itself binds the variable, and not one of its blocks.
     pub(crate) is_outer: bool,
     /// Whether all events of its type count, regardless of the conditions: the variable is in `forall`.
     pub(crate) is_universal: bool,
@@ -248,9 +250,10 @@ pub(crate) struct CompiledQuery {
     pub(crate) ops: Vec<SearchOp>,
     /// Patterns that the event in slot 0 must match.
     pub(crate) tools: Vec<PatternId>,
-    /// Every pattern that its conditions test, including those in predicates.
+    /// Every pattern that the conditions test, including those in predicates.
     pub(crate) patterns: Vec<PatternId>,
-    /// Whether it only iterates over the rows that lead to its region.
+    /// Whether all variables over lists lead to the region that the statement labels. The iteration over the rows then
+    /// does not count as a read of the structure around them.
     pub(crate) is_quiet: bool,
 }
 
@@ -307,9 +310,10 @@ pub(crate) struct LabelPlan {
     pub(crate) fixed: Option<PartialLabel>,
     /// Dimensions whose element is computed from values.
     pub(crate) computed: Vec<(String, Vec<CompiledExpr>)>,
-    /// All dimensions that it names.
+    /// All dimensions that the expression names.
     pub(crate) dims: DimensionSet,
-    /// Whether it is written `top`: as a requirement, that the tool acts on nothing.
+    /// Whether the policy writes it as `top`. A requirement of `top` declares that a call is harmless: it requires
+    /// nothing, and the tool writes to no store.
     pub(crate) is_top: bool,
 }
 

@@ -58,7 +58,7 @@ pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     ]
 }
 
-/// Returns a line for programs for each defence of [`paper_tables`]: each figure of the runs and of the paper.
+/// Returns a JSON line for each defence of [`paper_tables`], with each figure of the runs and of the paper.
 pub fn paper_rows(runs: &[ModelFigures<'_>]) -> Vec<Value> {
     let line = |(defence, ours, paper): &(Defence, CompositeFigures, CompositeFigures)| {
         json!({

@@ -1,4 +1,5 @@
-//! Returns the figures of the games for programs, and prints rows as CSV. One list names the figures, so that JSON lines and CSV have the same ones.
+//! Writes the figures of the games in the formats that programs read, JSON lines and CSV. One list, `columns`, names
+//! the figures, so that both formats have the same ones.
 
 use serde_json::{Map, Value};
 
@@ -8,8 +9,9 @@ use super::super::measure::{risk_reduction, utility_loss};
 use super::super::task::Game;
 use crate::rounding::rounded;
 
-/// Returns the figures of one defence by name: of each game, then of all games. Shares are from 0 to 1; a figure that does not
-/// exist is null. `undefended` are the figures of the defence *none*, if it was measured; reduction and loss are relative to them.
+/// Returns the figures of one defence as rows, objects with the names of the figures: one row for each game, then one
+/// for all games. Shares are from 0 to 1; a figure that does not exist is null. `undefended` are the figures of the
+/// defence *none*, if it was measured; reduction and loss are relative to them.
 pub fn figure_rows(
     figures: &DefenceFigures,
     undefended: Option<&DefenceFigures>,

@@ -73,13 +73,13 @@ impl Answer {
     }
 }
 
-/// The lines that the person types at the terminal. They are read at once, so that a line that was typed before a
-/// question was shown does not answer it.
+/// The lines that the person types at the terminal. A thread reads each line when it is typed, so that a line that was
+/// typed before a question was shown can be discarded.
 pub(super) struct TypedLines(Receiver<String>);
 
 impl TypedLines {
-    /// Begins to read lines.
-    pub(super) fn read() -> Self {
+    /// Starts the thread that reads lines.
+    pub(super) fn start_reading() -> Self {
         let (sender, lines) = channel();
         thread::spawn(move || {
             // The thread ends with the input, or with the program.
@@ -92,7 +92,8 @@ impl TypedLines {
         Self(lines)
     }
 
-    /// Asks for a line, and returns it without white space around it; `None` at the end of the input.
+    /// Discards the lines so far, asks for a line, and returns it without white space around it; `None` at the end of
+    /// the input.
     pub(super) fn ask(&self, prompt: &str, output: &mut Console) -> Option<String> {
         while self.0.try_recv().is_ok() {}
         output.prompt(prompt);
@@ -106,7 +107,8 @@ impl TypedLines {
     }
 }
 
-/// Sends a decision on a question, which is bound to the digest, and returns the question as it is then.
+/// Sends a decision on the question `id` with this digest, and returns the question as it is after the decision. The
+/// gateway rejects the decision if the question has another digest now.
 pub(super) fn decide(
     gateway: &GatewayClient,
     id: &str,

@@ -53,7 +53,7 @@ pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     let handler = ctrlc::set_handler(|| std::process::exit(i32::from(INTERRUPTED)));
     handler.map_err(|error| InputError(format!("Ctrl-C cannot be handled: {error}")))?;
     let asks = format == ApprovalsFormat::Text && stdin().is_terminal() && stdout().is_terminal();
-    let lines = asks.then(TypedLines::read);
+    let lines = asks.then(TypedLines::start_reading);
     let mut watch = Watch { gateway: &gateway, format, lines, shown: BTreeSet::new(), count: 0 };
     let (mut pause, mut has_begun) = (FIRST_PAUSE, false);
     loop {

@@ -100,7 +100,7 @@ fn run_model(
     Ok(Some(ModelRun { name, figures, lines }))
 }
 
-/// Returns the figures for programs.
+/// Returns the figures of a model as the objects of its JSON lines.
 fn rows(figures: &[DefenceFigures], model: &str) -> Vec<Value> {
     let undefended = figures.iter().find(|figures| figures.defence == Defence::None);
     figures.iter().flat_map(|of| figure_rows(of, undefended, model)).map(Value::Object).collect()

@@ -93,7 +93,7 @@ impl CorpusEffect {
         )];
         if self.unmarked > 0 {
             lines.push(format!(
-                "{} without `origin` marks: which calls the attack asked for is not known, so any call counts",
+                "{} without `origin` marks: which calls the attack asked for is not known, so each call counts as one of them",
                 plural(self.unmarked, "attack")
             ));
         }

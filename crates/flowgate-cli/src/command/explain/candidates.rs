@@ -308,7 +308,10 @@ fn add_for_tool(
         && !call.attribution.arguments.iter().any(|(name, _)| is_destination(call, run, name));
     let elements = reason.label.join(", ");
     if excess.integrity.is_empty() {
-        let gain = format!("{elements} data in any argument, for every receiver of calls of {}", call.tool);
+        let gain = format!(
+            "{elements} data in any argument of {}, for everyone to whom this tool sends it",
+            call.tool
+        );
         candidates.add("`require`", Harm::new(HarmRank::ToolLeak, gain), part, require(&elements));
     } else if is_harmless {
         let gain = format!(

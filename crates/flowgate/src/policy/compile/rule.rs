@@ -48,11 +48,11 @@ impl Compiler<'_> {
                 }
             });
         }
-        let looks_at = self.other_event_kinds(&query);
+        let other_event_kinds = self.other_event_kinds(&query);
         let has_block = events.iter().any(|event| !event.is_outer);
         // Without blocks and reads of other events, a match stays a match, whatever happens later.
         let is_settled =
-            !events.is_empty() && !has_block && looks_at.is_empty() && !contains_quantifier(&query);
+            !events.is_empty() && !has_block && other_event_kinds.is_empty() && !contains_quantifier(&query);
         self.warn_of_cost(&span, &events, &query);
         // The empty set of slots: no variable has a value before the search.
         let ops = query.order(0);
@@ -69,7 +69,7 @@ impl Compiler<'_> {
             first_event,
             ops,
             is_settled,
-            looks_at,
+            other_event_kinds,
             named,
             exempting: Vec::new(),
         });

@@ -1,29 +1,31 @@
 //! Finds the patterns by which a rule exempts tools: a rule with the condition `not (call is tool:NAME)` applies to
 //! every tool but `NAME`. The compiler records the patterns in the plan.
 //!
-//! If two servers offer a tool of that name, the rule exempts neither, and the monitor denies calls of both: an
-//! exemption must not apply to the tool of the wrong server.
+//! If two servers offer a tool of that name, the pattern is *ambiguous*: the rule exempts neither tool, and the monitor
+//! denies calls of both. An exemption must not apply to the tool of the wrong server.
 
 use super::{CompiledExpr, CompiledQuery, ListSource, PatternId, Plan, QuantifierKind, QueryItem};
 
 impl Plan {
     /// Returns the patterns by which a rule can exempt a tool: if such a pattern matched one more tool, a condition of
     /// the rule might become false. Every pattern counts, except where a match can only make a condition true. If such
-    /// a pattern is ambiguous, the monitor denies the calls of the tools that it matches.
+    /// a pattern is ambiguous, that is, matches tools of two servers, the monitor denies the calls of these tools.
     pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];
+        // How a match changes the values that a variable ranges over is not analysed: it might also remove some.
         let domains = query.variables.iter().filter_map(|variable| variable.domain.as_ref());
         domains.for_each(|domain| exempting.extend(self.patterns_of([domain])));
         query.items.iter().for_each(|item| self.collect_from_item(item, &mut seen, &mut exempting));
         exempting
     }
 
-    /// Adds the patterns in a line of a query by which the rule can exempt a tool.
+    /// Adds to `exempting` the patterns in one line of a query by which the rule can exempt a tool. `seen` is as in
+    /// [`collect_from_condition`](Self::collect_from_condition).
     fn collect_from_item(&self, item: &QueryItem, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match item {
             QueryItem::Test(ex) => self.collect_from_condition(ex, seen, exempting),
-            // A named value may be used in any way.
+            // A match might change the named value, and a condition that uses it, in any way.
             QueryItem::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
         }
     }
@@ -59,7 +61,9 @@ impl Plan {
                         .for_each(|item| self.collect_from_item(item, seen, exempting));
                 }
             }
-            // A count without a maximum can only become true by further matches, so they cannot exempt the call.
+            // Further assignments that satisfy the block can only make a count without a maximum true. So the patterns
+            // that can exempt are those by which a condition of the block may become false, and those of its bound and
+            // domains.
             CompiledExpr::Quantified(block)
                 if matches!(block.how, QuantifierKind::Count { max: None, .. }) =>
             {
@@ -69,7 +73,7 @@ impl Plan {
                 exempting.extend(self.patterns_of(min.iter().chain(domains)));
                 block.items.iter().for_each(|item| self.collect_from_item(item, seen, exempting));
             }
-            // Of any other expression, such as `not`, a match may make it false.
+            // A match may make any other expression false, such as one with `not`.
             ex => exempting.extend(self.patterns_of([ex])),
         }
     }

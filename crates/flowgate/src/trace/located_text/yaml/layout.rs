@@ -1,12 +1,12 @@
 //! Finds the white space, comments and indicators between the nodes of a YAML document, and the end of a quoted or
-//! block scalar. The reader for YAML checks with it the positions that its parsing library reports.
+//! block scalar. The reader for YAML checks with this file the positions that its parsing library reports.
 
 use super::super::LocateError;
 
 /// Number of characters between two recorded offsets.
 const STRIDE: usize = 64;
 
-/// A YAML text, with the byte offset of each of its characters.
+/// A YAML text, from which the byte offset of a character can be computed.
 pub(super) struct Layout<'t> {
     text: &'t str,
     /// The byte offset of every [`STRIDE`]th character; empty for an ASCII text.
@@ -14,8 +14,8 @@ pub(super) struct Layout<'t> {
 }
 
 impl<'t> Layout<'t> {
-    /// Records the byte offset of every [`STRIDE`]th character of a text, since the marks of the library count
-    /// characters. An ASCII text needs none: each of its characters is one byte.
+    /// Records the byte offset of every [`STRIDE`]th character of a text, since the parsing library reports positions
+    /// as numbers of characters. Of an ASCII text none is recorded: each of its characters is one byte.
     pub(super) fn new(text: &'t str) -> Self {
         let offsets = if text.is_ascii() {
             Vec::new()
@@ -29,6 +29,7 @@ impl<'t> Layout<'t> {
     /// Counts at most [`STRIDE`] characters from the nearest recorded offset.
     pub(super) fn byte(&self, index: usize) -> usize {
         let end = self.text.len();
+        // Only an ASCII text has no recorded offsets: the index of a character is then its byte offset.
         if self.offsets.is_empty() {
             return index.min(end);
         }
@@ -37,7 +38,7 @@ impl<'t> Layout<'t> {
         rest.char_indices().nth(index % STRIDE).map_or(end, |(at, _)| nearest + at)
     }
 
-    /// Returns the byte at an offset.
+    /// Returns the byte at an offset; `None` at the end of the text.
     pub(super) fn peek(&self, at: usize) -> Option<u8> {
         self.text.as_bytes().get(at).copied()
     }

@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Checks whether a freeze stops a listening stream, and keeps the stream alive.
-pub(super) struct StreamWatch<'w> {
+pub(super) struct StreamCheck<'w> {
     routes: &'w ModelRoutes,
     request: &'w McpRequest,
     /// The channel to the client, once the reply has begun; a comment must not precede the headers.
@@ -29,9 +29,10 @@ pub(super) struct StreamWatch<'w> {
     last_comment: Instant,
 }
 
-impl<'w> StreamWatch<'w> {
-    /// Creates the watch of a stream that begins now. `parts` receives the comments; it is `None` before the reply has
-    /// begun.
+impl<'w> StreamCheck<'w> {
+    /// Creates the checks of a listening stream, which begin now. They send the comments that keep the client's
+    /// connection open to `parts`, the channel of the reply; with `None`, because the reply has not begun, they send
+    /// none.
     pub(super) fn new(
         routes: &'w ModelRoutes,
         request: &'w McpRequest,
@@ -42,7 +43,7 @@ impl<'w> StreamWatch<'w> {
     }
 }
 
-impl PeriodicCheck for StreamWatch<'_> {
+impl PeriodicCheck for StreamCheck<'_> {
     fn next_check(&self) -> Instant {
         let next_check = self.last_check + POLL_INTERVAL;
         if self.parts.is_some() { next_check.min(self.last_comment + KEEP_ALIVE) } else { next_check }
