@@ -43,6 +43,7 @@ use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::{Method, MethodRegistry};
 use flowgate_lm::remote::Authorities;
+use flowgate_lm::wire::SafeguardAnswer;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -170,6 +171,8 @@ pub struct ClientSettings {
     pub user_messages: UserMessageTrust,
     /// The extent to which its system messages are trusted.
     pub system_messages: SystemMessageTrust,
+    /// What the gateway answers if the client asks for verdicts on calls.
+    pub safeguards: SafeguardAnswer,
     /// Whether the file sets `interactive` and not `user-messages`: a person who can be asked did not necessarily write
     /// the messages.
     pub is_interactive_alone: bool,

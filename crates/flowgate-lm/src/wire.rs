@@ -30,6 +30,7 @@ mod known_fields;
 pub mod messages;
 mod output_format;
 pub mod responses;
+mod safeguards;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ use generate_content::{Method, Target};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
 pub use known_fields::{DroppedParts, ListedField, listed};
+pub use safeguards::SafeguardAnswer;
 pub(crate) use status::{error_for_status, reported_error};
 pub use tool_forms::{ONLY_FUNCTIONS, ToolForms};
 pub use writer::ResponseWriter;

@@ -138,7 +138,9 @@ impl ModelRoutes {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let settings = &request.settings;
-        let head = ResponseHead { id: &id, model: &settings.model, created, tools: &settings.tool_forms };
+        let mut tool_forms = settings.tool_forms.clone();
+        tool_forms.answer_safeguards(client.spec.safeguards);
+        let head = ResponseHead { id: &id, model: &settings.model, created, tools: &tool_forms };
         let stream = OutgoingReply::new(received.api, head, settings.usage, handle.name(), parts);
         let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);

@@ -9,11 +9,12 @@ use flowgate_audit::watch::WatchLog;
 use flowgate_guard::conversation::StepLabelling;
 use flowgate_guard::history::MessageTemplate;
 use flowgate_guard::method::Method;
+use flowgate_lm::wire::SafeguardAnswer;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::budget::{Budget, Prices};
-use super::file::{ClientSpec, ModeSpec};
+use super::file::{ClientSpec, ModeSpec, SafeguardSpec};
 use super::upstream::fallback_upstream;
 use super::{
     ApprovalSettings, ClientSettings, ConfigReader, DatabaseSpec, MIN_KEY, McpServer, UpstreamConfig,
@@ -174,6 +175,11 @@ impl ConfigReader<'_> {
             interactive: spec.interactive,
             user_messages,
             system_messages: spec.system_messages,
+            safeguards: match (spec.safeguards, spec.mode) {
+                (SafeguardSpec::Policy, ModeSpec::Enforce) => SafeguardAnswer::Permitted,
+                // In watch mode, the policy stops nothing, so it vouches for nothing.
+                _ => SafeguardAnswer::Unsupported,
+            },
             is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
             quotations: DatabaseSpec::default().quotations,
             quotation_age: DatabaseSpec::default().quotation_age,

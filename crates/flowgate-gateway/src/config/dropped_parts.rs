@@ -62,7 +62,7 @@ mod tests {
             };
             assert!(is_expected, "{problem:?} {expected:?}");
         };
-        check(&["safeguards", "tools.vendor_hint"], &["web_search"], None);
+        check(&["diagnostics", "tools.vendor_hint"], &["web_search"], None);
         check(&["messages[0].x"], &[], Some("no path of a field"));
         check(&["a..b"], &[], Some("no path of a field"));
         check(&[""], &[], Some("no path of a field"));

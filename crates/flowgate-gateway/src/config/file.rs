@@ -266,6 +266,8 @@ pub(super) struct ClientSpec {
     #[serde(default)]
     pub(super) system_messages: SystemMessageTrust,
     #[serde(default)]
+    pub(super) safeguards: SafeguardSpec,
+    #[serde(default)]
     pub(super) pinned: Vec<String>,
     #[serde(default)]
     pub(super) input: Map<String, Value>,
@@ -277,6 +279,17 @@ pub(super) struct ClientSpec {
     pub(super) parallel: u32,
     #[serde(default = "sessions")]
     pub(super) sessions: u32,
+}
+
+/// What the gateway answers a client that asks for verdicts on calls (`safeguards`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum SafeguardSpec {
+    /// That it does not judge whether calls are dangerous.
+    #[default]
+    Unsupported,
+    /// That the policy has permitted each call.
+    Policy,
 }
 
 /// An upstream that is asked if the one before it cannot answer.

@@ -46,6 +46,7 @@ mod quotations;
 mod reasoning;
 mod reload;
 mod request_quotas;
+mod safeguards;
 mod servers;
 mod servers_attacked;
 mod servers_failing;

@@ -95,7 +95,7 @@ pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField>
 /// dropped instead of being rejected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DroppedParts {
-    /// The paths of fields, without the indices of lists: for example `safeguards`, `tools.vendor_hint`.
+    /// The paths of fields, without the indices of lists: for example `diagnostics`, `tools.vendor_hint`.
     pub fields: Vec<String>,
     /// The types of tools that the provider runs: for example `web_search`.
     pub tools: Vec<String>,

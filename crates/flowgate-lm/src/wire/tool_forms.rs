@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::safeguards::SafeguardAnswer;
+use crate::chat::ToolCall;
+
 /// The argument of a custom tool that contains its text.
 const INPUT: &str = "input";
 
@@ -21,30 +24,51 @@ pub(super) struct ToolForm {
     pub(super) is_custom: bool,
 }
 
-/// The forms of the tools of a request, by the names of the tools; plain functions have no entry.
+/// The forms of the tools of a request, and what an answer says about their calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ToolForms(BTreeMap<String, ToolForm>);
+pub struct ToolForms {
+    /// The forms by the names of the tools; plain functions have no entry.
+    forms: BTreeMap<String, ToolForm>,
+    /// What the answer says about its calls, if the request asks for that.
+    safeguards: Option<SafeguardAnswer>,
+}
 
 /// The forms of a request whose tools are all functions.
-pub static ONLY_FUNCTIONS: ToolForms = ToolForms(BTreeMap::new());
+pub static ONLY_FUNCTIONS: ToolForms = ToolForms { forms: BTreeMap::new(), safeguards: None };
 
 impl ToolForms {
     /// Whether all tools are plain functions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.forms.is_empty()
+    }
+
+    /// Records that the request asks for verdicts on calls; the answer is [`SafeguardAnswer::Unsupported`] unless it is
+    /// [set](Self::answer_safeguards).
+    pub(super) fn ask_for_verdicts(&mut self) {
+        self.safeguards = Some(SafeguardAnswer::default());
+    }
+
+    /// Sets what the answer says about its calls. Has no effect on a request that does not ask.
+    pub fn answer_safeguards(&mut self, answer: SafeguardAnswer) {
+        self.safeguards = self.safeguards.map(|_| answer);
+    }
+
+    /// Returns the `safeguard_results` of an answer with these calls; `None` if its request does not ask for them.
+    pub(super) fn safeguard_results(&self, calls: &[ToolCall]) -> Option<Value> {
+        self.safeguards.map(|answer| answer.results(calls))
     }
 
     /// Records the form of a tool, unless it is a plain function.
     pub(super) fn insert(&mut self, name: &str, form: ToolForm) {
         if form != ToolForm::default() {
-            self.0.insert(name.to_owned(), form);
+            self.forms.insert(name.to_owned(), form);
         }
     }
 
     /// Returns the form of a tool; `None` for a plain function.
     pub(super) fn of(&self, name: &str) -> Option<&ToolForm> {
-        self.0.get(name)
+        self.forms.get(name)
     }
 }
 

@@ -46,7 +46,11 @@ known_fields! {
         "user_profile_id": Refused(PROVIDER_STATE),
         "workspace_id": Refused(OPERATOR),
         "diagnostics": Refused("asks for details of earlier requests, which may have shown hidden text; leave it out"),
-        "safeguards": Refused("asks the provider to judge the conversation; the gateway judges it, so leave it out"),
+        "safeguards": Read("asks for verdicts on the calls of the answer: the gateway answers, see `safeguards` of a client"),
+    }
+    SAFEGUARD = "request.safeguards" {
+        "type": Read("`dangerous_tool_use`"),
+        "classifier_context": Dropped("the policy judges the calls, and no classifier"),
     }
     THINKING = "request.thinking" {
         "type": Read("`disabled`, `adaptive` or `enabled`"),

@@ -5,13 +5,14 @@ use super::super::documents;
 use super::super::fields::{NOT_SUPPORTED, ObjectFields, UNKNOWN_EFFORT};
 use super::super::known_fields::DroppedParts;
 use super::super::output_format::{read_format, read_schema};
+use super::super::safeguards::DANGEROUS_TOOL_USE;
 use super::super::{ReceivedRequest, ToolForms, WireError};
 use super::content::{
     blocks, read_document, read_part, read_part_with, read_parts, read_search_result, read_texts,
 };
 use super::fields::{
-    DOCUMENT_OF_USER, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REQUEST, RESULT, SCHEMA_FORMAT,
-    SEARCH_RESULT_OF_USER, TEXT_OF_USER, THINKING, THOUGHT, USE, USER,
+    DOCUMENT_OF_USER, IMAGE_OF_USER, MESSAGE, OUTPUT_CONFIG, REDACTED, REQUEST, RESULT, SAFEGUARD,
+    SCHEMA_FORMAT, SEARCH_RESULT_OF_USER, TEXT_OF_USER, THINKING, THOUGHT, USE, USER,
 };
 use super::tools::{read_choice, read_tool};
 use crate::chat::{
@@ -87,9 +88,30 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
         },
         format,
     };
+    let mut tool_forms = ToolForms::default();
+    if asks_for_verdicts(&body)? {
+        tool_forms.ask_for_verdicts();
+    }
     // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
-    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms: ToolForms::default() })
+    Ok(ReceivedRequest { request, model, stream, usage: true, sources, tool_forms })
+}
+
+/// Returns whether the request asks for verdicts on the calls of the answer.
+///
+/// # Errors
+/// If it asks for another kind of safeguard.
+fn asks_for_verdicts(body: &ObjectFields<'_>) -> Result<bool, WireError> {
+    let mut asks = false;
+    for safeguard in body.objects("safeguards")? {
+        let safeguard = safeguard?;
+        safeguard.reject_unsupported(&SAFEGUARD)?;
+        if safeguard.text("type")? != DANGEROUS_TOOL_USE {
+            return safeguard.field_error("type", "is supported only as `dangerous_tool_use`");
+        }
+        asks = true;
+    }
+    Ok(asks)
 }
 
 /// Decodes the form of the text, which the field `output_config.format` states, or its older name `output_format`; `None`
@@ -301,12 +323,36 @@ mod tests {
         assert_eq!(reasoning, expected);
     }
 
+    /// Verdicts are asked for by one kind of safeguard; the context for a classifier is dropped.
+    #[test]
+    fn verdicts_are_asked_for() {
+        let asked = r#"{"type":"dangerous_tool_use","classifier_context":{"v":1}}"#;
+        let check = |safeguards: &str, expected: Result<bool, &str>| {
+            let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],"safeguards":{safeguards}}}"#);
+            let body = serde_json::from_str(&text).unwrap();
+            let read = decode_request(&Json::from(&body), &DroppedParts::default());
+            let asks = read.map(|read| read.tool_forms.safeguard_results(&[]).is_some());
+            assert_eq!(
+                asks.map_err(|error| error.to_string()),
+                expected.map_err(str::to_owned),
+                "{safeguards}"
+            );
+        };
+        check("null", Ok(false));
+        check("[]", Ok(false));
+        check(&format!("[{asked}]"), Ok(true));
+        check(&format!("[{asked},{asked}]"), Ok(true));
+        let other = "`safeguards[0].type` is supported only as `dangerous_tool_use`";
+        check(r#"[{"type":"other"}]"#, Err(other));
+        check(r#"[{"type":"dangerous_tool_use","more":1}]"#, Err("`safeguards[0].more` is not known"));
+    }
+
     /// The operator of a gateway decides what of the unknown is dropped instead of refused.
     #[test]
     fn declared_parts_are_dropped() {
         let check = |body: &str, expected: Result<usize, &str>| {
             let dropped = DroppedParts {
-                fields: vec!["safeguards".to_owned(), "tools.vendor_hint".to_owned()],
+                fields: vec!["diagnostics".to_owned(), "tools.vendor_hint".to_owned()],
                 tools: vec!["web_search".to_owned()],
             };
             let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{body}}}"#);
@@ -314,13 +360,13 @@ mod tests {
             let read = read.map(|read| read.request.tools.len()).map_err(|error| error.to_string());
             assert_eq!(read, expected.map_err(str::to_owned), "{body}");
         };
-        check(r#""safeguards":{"a":1}"#, Ok(0));
+        check(r#""diagnostics":{"a":1}"#, Ok(0));
         check(r#""tools":[{"name":"f","vendor_hint":1},{"name":"g","vendor_hint":2}]"#, Ok(2));
         check(r#""tools":[{"name":"f"},{"type":"web_search_20250305","name":"web_search"}]"#, Ok(1));
         check(r#""vendor_hint":1"#, Err("`vendor_hint` is not known"));
         check(
-            r#""messages":[{"role":"assistant","content":"a","safeguards":1}]"#,
-            Err("`messages[0].safeguards` is not known"),
+            r#""messages":[{"role":"assistant","content":"a","diagnostics":1}]"#,
+            Err("`messages[0].diagnostics` is not known"),
         );
     }
 

@@ -5,10 +5,13 @@ use serde_json::{Value, json};
 
 use super::super::assembly::{MAX_THOUGHTS, TOO_MANY_THOUGHTS, call_id_or_index};
 use super::super::fields::{self, called_tool_name};
-use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, reported_error};
+use super::super::{MAX_CALLS, ResponseHead, correct_stop_reason, put, reported_error};
 use super::request::{shown_block, tool_use};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, Stop, ToolCall, Usage};
+
+/// The member of an answer with the verdicts on its calls.
+pub(super) const SAFEGUARD_RESULTS: &str = "safeguard_results";
 
 /// Encodes the body of an answer.
 #[must_use]
@@ -16,7 +19,7 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
     let thoughts = completion.thoughts.iter().map(shown_block);
     let content: Vec<Value> = thoughts.chain(text).chain(completion.calls.iter().map(tool_use)).collect();
-    json!({
+    let mut body = json!({
         "id": head.id,
         "type": "message",
         "role": "assistant",
@@ -25,7 +28,11 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
         "stop_reason": stop_reason(completion.stop),
         "stop_sequence": null,
         "usage": {"input_tokens": completion.usage.input, "output_tokens": completion.usage.output},
-    })
+    });
+    if let Some(results) = head.tools.safeguard_results(&completion.calls) {
+        put(&mut body, SAFEGUARD_RESULTS, results);
+    }
+    body
 }
 
 /// Returns the `stop_reason` of an answer.

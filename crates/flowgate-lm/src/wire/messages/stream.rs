@@ -6,10 +6,13 @@ use serde_json::{Value, json};
 use super::super::assembly::Assembly;
 use super::super::fields;
 use super::super::{
-    EARLY, ReasoningOrder, ResponseHead, arguments_object, correct_stop_reason, data, pieces, reported_error,
+    EARLY, ReasoningOrder, ResponseHead, arguments_object, correct_stop_reason, data, pieces, put,
+    reported_error,
 };
 use super::request::shown_block;
-use super::response::{BlockKind, block_kind, read_stop_reason, read_thought, read_usage, stop_reason};
+use super::response::{
+    BlockKind, SAFEGUARD_RESULTS, block_kind, read_stop_reason, read_thought, read_usage, stop_reason,
+};
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Stop, Usage};
 use crate::model::Listener;
@@ -82,7 +85,10 @@ pub fn encode_stream(
         let begin = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}});
         block(begin, pieces(&json).iter().map(delta).collect());
     }
-    let delta = json!({"stop_reason": stop_reason(completion.stop), "stop_sequence": null});
+    let mut delta = json!({"stop_reason": stop_reason(completion.stop), "stop_sequence": null});
+    if let Some(results) = head.tools.safeguard_results(&completion.calls) {
+        put(&mut delta, SAFEGUARD_RESULTS, results);
+    }
     // The usage so far, in total: at the beginning of an answer that is streamed early, no token is counted yet.
     let Usage { input, output } = completion.usage;
     let usage = json!({"input_tokens": input, "output_tokens": output});

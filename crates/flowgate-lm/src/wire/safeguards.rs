@@ -1,0 +1,36 @@
+//! Defines what an answer says about the `safeguards` of its request. Claude Code in auto mode asks with each request of
+//! Anthropic's Messages API for a verdict on every call in the answer, and runs a call without a question if the verdict
+//! does not flag it. The decoder of a request records that it asks; the encoders of answers add `safeguard_results`.
+
+use serde_json::{Map, Value, json};
+
+use crate::chat::ToolCall;
+
+/// The kind of safeguard that is known: a verdict on each call.
+pub(super) const DANGEROUS_TOOL_USE: &str = "dangerous_tool_use";
+
+/// What an answer says about the calls in it, if its request asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SafeguardAnswer {
+    /// That nothing here judges whether calls are dangerous. The client then judges them itself.
+    #[default]
+    Unsupported,
+    /// That no call is dangerous: each of them was permitted by a policy which the operator wrote for this purpose.
+    Permitted,
+}
+
+impl SafeguardAnswer {
+    /// Returns the `safeguard_results` of an answer with these calls.
+    pub(super) fn results(self, calls: &[ToolCall]) -> Value {
+        let status = match self {
+            Self::Unsupported => json!({"type": "unsupported"}),
+            Self::Permitted => {
+                let verdict = json!({"type": "evaluated", "outcome": "not_flagged"});
+                let verdicts: Map<String, Value> =
+                    calls.iter().map(|call| (call.id.clone(), verdict.clone())).collect();
+                json!({"type": "available", "tool_uses": verdicts})
+            }
+        };
+        json!([{"type": DANGEROUS_TOOL_USE, "status": status}])
+    }
+}
