@@ -5,6 +5,7 @@ use axum::http::HeaderMap;
 use flowgate_lm::chat::Source;
 
 use crate::http::reply::HttpReply;
+use crate::virtual_keys::scope::name_for_client;
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
@@ -29,10 +30,10 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
     }
 }
 
-/// Adds the name of the conversation to a reply, if it is known.
+/// Adds the name of the conversation to a reply, as the client knows it, if it is known.
 pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
     match name {
-        Some(name) => reply.with_header(CONVERSATION, name),
+        Some(name) => reply.with_header(CONVERSATION, name_for_client(name)),
         None => reply,
     }
 }
