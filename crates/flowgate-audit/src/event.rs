@@ -518,6 +518,20 @@ mod tests {
             },
             r#"{"kind":"quotations-cleared","client":"agent","tenant":"acme","what":"all","who":"ann"}"#,
         );
+        let (client, tenant, what, who) = (s("agent"), s("acme"), s("0a1b ci"), s("ann"));
+        let made = AuditEvent::KeyMade { client, tenant, what, who };
+        assert!(made.is_decision());
+        check(
+            made,
+            r#"{"kind":"key-made","client":"agent","tenant":"acme","what":"0a1b ci","who":"ann"}"#,
+        );
+        let (client, tenant, what, who) = (s("agent"), s("acme"), s("0a1b ci"), s("ann"));
+        let revoked = AuditEvent::KeyRevoked { client, tenant, what, who };
+        assert!(revoked.is_decision());
+        check(
+            revoked,
+            r#"{"kind":"key-revoked","client":"agent","tenant":"acme","what":"0a1b ci","who":"ann"}"#,
+        );
         check(
             AuditEvent::OrderUnconfirmed {
                 what: s("decision d"),

@@ -215,7 +215,7 @@ impl Conversations {
         Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), room, log }
     }
 
-    pub(super) fn store(&self) -> &Arc<Database> {
+    pub(crate) fn store(&self) -> &Arc<Database> {
         &self.store
     }
 

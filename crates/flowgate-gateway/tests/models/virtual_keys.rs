@@ -329,7 +329,7 @@ fn a_key_is_for_some_models() {
     assert_eq!(upstream.shown().len(), 1);
     let models = |key: &str| {
         let (_, list) = gateway.get("/v1/models", key);
-        (list.contains("\"small\""), list.contains("\"double\""))
+        (list.contains("\"id\":\"small\""), list.contains("\"id\":\"double\""))
     };
     assert_eq!((models(&made.key), models(KEY)), ((true, false), (true, true)));
     let embeddings = json!({"model": "double", "input": "Hello"}).to_string();
@@ -351,7 +351,9 @@ fn conversations_of_two_keys_are_separate() {
         let authorization = format!("Bearer {key}");
         let mut headers = vec![("authorization", authorization.as_str())];
         headers.extend(name.map(|name| ("x-flowgate-conversation", name)));
-        let body = json!({"model": "double", "messages": messages}).to_string();
+        // With a tool whose arguments must be trusted, what is not trusted is hidden.
+        let send = json!({"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}});
+        let body = json!({"model": "double", "messages": messages, "tools": [send]}).to_string();
         let (status, told, answer) =
             gateway.post_for("/v1/chat/completions", &headers, &body, "x-flowgate-conversation");
         assert_eq!(status, 200, "{answer}");
@@ -409,16 +411,16 @@ fn a_revoked_key_stops_its_turn() {
     let gateway = home.start();
     let made = make(&gateway, "ci", &json!({}));
     std::thread::scope(|scope| {
-        let key = &made.key;
-        let asked = scope.spawn(|| {
+        let (gateway, key) = (&gateway, &made.key);
+        let asked = scope.spawn(move || {
             let mut body = json!({"model": "double", "messages": [{"role": "user", "content": "Mail Bob."}]});
             let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
             body["tools"] = json!([tool("read"), tool("send")]);
             gateway.post("/v1/chat/completions", &[("authorization", &format!("Bearer {key}"))], &body.to_string())
         });
-        let bob = PersonClient(&gateway, "bob");
+        let bob = PersonClient(gateway, "bob");
         let question = bob.first();
-        assert_eq!(revoke(&gateway, "bob", &made.id), 200);
+        assert_eq!(revoke(gateway, "bob", &made.id), 200);
         assert_eq!(bob.says(&question, "allow").0, 200);
         let (status, answer) = asked.join().unwrap();
         assert!(status == 403 && answer.contains("the key of this conversation was revoked"), "{status} {answer}");
@@ -525,7 +527,7 @@ fn a_key_that_cannot_be_stored_is_not_made() {
     let gateway = home.start();
     let made = make(&gateway, "ci", &json!({}));
     tables(&home, &["ALTER TABLE virtual_keys RENAME TO keys_elsewhere"]);
-    assert_eq!(try_make(&gateway, "bob", "agent", "new", &json!({})).0, 500);
+    assert_eq!(try_make(&gateway, "bob", "agent", "new", &json!({})).0, 503);
     // Without the table, no key is accepted, and none is passed on.
     let (status, answer) = ask(&gateway, &made.key, "double");
     assert!(status >= 500, "{status} {answer}");
