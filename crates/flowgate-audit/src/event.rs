@@ -521,10 +521,7 @@ mod tests {
         let (client, tenant, what, who) = (s("agent"), s("acme"), s("0a1b ci"), s("ann"));
         let made = AuditEvent::KeyMade { client, tenant, what, who };
         assert!(made.is_decision());
-        check(
-            made,
-            r#"{"kind":"key-made","client":"agent","tenant":"acme","what":"0a1b ci","who":"ann"}"#,
-        );
+        check(made, r#"{"kind":"key-made","client":"agent","tenant":"acme","what":"0a1b ci","who":"ann"}"#);
         let (client, tenant, what, who) = (s("agent"), s("acme"), s("0a1b ci"), s("ann"));
         let revoked = AuditEvent::KeyRevoked { client, tenant, what, who };
         assert!(revoked.is_decision());

@@ -43,7 +43,7 @@ pub(crate) enum KeysCommand {
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
         tokens_per_day: Option<u64>,
         /// The most that the models may cost in a day, in the currency of [prices], in addition to the budget of the client.
-        #[arg(long, value_name = "NUMBER")]
+        #[arg(long, value_name = "NUMBER", value_parser = positive_number)]
         cost_per_day: Option<f64>,
         /// A model that may be asked for, of those that the client may ask for; can be repeated. Without this option, all of them.
         #[arg(long = "model", value_name = "NAME")]
@@ -65,6 +65,12 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         gateway: GatewayArgs,
     },
+}
+
+/// Reads a positive number. Anything else would not be a limit to the gateway.
+fn positive_number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "write a positive number".to_owned())
 }
 
 pub(super) const KEYS_HELP: &str = "\
@@ -108,3 +114,19 @@ Exit codes:
   0    the key is revoked
   1    the gateway refuses the request, or there is no such key
   2    the command line or the key cannot be used, or the gateway does not answer";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_a_positive_number() {
+        let check =
+            |text: &str, expected: Option<f64>| assert_eq!(positive_number(text).ok(), expected, "{text}");
+        check("0.5", Some(0.5));
+        check("3", Some(3.0));
+        for wrong in ["0", "-1", "nan", "inf", "1e999", "", "x"] {
+            check(wrong, None);
+        }
+    }
+}

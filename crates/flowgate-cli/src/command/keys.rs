@@ -60,7 +60,8 @@ fn list(format: KeysFormat, options: &GatewayArgs, output: &mut Console) -> Oper
         let keys = answer.get("keys").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let rows: Vec<Vec<String>> = keys.iter().map(row).collect();
         if !rows.is_empty() {
-            let columns = ["id", "client", "name", "state", "made by", "made", "last used", "expires", "limits"];
+            let columns =
+                ["id", "client", "name", "state", "made by", "made", "last used", "expires", "limits"];
             output.table(&columns, &rows);
         }
         output.line(&plural(keys.len(), "key"));
@@ -109,9 +110,11 @@ fn row(key: &Value) -> Vec<String> {
         Some(millis) => Timestamp(millis).to_string().chars().take_while(|c| *c != 'T').collect(),
     };
     let mut limits = Vec::new();
-    for (name, unit) in
-        [("requests_per_minute", "requests/min"), ("tokens_per_day", "tokens/day"), ("cost_per_day", "cost/day")]
-    {
+    for (name, unit) in [
+        ("requests_per_minute", "requests/min"),
+        ("tokens_per_day", "tokens/day"),
+        ("cost_per_day", "cost/day"),
+    ] {
         if let Some(limit) = key.get(name).filter(|limit| !limit.is_null()) {
             limits.push(format!("{limit} {unit}"));
         }
@@ -132,9 +135,9 @@ fn row(key: &Value) -> Vec<String> {
 }
 
 /// Returns the time after this number of days, in milliseconds since 1970.
-fn expiry(days: &u32) -> u64 {
+fn expiry(days: u32) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let then = now + Duration::from_secs(u64::from(*days) * 86_400);
+    let then = now + Duration::from_secs(u64::from(days) * 86_400);
     u64::try_from(then.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -149,8 +152,17 @@ mod tests {
             "last_used": null, "expires": 172_800_000_u64, "requests_per_minute": 3, "tokens_per_day": null,
             "cost_per_day": 0.5, "models": ["m"],
         });
-        let expected =
-            ["0a", "agent", &escaping::line("ci\u{1b}"), "valid", "bob", "1970-01-02", "never", "1970-01-03", "3 requests/min, 0.5 cost/day, m"];
+        let expected = [
+            "0a",
+            "agent",
+            &escaping::line("ci\u{1b}"),
+            "valid",
+            "bob",
+            "1970-01-02",
+            "never",
+            "1970-01-03",
+            "3 requests/min, 0.5 cost/day, m",
+        ];
         assert_eq!(row(&key), expected);
     }
 }

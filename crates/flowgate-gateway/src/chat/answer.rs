@@ -141,7 +141,8 @@ impl ModelRoutes {
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let settings = &request.settings;
         let head = ResponseHead { id: &id, model: &settings.model, created, tools: &settings.tool_forms };
-        let stream = OutgoingReply::new(received.api, head, settings.usage, name_for_client(handle.name()), parts);
+        let stream =
+            OutgoingReply::new(received.api, head, settings.usage, name_for_client(handle.name()), parts);
         let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
         let outcome =

@@ -66,7 +66,9 @@ impl ModelRoutes {
         let found = self.clients.find_by_credentials(keys, by_key.as_ref(), certificate);
         let (client, provider_key) = found.map_err(refuse)?;
         if provider_key.as_ref().is_some_and(|key| key.starts_with(PREFIX)) {
-            return Err(refuse("the key for the model provider is a key of this gateway: send the provider's"));
+            return Err(refuse(
+                "the key for the model provider is a key of this gateway: send the provider's",
+            ));
         }
         Ok(Caller { client, virtual_key, provider_key })
     }
@@ -107,7 +109,11 @@ impl ModelRoutes {
     /// was made, or the database cannot be read.
     async fn find_virtual_key(&self, text: &str) -> Result<(Arc<ClientState>, Arc<ValidKey>), RequestError> {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
-        let unknown = || refuse("the key is not valid: it was revoked, or no such key was made; ask the operator of the gateway");
+        let unknown = || {
+            refuse(
+                "the key is not valid: it was revoked, or no such key was made; ask the operator of the gateway",
+            )
+        };
         // The database is not asked for a text that cannot be a key.
         let key = VirtualKeyText::read(text).ok_or_else(unknown)?;
         let store = self.sessions.store();

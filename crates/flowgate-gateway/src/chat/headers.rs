@@ -73,7 +73,25 @@ pub(crate) fn passed_betas(headers: &HeaderMap) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
+    use crate::virtual_keys::scope::scope;
+
+    /// The names of conversations of virtual keys inside the gateway cannot be sent.
+    #[test]
+    fn names_have_visible_ascii_characters() {
+        let check = |name: &str, expected: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONVERSATION, HeaderValue::from_bytes(name.as_bytes()).unwrap());
+            assert_eq!(conversation_of(&headers).ok().flatten().as_deref(), expected, "{name}");
+        };
+        check("c1", Some("c1"));
+        check(&"c".repeat(128), Some(&"c".repeat(128)));
+        check(&"c".repeat(129), None);
+        check("", None);
+        check(&(scope(Some("0a1b")) + "c1"), None);
+    }
 
     #[test]
     fn only_known_features_are_passed_on() {

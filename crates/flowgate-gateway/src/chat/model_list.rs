@@ -38,7 +38,8 @@ impl ModelRoutes {
             }),
             _ => json!({"id": name, "object": "model", "created": 0, "owned_by": upstream.name}),
         };
-        let models: Vec<Value> = upstream.models.iter().filter(|name| is_permitted(name)).map(model).collect();
+        let models: Vec<Value> =
+            upstream.models.iter().filter(|name| is_permitted(name)).map(model).collect();
         let list = match api {
             Api::Messages => {
                 let end = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();

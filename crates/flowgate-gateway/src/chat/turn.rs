@@ -103,7 +103,8 @@ pub(super) fn check_model(
     }
     if let Some(key) = key.filter(|key| !key.permits_model(model)) {
         let models = key.models();
-        let message = format!("this key may not be used for the model `{model}`; it may be used for: {models}");
+        let message =
+            format!("this key may not be used for the model `{model}`; it may be used for: {models}");
         return Err(RequestError::new(StatusCode::NOT_FOUND, message));
     }
     let budgets = std::iter::once(&client.spec.budget).chain(key.map(|key| &key.budget));

@@ -186,11 +186,14 @@ impl Database {
         .await
     }
 
-    /// Revokes the key with this id; returns whether there was one.
-    pub(crate) async fn revoke_virtual_key(&self, id: &str) -> Result<bool, DatabaseError> {
-        let id = id.to_owned();
+    /// Revokes the key with this id, and deletes what was counted for it under the name `account`; returns whether there
+    /// was such a key.
+    pub(crate) async fn revoke_virtual_key(&self, id: &str, account: &str) -> Result<bool, DatabaseError> {
+        let (id, account) = (id.to_owned(), account.to_owned());
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
+                tx.execute("DELETE FROM request_quotas WHERE client = ?1", &[(&account).into()]).await?;
+                tx.execute("DELETE FROM spending WHERE client = ?1", &[(&account).into()]).await?;
                 Ok(tx.execute("DELETE FROM virtual_keys WHERE id = ?1", &[(&id).into()]).await? > 0)
             })
         })
@@ -267,9 +270,12 @@ mod tests {
         assert_eq!((found.expires, found.is_expired, found.last_used), (None, false, None));
         assert!(!found.is_used_today && found.made > 0);
         assert_eq!(database.virtual_key_of("digest of k").await.unwrap(), None);
-        for (id, is_expired, is_valid) in
-            [("k1", Some(false), true), ("k2", Some(true), false), ("k3", Some(false), true), ("k4", None, false)]
-        {
+        for (id, is_expired, is_valid) in [
+            ("k1", Some(false), true),
+            ("k2", Some(true), false),
+            ("k3", Some(false), true),
+            ("k4", None, false),
+        ] {
             let stored = database.virtual_key(id).await.unwrap();
             assert_eq!(stored.map(|key| key.is_expired), is_expired, "{id}");
             assert_eq!(database.is_virtual_key_valid(id).await.unwrap(), is_valid, "{id}");
@@ -286,8 +292,20 @@ mod tests {
         assert_eq!(of(None).await, ["k1", "k2", "k3"]);
         assert_eq!(of(Some("mail")).await, ["k1", "k2", "k3"]);
         assert_eq!(of(Some("bank")).await, [""; 0]);
-        assert!(database.revoke_virtual_key("k1").await.unwrap());
-        assert!(!database.revoke_virtual_key("k1").await.unwrap());
+        for account in ["account of k1", "account of k2"] {
+            database.take_request(account, 1).await.unwrap();
+            database.add_spending(account, 10, 3).await.unwrap();
+        }
+        assert!(database.revoke_virtual_key("k1", "account of k1").await.unwrap());
+        assert!(!database.revoke_virtual_key("k1", "account of k1").await.unwrap());
+        // Nothing that was counted for the key remains, and all that was counted for another one.
+        for (account, rows) in [("account of k1", 0), ("account of k2", 1)] {
+            for table in ["request_quotas", "spending"] {
+                let sql = format!("SELECT COUNT(*) FROM {table} WHERE client = '{account}'");
+                let found = database.query_for_test(&sql).await.unwrap();
+                assert_eq!(found.first().unwrap().integer(0).unwrap(), rows, "{table} {account}");
+            }
+        }
         assert!(!database.is_virtual_key_valid("k1").await.unwrap());
         // The name is free again.
         assert_eq!(add(new_key("k5", "a", "one", None), 2).await, AddedKey::Added);

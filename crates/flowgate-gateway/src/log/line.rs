@@ -60,9 +60,8 @@ impl LogLine {
     /// Replaces each of the secret `keys` of clients, people and upstreams in all texts of the line, and every virtual
     /// key.
     pub(super) fn redact_keys(&mut self, keys: &[Secret]) {
-        let hidden = |text: &str| {
-            keys.iter().fold(redact(text).into_owned(), |text, key| key.redacted_from(&text))
-        };
+        let hidden =
+            |text: &str| keys.iter().fold(redact(text).into_owned(), |text, key| key.redacted_from(&text));
         for (_, value) in &mut self.fields {
             if let Value::String(text) = value {
                 *text = hidden(text);

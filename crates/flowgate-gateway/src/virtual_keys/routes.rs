@@ -10,6 +10,7 @@ use flowgate_audit::AuditEvent;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::scope::scope;
 use super::text::VirtualKeyText;
 use crate::chat::ModelRoutes;
 use crate::config::{ClientSettings, MAX_COST, Role};
@@ -53,7 +54,10 @@ impl MakeKeyRequest {
     /// The first mistake.
     fn check(&self, client: &ClientSettings, now: u64) -> Result<(Option<i64>, KeyLimits), String> {
         let is_usual = |c: char| c.is_alphanumeric() || " ._@/+-".contains(c);
-        if self.name.trim().is_empty() || self.name.chars().count() > MAX_NAME || !self.name.chars().all(is_usual) {
+        if self.name.trim().is_empty()
+            || self.name.chars().count() > MAX_NAME
+            || !self.name.chars().all(is_usual)
+        {
             return Err(format!(
                 "name: write 1 to {MAX_NAME} letters, digits, spaces and characters of `._@/+-`"
             ));
@@ -63,13 +67,19 @@ impl MakeKeyRequest {
             return Err("expires: the time is past: write milliseconds since 1970".to_owned());
         }
         if self.requests_per_minute == Some(0) || self.tokens_per_day == Some(0) {
-            return Err("requests_per_minute, tokens_per_day: a limit of 0 permits nothing: make no key instead".to_owned());
+            return Err(
+                "requests_per_minute, tokens_per_day: a limit of 0 permits nothing: make no key instead"
+                    .to_owned(),
+            );
         }
         if self.cost_per_day.is_some_and(|cost| !(cost > 0.0 && cost <= MAX_COST)) {
             return Err(format!("cost_per_day: write a positive number up to {MAX_COST:e}"));
         }
         if self.cost_per_day.is_some() && client.budget.prices.is_empty() {
-            return Err("cost_per_day: no model has a price: the operator can add [prices] to the configuration".to_owned());
+            return Err(
+                "cost_per_day: no model has a price: the operator can add [prices] to the configuration"
+                    .to_owned(),
+            );
         }
         if self.models.len() > MAX_MODELS {
             return Err(format!("models: a key can name at most {MAX_MODELS} models"));
@@ -226,7 +236,7 @@ impl ModelRoutes {
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
         let revoked = async {
             store.persist_log_head().await?;
-            store.revoke_virtual_key(&key.id).await
+            store.revoke_virtual_key(&key.id, &scope(Some(&key.id))).await
         };
         let was_valid = revoked.await.map_err(|error| {
             self.recorder.record_unconfirmed(format!("revocation of key {what}"), &person.name, &error);
@@ -243,12 +253,19 @@ impl ModelRoutes {
         let client = self.clients.find_by_name(&key.client);
         let state = match client {
             Some(client) if client.spec.tenant == key.tenant => {
-                if key.is_expired { "expired" } else { "valid" }
+                if key.is_expired {
+                    "expired"
+                } else {
+                    "valid"
+                }
             }
             _ => "no-client",
         };
         let limits = &key.limits;
-        #[expect(clippy::cast_precision_loss, reason = "a cost is at most 10^18 millionths, and is shown to people")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a cost is at most 10^18 millionths, and is shown to people"
+        )]
         let cost = limits.cost_per_day.map(|millionths| millionths as f64 / 1e6);
         json!({
             "id": key.id,

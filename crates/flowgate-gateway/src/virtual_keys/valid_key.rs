@@ -29,12 +29,7 @@ impl ValidKey {
             cost_per_day: limits.cost_per_day,
             prices: Arc::clone(prices),
         };
-        Self {
-            id: stored.id,
-            requests_per_minute: limits.requests_per_minute,
-            budget,
-            models: limits.models,
-        }
+        Self { id: stored.id, requests_per_minute: limits.requests_per_minute, budget, models: limits.models }
     }
 
     /// Returns the name under which the requests and the spending of the key are counted, which no client has.

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use crate::FORMS;
 use crate::approvals::{PersonClient, home, mails};
 use crate::audit_log::records;
-use crate::gateway::{
-    GatewayHome, KEY, POLICY, TestAgent, TestGateway, until,
-};
+use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, until};
 use crate::mcp::AnswerForm;
 use crate::persisted_turns::tables;
 use crate::servers::{self, bank, web};
@@ -334,8 +332,7 @@ fn a_key_is_for_some_models() {
     assert_eq!((models(&made.key), models(KEY)), ((true, false), (true, true)));
     let embeddings = json!({"model": "double", "input": "Hello"}).to_string();
     let authorization = format!("Bearer {}", made.key);
-    let (status, answer) =
-        gateway.post("/v1/embeddings", &[("authorization", &authorization)], &embeddings);
+    let (status, answer) = gateway.post("/v1/embeddings", &[("authorization", &authorization)], &embeddings);
     assert!(status == 404 && answer.contains("it may be used for"), "{status} {answer}");
 }
 
@@ -352,7 +349,8 @@ fn conversations_of_two_keys_are_separate() {
         let mut headers = vec![("authorization", authorization.as_str())];
         headers.extend(name.map(|name| ("x-flowgate-conversation", name)));
         // With a tool whose arguments must be trusted, what is not trusted is hidden.
-        let send = json!({"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}});
+        let send =
+            json!({"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}});
         let body = json!({"model": "double", "messages": messages, "tools": [send]}).to_string();
         let (status, told, answer) =
             gateway.post_for("/v1/chat/completions", &headers, &body, "x-flowgate-conversation");
@@ -391,7 +389,8 @@ fn an_approval_is_of_one_key() {
     let home = home(&upstream, 0);
     let gateway = home.start();
     let keys = ["one", "two"].map(|name| make(&gateway, name, &json!({})));
-    let [mut one, mut two] = [&keys[0], &keys[1]].map(|made| TestAgent::new(&gateway, FORMS[0].0, false, &made.key));
+    let [mut one, mut two] =
+        [&keys[0], &keys[1]].map(|made| TestAgent::new(&gateway, FORMS[0].0, false, &made.key));
     assert!(one.says("Mail Bob.").contains("a person has to allow"));
     let bob = PersonClient(&gateway, "bob");
     let question = bob.first();
@@ -423,7 +422,10 @@ fn a_revoked_key_stops_its_turn() {
         assert_eq!(revoke(gateway, "bob", &made.id), 200);
         assert_eq!(bob.says(&question, "allow").0, 200);
         let (status, answer) = asked.join().unwrap();
-        assert!(status == 403 && answer.contains("the key of this conversation was revoked"), "{status} {answer}");
+        assert!(
+            status == 403 && answer.contains("the key of this conversation was revoked"),
+            "{status} {answer}"
+        );
     });
 }
 
@@ -494,7 +496,10 @@ fn a_key_is_shown_once() {
     );
     let listed = list(&gateway);
     let key = listed.first().unwrap();
-    assert_eq!((&key["name"], &key["client"], &key["made_by"]), (&json!("ci"), &json!("agent"), &json!("bob")));
+    assert_eq!(
+        (&key["name"], &key["client"], &key["made_by"]),
+        (&json!("ci"), &json!("agent"), &json!("bob"))
+    );
     let day = key["last_used"].as_u64().unwrap();
     assert!(day % 86_400_000 == 0 && key["made"].as_u64().unwrap() < day + 2 * 86_400_000, "{key}");
     assert_eq!((&key["expires"], &key["models"]), (&Value::Null, &json!([])));
@@ -505,18 +510,30 @@ fn a_key_is_shown_once() {
     let log = lines.rest();
     let (audit, contents) = (file("audit.jsonl"), file("audit.jsonl.content"));
     assert!(contents.contains("[key]"), "{contents}");
-    for (place, text) in
-        [("list", json!(listed).to_string()), ("metrics", metrics), ("log", log), ("audit", audit), ("contents", contents)]
-    {
+    for (place, text) in [
+        ("list", json!(listed).to_string()),
+        ("metrics", metrics),
+        ("log", log),
+        ("audit", audit),
+        ("contents", contents),
+    ] {
         assert!(!text.contains(&digits), "{place}: {text}");
     }
     let orders: Vec<String> = records(&home)
         .iter()
         .filter(|record| record.kind.starts_with("key-"))
-        .map(|record| format!("{} {} {} {}", record.kind, record.object["client"], record.object["what"], record.object["who"]))
+        .map(|record| {
+            format!(
+                "{} {} {} {}",
+                record.kind, record.object["client"], record.object["what"], record.object["who"]
+            )
+        })
         .collect();
     let what = format!("\"{} ci\"", made.id);
-    assert_eq!(orders, [format!("key-made \"agent\" {what} \"bob\""), format!("key-revoked \"agent\" {what} \"bob\"")]);
+    assert_eq!(
+        orders,
+        [format!("key-made \"agent\" {what} \"bob\""), format!("key-revoked \"agent\" {what} \"bob\"")]
+    );
 }
 
 /// A key that the database cannot store, or whose record the audit log cannot write, is not made.

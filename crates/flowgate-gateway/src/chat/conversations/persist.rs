@@ -10,8 +10,7 @@ use std::time::Instant;
 use flowgate_guard::history::{self, ChatPrefixDigest, RememberedText};
 
 use super::{
-    ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation,
-    load_history,
+    ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation, load_history,
 };
 use crate::approvals::ApprovalReference;
 use crate::chat::clients::ClientState;
