@@ -116,8 +116,8 @@ fn other_keys_are_refused() {
         (format!("{}0", made.key), "the key is not valid"),
         ("fgk-".to_owned(), "the key is not valid"),
         (hex, "the key is that of no client"),
-        (made.id.clone(), "the key is that of no client"),
-        (expiring.key.clone(), "the key has expired"),
+        (made.id, "the key is that of no client"),
+        (expiring.key, "the key has expired"),
     ] {
         let (status, answer) = ask(&gateway, &key, "double");
         assert!(status == 401 && answer.contains(why), "{key}: {status} {answer}");
@@ -501,7 +501,7 @@ fn a_key_is_shown_once() {
         (&json!("ci"), &json!("agent"), &json!("bob"))
     );
     let day = key["last_used"].as_u64().unwrap();
-    assert!(day % 86_400_000 == 0 && key["made"].as_u64().unwrap() < day + 2 * 86_400_000, "{key}");
+    assert!(day.is_multiple_of(86_400_000) && key["made"].as_u64().unwrap() < day + 2 * 86_400_000, "{key}");
     assert_eq!((&key["expires"], &key["models"]), (&Value::Null, &json!([])));
     let (_, metrics) = gateway.get("/metrics", KEY);
     assert_eq!(revoke(&gateway, "bob", &made.id), 200);
