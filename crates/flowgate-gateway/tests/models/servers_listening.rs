@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::approvals::PersonClient;
-use crate::gateway::{GatewayHome, KEY, until};
+use crate::gateway::{GatewayHome, KEY, PATIENCE, until};
 use crate::mcp::{AnswerForm, McpServerDouble, McpTestClient, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
 use crate::servers_attacked::{NOWHERE, answer, listed};
@@ -163,7 +163,7 @@ fn a_stream_ends_with_its_key() {
     let key: &'static str = made["key"].as_str().unwrap().to_owned().leak();
     let with_key = || McpTestClient { gateway: &gateway, key, conversation: "one", next: 0 };
     with_key().begin("bank");
-    let mut heard = 0;
+    let (mut heard, begun) = (0, Instant::now());
     let (status, _) = with_key().overhear("bank", &STREAM, &mut |_| {
         heard += 1;
         let path = format!("/api/v1/keys/{}", made["id"].as_str().unwrap());
@@ -171,6 +171,8 @@ fn a_stream_ends_with_its_key() {
         false
     });
     assert_eq!((status, heard), (200, 1));
+    // The server keeps the stream open for longer.
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     assert_eq!(with_key().overhear("bank", &STREAM, &mut |_| true).0, 401);
 }
 
