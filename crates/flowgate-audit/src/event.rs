@@ -121,6 +121,28 @@ pub enum AuditEvent {
         /// The person.
         who: String,
     },
+    /// A person made a virtual key of a client. The record names the key, and does not contain it.
+    KeyMade {
+        /// The client.
+        client: String,
+        /// The tenant of the client.
+        tenant: String,
+        /// The id and the name of the key, as `ID NAME`.
+        what: String,
+        /// The person.
+        who: String,
+    },
+    /// A person revoked a virtual key of a client.
+    KeyRevoked {
+        /// The client.
+        client: String,
+        /// The tenant of the client.
+        tenant: String,
+        /// The id and the name of the key, as `ID NAME`.
+        what: String,
+        /// The person.
+        who: String,
+    },
     /// An order or decision that was recorded before may not be in force: the database did not confirm it.
     OrderUnconfirmed {
         /// The order or decision.
@@ -227,6 +249,8 @@ impl AuditEvent {
             Self::ReplyWithheld { .. } => "reply-withheld",
             Self::KillSwitch { .. } => "kill-switch",
             Self::QuotationsCleared { .. } => "quotations-cleared",
+            Self::KeyMade { .. } => "key-made",
+            Self::KeyRevoked { .. } => "key-revoked",
             Self::OrderUnconfirmed { .. } => "order-unconfirmed",
             Self::Session { phase: SessionPhase::Begun, .. } => "session-begun",
             Self::Session { phase: SessionPhase::Ended, .. } => "session-ended",
@@ -250,6 +274,8 @@ impl AuditEvent {
             | Self::Session { conversation, .. } => Some(conversation),
             Self::KillSwitch { .. }
             | Self::QuotationsCleared { .. }
+            | Self::KeyMade { .. }
+            | Self::KeyRevoked { .. }
             | Self::OrderUnconfirmed { .. }
             | Self::LossAccepted { .. }
             | Self::ConfigurationLoaded { .. } => None,
@@ -276,6 +302,8 @@ impl AuditEvent {
             | Self::RanBeside { client, tenant, .. }
             | Self::ReplyWithheld { client, tenant, .. }
             | Self::QuotationsCleared { client, tenant, .. }
+            | Self::KeyMade { client, tenant, .. }
+            | Self::KeyRevoked { client, tenant, .. }
             | Self::Session { client, tenant, .. } => Some((client, tenant)),
             Self::Decided { .. }
             | Self::ApprovalUsed { .. }
@@ -297,6 +325,8 @@ impl AuditEvent {
                 | Self::KillSwitch { .. }
                 | Self::LossAccepted { .. }
                 | Self::QuotationsCleared { .. }
+                | Self::KeyMade { .. }
+                | Self::KeyRevoked { .. }
         )
     }
 
@@ -353,7 +383,9 @@ impl AuditEvent {
                 };
                 fields.text("what", what).text("who", who).text("state", state);
             }
-            Self::QuotationsCleared { what, who, .. } => {
+            Self::QuotationsCleared { what, who, .. }
+            | Self::KeyMade { what, who, .. }
+            | Self::KeyRevoked { what, who, .. } => {
                 fields.text("what", what).text("who", who);
             }
             Self::OrderUnconfirmed { what, who, cause } => {
@@ -485,6 +517,17 @@ mod tests {
                 who: s("ann"),
             },
             r#"{"kind":"quotations-cleared","client":"agent","tenant":"acme","what":"all","who":"ann"}"#,
+        );
+        let (client, tenant, what, who) = (s("agent"), s("acme"), s("0a1b ci"), s("ann"));
+        let made = AuditEvent::KeyMade { client, tenant, what, who };
+        assert!(made.is_decision());
+        check(made, r#"{"kind":"key-made","client":"agent","tenant":"acme","what":"0a1b ci","who":"ann"}"#);
+        let (client, tenant, what, who) = (s("agent"), s("acme"), s("0a1b ci"), s("ann"));
+        let revoked = AuditEvent::KeyRevoked { client, tenant, what, who };
+        assert!(revoked.is_decision());
+        check(
+            revoked,
+            r#"{"kind":"key-revoked","client":"agent","tenant":"acme","what":"0a1b ci","who":"ann"}"#,
         );
         check(
             AuditEvent::OrderUnconfirmed {

@@ -24,6 +24,8 @@ mod help;
 mod hook;
 #[cfg(feature = "run")]
 mod init;
+#[cfg(feature = "run")]
+mod keys;
 mod labels;
 #[cfg(feature = "local")]
 mod lm;
@@ -75,6 +77,8 @@ pub(crate) use games::{GamesArgs, GamesFormat};
 pub(crate) use hook::{Harness, HookArgs};
 #[cfg(feature = "run")]
 pub(crate) use init::InitArgs;
+#[cfg(feature = "run")]
+pub(crate) use keys::{KeysCommand, KeysFormat};
 pub(crate) use labels::{LabelsArgs, LabelsFormat};
 #[cfg(feature = "local")]
 pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs};
@@ -377,6 +381,17 @@ pub(crate) enum Command {
         /// The operation.
         #[command(subcommand)]
         approvals: ApprovalsCommand,
+    },
+    /// Make, list and revoke virtual keys of a running gateway: further keys of its clients.
+    ///
+    /// A virtual key stands for a client of the configuration, with the same policy, and can be limited further. Only admins of the
+    /// client's tenant may make, see and revoke its keys.
+    #[cfg(feature = "run")]
+    #[command(after_help = keys::KEYS_HELP)]
+    Keys {
+        /// The operation.
+        #[command(subcommand)]
+        keys: KeysCommand,
     },
     /// Sum up what a guard that only watched would have asked about and denied.
     #[command(after_help = report::REPORT_HELP)]

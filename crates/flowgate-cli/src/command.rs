@@ -16,6 +16,8 @@ mod explain;
 mod hook;
 #[cfg(feature = "run")]
 mod init;
+#[cfg(feature = "run")]
+mod keys;
 mod labels;
 #[cfg(feature = "local")]
 mod lm;
@@ -146,6 +148,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Report(options) => report::run(&options, output),
         #[cfg(feature = "run")]
         Command::Approvals { approvals } => approvals::run(&approvals, output),
+        #[cfg(feature = "run")]
+        Command::Keys { keys } => keys::run(&keys, output),
         Command::Demo => demo::run(output),
         #[cfg(feature = "run")]
         Command::Mcp(options) => mcp::run(&options, output),

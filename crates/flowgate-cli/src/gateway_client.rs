@@ -1,5 +1,5 @@
-//! Calls the routes for people of a running gateway over HTTP, with the key of a person. `flowgate approvals` and
-//! `flowgate explain --question` use it.
+//! Calls the routes for people of a running gateway over HTTP, with the key of a person. `flowgate approvals`,
+//! `flowgate keys` and `flowgate explain --question` use it.
 //!
 //! No redirect is followed and no proxy is used, so the key reaches only the address that the person names. The key comes
 //! from a file or the environment, never from the command line, which other users of the machine can read.
@@ -116,6 +116,14 @@ impl GatewayClient {
     /// As for [`get`](Self::get).
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, GatewayError> {
         self.json(self.request("POST", path, Some(body))?)
+    }
+
+    /// Sends a DELETE request, and returns the JSON of the answer.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub(crate) fn delete(&self, path: &str) -> Result<Value, GatewayError> {
+        self.json(self.request("DELETE", path, None)?)
     }
 
     /// Opens a stream of server-sent events.

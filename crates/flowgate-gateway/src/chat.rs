@@ -9,7 +9,7 @@
 //!
 //! A request passes these modules:
 //!
-//! * `model_request`: authenticates its client, and reads its headers; `client_limits`: checks the limits on the
+//! * `model_request`: reads its headers; `authentication`: finds its client, by the keys that `credentials` reads; `client_limits`: checks the limits on the
 //!   requests of a client; `budgets`: checks and counts what its models use on a day.
 //! * `answer`: turns its body into its reply; `turn`: turns its chat into a completion; `upstream_model`: wraps the
 //!   model that the turn calls; `fallback_model`: asks another upstream if the first one cannot answer.
@@ -33,11 +33,13 @@
 //! * [`recheck`]: compares an audit log with a replay of the stored conversations.
 
 mod answer;
+mod authentication;
 mod budgets;
 pub(crate) mod client_limits;
 pub(crate) mod clients;
 pub(crate) mod conversations;
 mod count_tokens;
+mod credentials;
 pub(crate) mod embeddings;
 pub(crate) mod error_reply;
 mod fallback_model;

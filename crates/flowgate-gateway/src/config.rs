@@ -48,7 +48,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 pub use budget::Budget;
-use budget::Prices;
+pub(crate) use budget::{MAX_COST, Prices};
 use fixed_sections::FixedSections;
 pub use loader::ConfigLoader;
 

@@ -21,6 +21,7 @@
 //! * `changes`: numbers the changes of questions.
 //! * `lasting_grants`: stores approvals for all conversations of a client.
 //! * `request_quotas`: counts requests against the quotas of clients.
+//! * `virtual_keys`: stores the keys that admins have made for clients.
 //! * `tools`: stores the approved tools of servers.
 //! * `cache`: caches facts in memory, which saves queries.
 //! * `caller_step`: lets the caller of an operation take a step within its transaction.
@@ -50,6 +51,7 @@ pub(crate) mod sqlite;
 mod tools;
 mod transaction;
 mod turns;
+mod virtual_keys;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -73,6 +75,7 @@ pub(crate) use quotations::{NewShownTexts, ShownText};
 pub(crate) use request_quotas::RequestAdmission;
 pub(crate) use tools::ToolOffer;
 pub(crate) use turns::{BegunTurn, CarriedTurns, PersistedTurn, TurnApprovals};
+pub(crate) use virtual_keys::{AddedKey, KeyLimits, NewVirtualKey, StoredVirtualKey};
 
 /// An open database.
 #[derive(Debug)]

@@ -12,6 +12,7 @@
 //!   URL; `mcp_proxy`: guards MCP servers, in the same conversations.
 //! * [`config`]: reads the file that names upstreams, servers, clients and people.
 //! * `policy_review`: shows people how often the statements of a policy applied, and tries an edited policy.
+//! * `virtual_keys`: lets admins make further keys for clients, and revoke them.
 //! * [`openapi`]: serves the description of the API, which tests compare with the implementation.
 //! * [`watching`]: implements watch mode, in which the verdicts of a policy are reported and not enforced.
 //! * [`visibility`]: reports what is hidden from models, and the policy statement or setting that would show it.
@@ -40,6 +41,7 @@ pub mod recorder;
 mod secret;
 pub mod tls;
 mod ureq_tls;
+mod virtual_keys;
 pub mod visibility;
 pub mod watching;
 pub mod witness;

@@ -22,6 +22,7 @@ use crate::config::{AuditSpec, ClientSettings, WitnessSpec};
 use crate::database::{Database, DatabaseError};
 use crate::log;
 use crate::secret::{Secret, add_keys};
+use crate::virtual_keys::text::redact;
 use crate::witness::{self, DeliveryError, HeadDestinations};
 use flowgate_audit::{
     AcceptedLoss, AuditError, AuditEvent, AuditKey, AuditLog, AuditLoss, AuditOptions, ContentRetention,
@@ -327,10 +328,11 @@ fn delivery_to_database_error(undelivered: DeliveryError) -> DatabaseError {
     DatabaseError::Audit(undelivered.to_string())
 }
 
-/// Returns a content as it is stored: without the keys of the configuration and the client's key `key`.
+/// Returns a content as it is stored: without the keys of the configuration, the client's key `key` and virtual keys.
 fn redacted_content(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
-        let text = keys.iter().fold(text.to_owned(), |text, key| key.redacted_from(&text));
+        let text = redact(text).into_owned();
+        let text = keys.iter().fold(text, |text, key| key.redacted_from(&text));
         key.map_or_else(|| text.clone(), |key| Secret::new(key).redacted_from(&text))
     };
     match redact_value(content, &hide) {
@@ -466,6 +468,8 @@ mod tests {
         check(json!("a key-of-the-client, twice: key-of-the-client"), "a [key], twice: [key]");
         check(json!({"header": ["Bearer key-of-the-provider", 1]}), r#"{"header":["Bearer [key]",1]}"#);
         check(json!({"key-of-the-client": {"x": null}}), r#"{"[key]":{"x":null}}"#);
+        let virtual_key = format!("fgk-{}", "0".repeat(64));
+        check(json!({"key": format!("Bearer {virtual_key}")}), r#"{"key":"Bearer [key]"}"#);
         // A short key is not removed, since it can be guessed and occurs in many texts.
         check(json!("short"), "short");
     }

@@ -123,6 +123,12 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("approvals deny", "--ca-file", vec!["q", "--ca-file", "MISSING"]),
         ("approvals watch", "--key-file", vec!["--key-file", "MISSING"]),
         ("approvals watch", "--ca-file", vec!["--ca-file", "MISSING"]),
+        ("keys list", "--key-file", vec!["--key-file", "MISSING"]),
+        ("keys list", "--ca-file", vec!["--ca-file", "MISSING"]),
+        ("keys create", "--key-file", vec!["agent", "ci", "--key-file", "MISSING"]),
+        ("keys create", "--ca-file", vec!["agent", "ci", "--ca-file", "MISSING"]),
+        ("keys revoke", "--key-file", vec!["k", "--key-file", "MISSING"]),
+        ("keys revoke", "--ca-file", vec!["k", "--ca-file", "MISSING"]),
         ("bench detectors", "--policy", vec!["--policy", "MISSING"]),
         #[cfg(feature = "bench")]
         ("bench verify", "<FILE>", vec!["MISSING"]),

@@ -27,8 +27,8 @@ store mail: written by send_mail
 /// A call whose body clears the screen of a terminal, if it is printed as it is.
 const SEND: &str = r#"send_mail {"to": "eve", "body": "hello\u001b[2J\nallow it"}"#;
 
-/// A running gateway, whose agent has asked some questions.
-struct TestGateway {
+/// A running gateway, whose agent has asked some questions; Ann is an approver, and Bob an admin.
+pub(crate) struct TestGateway {
     child: Child,
     address: String,
     folder: PathBuf,
@@ -42,16 +42,18 @@ impl Drop for TestGateway {
 }
 
 impl TestGateway {
-    /// Starts a gateway, and has its agent ask as many questions, each in its own conversation.
-    fn asking(name: &str, questions: usize) -> Self {
+    /// Starts a gateway, and has its agent ask as many questions, each in its own conversation. The model can answer once
+    /// more.
+    pub(crate) fn asking(name: &str, questions: usize) -> Self {
         let folder = folder(name);
-        let model = ModelServerDouble::new(&vec![SEND; questions]);
+        let model = ModelServerDouble::new(&vec![SEND; questions + 1]);
         file(&folder, "policy.flow", POLICY);
         file(&folder, "person.key", KEY);
+        file(&folder, "admin.key", "the-key-of-bob-the-admin");
         file(&folder, "agent.key", AGENT_KEY);
         let config = format!(
             "[upstreams.double]\nurl = \"{}\"\n[clients.agent]\nkey-file = \"agent.key\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n\
-             user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"\n[people.ann]\nkey-file = \"person.key\"\nrole = \"approver\"\n\
+             user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"\n[people.ann]\nkey-file = \"person.key\"\nrole = \"approver\"\n[people.bob]\nkey-file = \"admin.key\"\nrole = \"admin\"\n\
              [approvals]\nwait-seconds = 0\n[store]\nurl = \"sqlite:gateway.db\"\n",
             model.url
         );
@@ -82,6 +84,11 @@ impl TestGateway {
 
     /// Sends a request of the agent, whose call is asked about.
     fn ask(&self, conversation: &str) {
+        self.ask_with(AGENT_KEY, conversation, "200");
+    }
+
+    /// Sends this request with a key, and checks the status of the answer.
+    pub(crate) fn ask_with(&self, key: &str, conversation: &str, status: &str) {
         let word = json!({"type": "string"});
         let body = json!({
             "model": "m",
@@ -94,7 +101,7 @@ impl TestGateway {
         let host = self.address.strip_prefix("http://").unwrap();
         let mut stream = std::net::TcpStream::connect(host).unwrap();
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAuthorization: Bearer {AGENT_KEY}\r\n\
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\
              x-flowgate-conversation: {conversation}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
@@ -102,7 +109,7 @@ impl TestGateway {
         stream.write_all(body.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
     }
 
     /// Returns a command with the address of the gateway and the key of Ann.
@@ -117,7 +124,12 @@ impl TestGateway {
         command.env("FLOWGATE_PERSON_KEY", KEY).stdin(Stdio::null());
     }
 
-    fn run(&self, words: &[&str]) -> Output {
+    /// Runs a command with the key of another person.
+    pub(crate) fn run_as(&self, key: &str, words: &[&str]) -> Output {
+        self.command(words).env("FLOWGATE_PERSON_KEY", key).output().unwrap()
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
     }
 
@@ -143,12 +155,12 @@ impl TestGateway {
     }
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
         .replace("\r\n", "\n")
 }
 
-fn check(output: &Output, code: i32, parts: &[&str]) {
+pub(crate) fn check(output: &Output, code: i32, parts: &[&str]) {
     let said = text(output);
     assert_eq!(output.status.code(), Some(code), "{said}");
     for part in parts {

@@ -8,6 +8,8 @@ mod agents;
 mod approvals;
 #[cfg(feature = "bench")]
 mod games;
+#[cfg(all(unix, feature = "gateway"))]
+mod keys;
 mod program;
 
 use std::io::{BufRead, BufReader};

@@ -15,9 +15,12 @@ use crate::database::{DatabaseError, Freeze};
 use crate::http::request_error::RequestError;
 use crate::log;
 use crate::random;
+use crate::virtual_keys::scope::key_of;
 
 impl ApprovalService {
-    /// Rejects a request if an admin has frozen its client or its conversation, or the freezes cannot be read.
+    /// Rejects a request if an admin has frozen its client or its conversation, or has revoked the virtual key to which
+    /// the conversation belongs, or if the database cannot be read. A revoked key so stops what began with it as a
+    /// freeze would: the calls of a turn, and listening streams.
     pub(crate) async fn check_frozen(
         &self,
         client: &ClientSettings,
@@ -29,11 +32,18 @@ impl ApprovalService {
                 || freeze.kind == FreezeKind::Conversation.name() && freeze.what == conversation_name
         };
         match self.store.freezes().await?.iter().find(|freeze| is_stopped(freeze)) {
-            None => Ok(()),
+            None => {}
             Some(freeze) => {
                 let message = format!("an admin has frozen this {}", freeze.kind);
+                return Err(RequestError::new(StatusCode::FORBIDDEN, message));
+            }
+        }
+        match key_of(conversation) {
+            Some(key) if !self.store.is_virtual_key_valid(key).await? => {
+                let message = "the key of this conversation was revoked, or has expired";
                 Err(RequestError::new(StatusCode::FORBIDDEN, message))
             }
+            _ => Ok(()),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::Sender;
 use super::ModelRoutes;
 use super::conversations::{ConversationHandle, ConversationState, LockedConversation};
 use super::error_reply::error_reply;
-use super::headers::{CONVERSATION, with_conversation_header};
+use super::headers::with_conversation_header;
 use super::model_request::ModelRouteRequest;
 use super::prefix_cache::{self, with_default_provenance};
 use super::report::RequestReport;
@@ -25,6 +25,7 @@ use crate::http::reply::HttpReply;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::log::LogEvent;
 use crate::recorder::AuditEntry;
+use crate::virtual_keys::scope::{name_for_client, scope};
 use crate::visibility::HIDDEN_HEADER;
 
 impl ModelRoutes {
@@ -79,8 +80,9 @@ impl ModelRoutes {
         // declares.
         let chat = request.chat(received.unmarked);
         received.client.prefix_cache.insert(&request, &chat);
-        let handle = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat).await
-        {
+        let scope = scope(received.virtual_key.as_ref().map(|key| key.id.as_str()));
+        let named = received.conversation.as_deref();
+        let handle = match self.sessions.find((&received.client, &scope), named, &chat).await {
             Ok(handle) => handle,
             Err(failure) => return Some(failed(report, failure)),
         };
@@ -141,7 +143,8 @@ impl ModelRoutes {
         let mut tool_forms = settings.tool_forms.clone();
         tool_forms.answer_safeguards(client.spec.safeguards);
         let head = ResponseHead { id: &id, model: &settings.model, created, tools: &tool_forms };
-        let stream = OutgoingReply::new(received.api, head, settings.usage, handle.name(), parts);
+        let stream =
+            OutgoingReply::new(received.api, head, settings.usage, name_for_client(handle.name()), parts);
         let mut stream = settings.stream.then_some(stream);
         let reply = (&mut stream, &mut *report);
         let outcome =
@@ -169,7 +172,8 @@ impl ModelRoutes {
             (Ok(completion), None) => {
                 let mut body = received.api.encode_response(&completion, head);
                 report.waits.iter().for_each(|waits| waits.add_to_body(&mut body));
-                let reply = HttpReply::json(StatusCode::OK, &body).with_header(CONVERSATION, handle.name());
+                let reply = HttpReply::json(StatusCode::OK, &body);
+                let reply = with_conversation_header(reply, Some(handle.name()));
                 let reply = match &report.waits {
                     Some(waits) => waits.add_to_reply(reply),
                     None => reply,
@@ -228,12 +232,12 @@ impl ModelRoutes {
             );
         }
         session.begin_watching(&received.client.spec);
-        turn::check(&received.client, asked)?;
+        turn::check((&received.client, received.virtual_key.as_deref()), asked)?;
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;
         self.sessions.catch_up(&received.client, session).await?;
         let (client, key) = (&received.client, received.key.as_deref());
-        let spending = self.begin_spending(client);
+        let spending = self.begin_spending(client, received.virtual_key.as_ref());
         let outcome = turn::run(
             TurnRequest {
                 api: received.api,

@@ -1,4 +1,4 @@
-//! Enforces the budgets of clients: counts what their models use, and refuses requests after a budget is used up.
+//! Enforces the budgets of clients and of their virtual keys: counts what their models use, and refuses requests after a budget is used up.
 //!
 //! A turn that has begun ends, also if it exceeds the budget: requests in parallel may together use more than is left.
 
@@ -11,22 +11,39 @@ use flowgate_lm::{estimated_input_tokens, estimated_tokens, estimated_usage};
 use tokio::runtime::Handle;
 
 use super::ModelRoutes;
-use super::client_limits::{ClientLimit, QuotaRefusal};
+use super::client_limits::{ClientLimit, KeyLimit, QuotaRefusal};
 use super::clients::ClientState;
-use crate::config::ClientSettings;
+use crate::config::Budget;
 use crate::database::Database;
 use crate::log::{LogEvent, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
+use crate::virtual_keys::valid_key::ValidKey;
 
 /// What the models of one turn have used, by the name of the model, until it is recorded. If a turn is cut off before that,
 /// it is recorded when this is dropped.
 #[derive(Debug)]
 pub(super) struct TurnSpending {
-    client: Arc<ClientState>,
+    payer: Payer,
     store: Arc<Database>,
     metrics: Arc<AgentMetrics>,
     log: OperatorLog,
     used: Mutex<BTreeMap<String, Usage>>,
+}
+
+/// Whose budgets a turn is counted against.
+#[derive(Debug, Clone)]
+struct Payer {
+    client: Arc<ClientState>,
+    key: Option<Arc<ValidKey>>,
+}
+
+impl Payer {
+    /// Returns the limited budgets, each with the name under which its spending is stored.
+    fn budgets(&self) -> impl Iterator<Item = (String, &Budget)> {
+        let own = (self.client.spec.name.clone(), &self.client.spec.budget);
+        let of_key = self.key.iter().map(|key| (key.account(), &key.budget));
+        std::iter::once(own).chain(of_key).filter(|(_, budget)| budget.is_limited())
+    }
 }
 
 /// What a request to a model uses. Until the answer has ended, this is an estimate: the request, and what of the answer has
@@ -40,19 +57,17 @@ pub(super) struct PendingUse<'s> {
 }
 
 impl TurnSpending {
-    /// Begins to count a request to a model; `None` if the client has no budget.
+    /// Begins to count a request to a model; `None` if neither the client nor the key has a budget.
     pub(super) fn begin<'s>(&'s self, model: &'s str, request: &Request) -> Option<PendingUse<'s>> {
-        if !self.client.spec.budget.is_limited() {
-            return None;
-        }
+        self.payer.budgets().next()?;
         let usage = Usage { input: estimated_input_tokens(request), output: 0 };
         Some(PendingUse { spending: self, model, usage, received_bytes: 0 })
     }
 
-    /// Adds what the turn has used to what its client has used today. If it cannot be stored, the operator's log says so.
+    /// Adds what the turn has used to what its client and its key have used today. If it cannot be stored, the operator's log says so.
     pub(super) async fn record(&self) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
-        record(&self.client, &self.store, &self.metrics, &self.log, &used).await;
+        record(&self.payer, &self.store, &self.metrics, &self.log, &used).await;
     }
 }
 
@@ -60,25 +75,25 @@ impl Drop for TurnSpending {
     fn drop(&mut self) {
         let used = std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner));
         if let (false, Ok(runtime)) = (used.is_empty(), Handle::try_current()) {
-            let (client, store) = (Arc::clone(&self.client), Arc::clone(&self.store));
+            let (payer, store) = (self.payer.clone(), Arc::clone(&self.store));
             let (metrics, log) = (Arc::clone(&self.metrics), self.log.clone());
-            runtime.spawn(async move { record(&client, &store, &metrics, &log, &used).await });
+            runtime.spawn(async move { record(&payer, &store, &metrics, &log, &used).await });
         }
     }
 }
 
-/// Adds what models have used to what a client has used today.
+/// Adds what models have used to what a client, and its key, have used today.
 async fn record(
-    client: &ClientState,
+    payer: &Payer,
     store: &Database,
     metrics: &AgentMetrics,
     log: &OperatorLog,
     used: &BTreeMap<String, Usage>,
 ) {
-    let ClientSettings { name, budget, .. } = &client.spec;
     let tokens = used.values().map(|usage| usage.input.saturating_add(usage.output));
     let tokens = tokens.fold(0, u64::saturating_add);
-    let cost: f64 = used.iter().map(|(model, usage)| budget.prices.cost(model, *usage)).sum();
+    let client = &payer.client.spec;
+    let cost: f64 = used.iter().map(|(model, usage)| client.budget.prices.cost(model, *usage)).sum();
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -88,10 +103,14 @@ async fn record(
     if (tokens, cost) == (0, 0) {
         return;
     }
-    metrics.count_cost(name, cost);
-    if let Err(error) = store.add_spending(name, tokens, cost).await {
-        let sentence = format!("{tokens} tokens were not counted against the budget: {error}");
-        log.write(LogEvent::Failure, name, Vec::new(), &sentence);
+    if client.budget.is_limited() {
+        metrics.count_cost(&client.name, cost);
+    }
+    for (account, _) in payer.budgets() {
+        if let Err(error) = store.add_spending(&account, tokens, cost).await {
+            let sentence = format!("{tokens} tokens were not counted against the budget: {error}");
+            log.write(LogEvent::Failure, &client.name, Vec::new(), &sentence);
+        }
     }
 }
 
@@ -130,40 +149,56 @@ impl Drop for PendingUse<'_> {
 }
 
 impl ModelRoutes {
-    /// Refuses a request of a client whose budget for today is used up, and logs the limit.
+    /// Refuses a request if the budget of its client or of its virtual key for today is used up, and logs the limit.
     ///
     /// # Errors
-    /// If the budget is used up, or the database cannot say so.
+    /// If a budget is used up, or the database cannot say so.
     pub(super) async fn check_budget(
         &self,
-        client: &ClientState,
+        (client, key): (&ClientState, Option<&ValidKey>),
         conversation: Option<&str>,
     ) -> Result<(), QuotaRefusal> {
-        let budget = &client.spec.budget;
-        if !budget.is_limited() {
-            return Ok(());
+        let budgets = [Some((&client.spec.budget, None)), key.map(|key| (&key.budget, Some(key)))];
+        for (budget, key) in budgets.into_iter().flatten().filter(|(budget, _)| budget.is_limited()) {
+            let account = key.map_or_else(|| client.spec.name.clone(), ValidKey::account);
+            let spent = self.sessions.store().spent_today(&account).await;
+            let spent = spent.map_err(|error| self.quota_failure(client, conversation, error))?;
+            let used_up = |limit: Option<u64>, used: u64| limit.filter(|limit| used >= *limit);
+            let tokens = used_up(budget.tokens_per_day, spent.tokens);
+            let cost = used_up(budget.cost_per_day, spent.cost);
+            let what = match (tokens, cost) {
+                (Some(_), _) => "tokens",
+                (None, Some(_)) => "cost",
+                (None, None) => continue,
+            };
+            let whose = match key {
+                None => {
+                    let limit = if tokens.is_some() { ClientLimit::Tokens } else { ClientLimit::Cost };
+                    self.client_limit(client, conversation, limit);
+                    "client"
+                }
+                Some(key) => {
+                    let limit = tokens.map(KeyLimit::Tokens).or(cost.map(KeyLimit::Cost));
+                    limit.into_iter().for_each(|limit| self.key_limit(client, key, conversation, limit));
+                    "key"
+                }
+            };
+            let message = format!(
+                "this {whose} has used its budget of {what} for today: wait until midnight UTC, or ask the operator of the gateway"
+            );
+            return Err(QuotaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message, spent.seconds_left));
         }
-        let spent = self.sessions.store().spent_today(&client.spec.name).await;
-        let spent = spent.map_err(|error| self.quota_failure(client, conversation, error))?;
-        let is_used_up = |limit: Option<u64>, used: u64| limit.is_some_and(|limit| used >= limit);
-        let (limit, what) = if is_used_up(budget.tokens_per_day, spent.tokens) {
-            (ClientLimit::Tokens, "tokens")
-        } else if is_used_up(budget.cost_per_day, spent.cost) {
-            (ClientLimit::Cost, "cost")
-        } else {
-            return Ok(());
-        };
-        self.client_limit(client, conversation, limit);
-        let message = format!(
-            "this client has used its budget of {what} for today: wait until midnight UTC, or ask the operator of the gateway"
-        );
-        Err(QuotaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message, spent.seconds_left))
+        Ok(())
     }
 
-    /// Begins to count what the models of a turn use.
-    pub(super) fn begin_spending(&self, client: &Arc<ClientState>) -> TurnSpending {
+    /// Begins to count what the models of a turn use, against the budgets of a client and of its virtual key.
+    pub(super) fn begin_spending(
+        &self,
+        client: &Arc<ClientState>,
+        key: Option<&Arc<ValidKey>>,
+    ) -> TurnSpending {
         TurnSpending {
-            client: Arc::clone(client),
+            payer: Payer { client: Arc::clone(client), key: key.map(Arc::clone) },
             store: Arc::clone(self.sessions.store()),
             metrics: Arc::clone(&self.metrics),
             log: self.log.clone(),

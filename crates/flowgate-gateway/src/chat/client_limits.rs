@@ -11,6 +11,7 @@ use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
 use crate::log::Limit;
 use crate::mcp_proxy::stream_place::MAX_LISTENING;
+use crate::virtual_keys::valid_key::ValidKey;
 
 /// A limit on the requests of a client.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +26,17 @@ pub(crate) enum ClientLimit {
     Parallel,
     /// Parallel streams of MCP server messages that answer no request.
     Listening,
+}
+
+/// A limit on the requests of a virtual key, which its maker has set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum KeyLimit {
+    /// Requests per minute.
+    Requests(u32),
+    /// Tokens per day.
+    Tokens(u64),
+    /// The cost per day, in millionths of the currency.
+    Cost(u64),
 }
 
 /// The refusal of a request that exceeds the quota of its client, or that the database could not count.
@@ -87,6 +99,33 @@ impl ModelRoutes {
         });
     }
 
+    /// Logs that a virtual key of a client has reached one of its own limits.
+    pub(super) fn key_limit(
+        &self,
+        client: &ClientState,
+        key: &ValidKey,
+        conversation: Option<&str>,
+        bound: KeyLimit,
+    ) {
+        let (what, most) = match bound {
+            KeyLimit::Requests(most) => ("requests of one virtual key in a minute", most.into()),
+            KeyLimit::Tokens(most) => ("tokens of one virtual key in a day", most),
+            // The log has whole units of the currency.
+            KeyLimit::Cost(most) => ("cost of one virtual key in a day", most / 1_000_000),
+        };
+        // The name of the conversation has the id of the key. A request may name none.
+        let conversation = conversation.map_or_else(|| key.account(), str::to_owned);
+        self.log.limit(&Limit {
+            what,
+            effect: "the request was refused with 429",
+            setting: None,
+            advice: Some("make a key with a higher limit, and revoke this one"),
+            most,
+            client: &client.spec.name,
+            conversation: Some(&conversation),
+        });
+    }
+
     /// Logs that the database could not say what is left of a quota, and returns the refusal of the request.
     pub(super) fn quota_failure(
         &self,
@@ -102,16 +141,27 @@ impl ModelRoutes {
         QuotaRefusal::new(failure.status, failure.message, 1)
     }
 
-    /// Takes one request from the quota of a client. Gateways that share a database share the quota. Logs a refusal.
+    /// Takes one request from the quota of a virtual key, if the request has one with a quota, and from the quota of its
+    /// client. Gateways that share a database share the quotas. Logs a refusal.
     ///
     /// # Errors
     /// If the quota is exhausted, or the database cannot count the request. The message tells the client what to do.
     pub(crate) async fn take_request(
         &self,
-        client: &ClientState,
+        (client, key): (&ClientState, Option<&ValidKey>),
         conversation: Option<&str>,
     ) -> Result<(), QuotaRefusal> {
         let store = self.sessions.store();
+        // First, so that the refused requests of one key do not use up the quota of the others.
+        if let Some((key, per_minute)) = key.and_then(|key| Some((key, key.requests_per_minute?))) {
+            let counted = store.take_request(&key.account(), per_minute).await;
+            let counted = counted.map_err(|error| self.quota_failure(client, conversation, error))?;
+            if let RequestAdmission::Exhausted { seconds } = counted {
+                self.key_limit(client, key, conversation, KeyLimit::Requests(per_minute));
+                let message = format!("this key has sent too many requests in a minute: wait {seconds} s");
+                return Err(QuotaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message, seconds));
+            }
+        }
         let admission = match client.take_request() {
             Err(seconds) => RequestAdmission::Exhausted { seconds },
             // No other gateway uses the database, so the count of this process is the whole count.

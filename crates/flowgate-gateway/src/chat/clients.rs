@@ -1,23 +1,19 @@
-//! Authenticates clients by their keys and certificates, and owns the state of each client: the texts that it was
-//! shown, its quota and its counters.
-//!
-//! Model and MCP routes authenticate every request here.
+//! Finds clients by their keys and certificates, and owns the state of each client: the texts that it was shown, its
+//! quota and its counters. `authentication` calls it for every request to a model or an MCP server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use flowgate_guard::history::{self, QuotationMemory};
 
+use super::credentials::PresentedKeys;
 use super::prefix_cache::PrefixCache;
 use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
 use crate::http::request_error::RequestError;
 use crate::tls::client_certificate::ClientCertificate;
-
-/// The header with the client's key for the gateway, if `Authorization` contains the key for the upstream.
-const KEY: &str = "x-flowgate-key";
 
 /// A client and its state.
 #[derive(Debug)]
@@ -259,55 +255,31 @@ impl Clients {
         self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
     }
 
-    /// Finds the client of a request by its key and by the certificate of its connection. The second part of the result
-    /// is the key for the upstream, if the client sends one.
+    /// Returns the client whose own key a request has.
+    pub(super) fn holder_of(&self, keys: &PresentedKeys) -> Option<&Arc<ClientState>> {
+        let key = keys.for_gateway()?;
+        // All keys are compared, so that the time does not reveal which key is similar.
+        self.0.iter().fold(None, |found, client| {
+            let is_own = client.spec.key.as_ref().is_some_and(|own| own.matches(key.as_bytes()));
+            if is_own { Some(client) } else { found }
+        })
+    }
+
+    /// Finds the client of a request by its key and by the certificate of its connection. `by_key` is the client to
+    /// which the key of the request belongs, if it belongs to one. The second part of the result is the key for the
+    /// upstream, if the client sends one.
     ///
     /// A client that is configured with a key and a certificate must present both. A certificate of one client together
     /// with a key of another client is rejected.
     ///
     /// # Errors
     /// The reason why the request is rejected.
-    pub(crate) fn find_by_credentials(
+    pub(super) fn find_by_credentials(
         &self,
-        headers: &HeaderMap,
+        keys: PresentedKeys,
+        by_key: Option<&Arc<ClientState>>,
         certificate: Option<&ClientCertificate>,
     ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
-        // The value of the header `name`, if the request has the header.
-        let single_value = |name: &str| {
-            let mut values = headers.get_all(name).iter();
-            match (values.next(), values.next()) {
-                (None, _) => Ok(None),
-                (Some(value), None) => value.to_str().map(Some).map_err(|_| {
-                    "the key contains characters other than visible ASCII: send it as the operator gave it \
-                    to you"
-                }),
-                // Refused, because a program that reads the other value could authenticate another client.
-                (Some(_), Some(_)) => {
-                    Err("a header with a key is present more than once: send each header once")
-                }
-            }
-        };
-        let bearer_token = |text: &'_ str| {
-            let (scheme, key) = text.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
-        };
-        // The key in the header that the provider's API uses. If the request also has the gateway's own header, or if
-        // the certificate alone authenticates the client, it is the key for the provider. Otherwise it is the key for
-        // the gateway.
-        let authorization = single_value("authorization")?;
-        let plain_keys = [single_value("x-api-key")?, single_value("x-goog-api-key")?];
-        if plain_keys.iter().chain([&authorization]).flatten().count() > 1 {
-            return Err(
-                "more than one of `Authorization`, `x-api-key` and `x-goog-api-key` is present: send one of them",
-            );
-        }
-        let standard_key = match authorization {
-            Some(text) => Some(bearer_token(text).ok_or(
-                "the header `Authorization` is not of the form `Bearer KEY`: send the key in this form",
-            )?),
-            None => plain_keys.into_iter().flatten().next().map(str::to_owned),
-        };
-        let gateway_key = single_value(KEY)?.map(str::to_owned);
         let holds_certificate = |client: &&Arc<ClientState>| {
             client
                 .spec
@@ -324,13 +296,7 @@ impl Clients {
             }
             (only_holder, None) => only_holder,
         };
-        let key = gateway_key.as_deref().or(standard_key.as_deref());
-        // All keys are compared, so that the time does not reveal which key is similar.
-        let by_key = self.0.iter().fold(None, |found, client| {
-            let is_own = key
-                .is_some_and(|key| client.spec.key.as_ref().is_some_and(|own| own.matches(key.as_bytes())));
-            if is_own { Some(client) } else { found }
-        });
+        let PresentedKeys { own, standard } = keys;
         let client = match (by_key, by_certificate) {
             (Some(one), Some(other)) if !Arc::ptr_eq(one, other) => {
                 return Err(
@@ -342,12 +308,12 @@ impl Clients {
             }
             (Some(client), _) => {
                 // Without a separate header, the value of `Authorization` is the gateway's key and not the provider's.
-                let provider_key = if gateway_key.is_some() { standard_key } else { None };
+                let provider_key = if own.is_some() { standard } else { None };
                 return Ok((Arc::clone(client), provider_key));
             }
             // The certificate alone authenticates this client.
-            (None, Some(client)) if client.spec.key.is_none() && gateway_key.is_none() => client,
-            (None, _) if key.is_some() => {
+            (None, Some(client)) if client.spec.key.is_none() && own.is_none() => client,
+            (None, _) if own.is_some() || standard.is_some() => {
                 return Err(
                     "the key is that of no client of this gateway: send the one that its operator gave you",
                 );
@@ -360,34 +326,6 @@ impl Clients {
                 return Err("this gateway requires a key: send the one that its operator gave you");
             }
         };
-        Ok((Arc::clone(client), standard_key))
-    }
-
-    /// Finds the client of a request to a model. The second part of the result is the key that the gateway passes on
-    /// to the model provider, if the client's upstream is configured to take the client's own key; that key must then
-    /// be present. Otherwise it is `None`, and the upstream has a key of its own.
-    ///
-    /// # Errors
-    /// Why the request is rejected, as a message for the client.
-    pub(crate) fn find(
-        &self,
-        headers: &HeaderMap,
-        certificate: Option<&ClientCertificate>,
-    ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
-        let (client, key) = self.find_by_credentials(headers, certificate)?;
-        let pass_key = client.spec.upstream()?.pass_key;
-        if pass_key && key.is_none() {
-            return Err(match client.spec.key {
-                Some(_) => {
-                    "the request has no key for the model provider: send your provider's key in \
-                    `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`, and the gateway's in `x-flowgate-key`"
-                }
-                None => {
-                    "the request has no key for the model provider: send your provider's key in \
-                    `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`"
-                }
-            });
-        }
-        Ok((client, key.filter(|_| pass_key)))
+        Ok((Arc::clone(client), standard))
     }
 }

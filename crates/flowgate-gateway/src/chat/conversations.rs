@@ -44,6 +44,7 @@ use crate::mcp_proxy::proxies::ConversationProxies;
 use crate::predicates::journal::PredicateJournal;
 use crate::random;
 use crate::recorder::AuditEntry;
+use crate::virtual_keys::scope::stored_prefix;
 use crate::visibility::ReportedItems;
 use crate::watching::watcher::Watcher;
 
@@ -217,36 +218,41 @@ impl Conversations {
         Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), room, log }
     }
 
-    pub(super) fn store(&self) -> &Arc<Database> {
+    pub(crate) fn store(&self) -> &Arc<Database> {
         &self.store
     }
 
     /// Finds the conversation that a client names in its request, or the one whose history is the longest prefix of
     /// the chat; if there is none, generates a new name. The cache is asked first, to save a query of the database.
+    /// `scope` is that of the key of the request: a requested name begins with it, and only conversations in it are
+    /// found.
     ///
     /// # Errors
     /// If the database cannot be read, or the system has no random bytes for a name.
     pub(crate) async fn find(
         &self,
-        client: &ClientState,
+        (client, scope): (&ClientState, &str),
         requested_name: Option<&str>,
         chat: &SentChat<'_>,
     ) -> Result<ConversationHandle, RequestError> {
         let name = match requested_name {
             Some(name) => name.to_owned(),
             None => {
-                let longest = chat.longest_prefix().map(|prefix| hex(&prefix));
+                let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
                 let existing = match longest {
                     None => None,
                     Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
                         None => {
-                            let prefixes: Vec<String> = chat.prefixes().iter().map(hex).collect();
+                            let prefixes: Vec<String> = {
+                                let prefixes = chat.prefixes();
+                                prefixes.iter().map(|prefix| stored_prefix(scope, prefix)).collect()
+                            };
                             self.store.find_by_chat(&client.spec.name, &prefixes).await?
                         }
                         cached => cached,
                     },
                 };
-                existing.map_or_else(generate_name, Ok)?
+                existing.map_or_else(|| generate_name().map(|name| scope.to_owned() + &name), Ok)?
             }
         };
         Ok(self.find_by_name(client, &name))
@@ -550,10 +556,6 @@ impl ConversationState {
 fn memory_of(bytes: i64, values: usize) -> usize {
     let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(GROWTH);
     MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(FOR_A_VALUE))
-}
-
-fn hex(prefix: &ChatPrefixDigest) -> String {
-    random::hex(prefix)
 }
 
 /// Adds texts that the client was shown, as the database stores them, to its memory of quotations.

@@ -6,8 +6,6 @@
 //! call of the tool [`TOOL`] with the texts is judged. Nobody is asked: a call that a person would have to allow is
 //! refused. The numbers go to the client, which has the texts already.
 
-use std::sync::Arc;
-
 use axum::http::StatusCode;
 use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Outcome, Verdict};
 use flowgate::trace::{Call, Tool, TraceEntry};
@@ -19,7 +17,6 @@ use flowgate_lm::{Error, RemoteModel};
 use serde_json::{Map, Value};
 
 use super::ModelRoutes;
-use super::clients::ClientState;
 use super::conversations::one_off;
 use super::error_reply::error_reply;
 use super::model_request::ModelRouteRequest;
@@ -30,6 +27,7 @@ use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
 use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare};
 use crate::recorder;
+use crate::virtual_keys::scope::scope;
 
 /// The tool that policies name to permit embeddings.
 const TOOL: &str = "embeddings";
@@ -87,10 +85,11 @@ impl ModelRoutes {
             .map_err(|_| bad("the body of the request is not valid UTF-8".to_owned()))?;
         let request = client.prefix_cache.decode_embeddings_request(text).map_err(bad)?;
         client.check_replaced()?;
-        turn::check_model(client, &request.model)?;
+        turn::check_model((client, received.virtual_key.as_deref()), &request.model)?;
+        let name = recorded_name(received);
         self.recorder.check_witness_lag()?;
-        self.approvals.check_frozen(&client.spec, RECORDED_NAME).await?;
-        if let Some(why) = self.approvals.freeze_reason(&client.spec, RECORDED_NAME, TOOL).await {
+        self.approvals.check_frozen(&client.spec, &name).await?;
+        if let Some(why) = self.approvals.freeze_reason(&client.spec, &name, TOOL).await {
             return Err(RequestError::new(StatusCode::FORBIDDEN, why));
         }
         let _authorized = self.judge_texts(received, &request, report).await?;
@@ -105,7 +104,7 @@ impl ModelRoutes {
         client.check_replaced()?;
         let _share = self.reserve_answer(&request)?;
         let begun = std::time::Instant::now();
-        let response = self.embed_counted(client, &remote, &request, presence).await;
+        let response = self.embed_counted(received, &remote, &request, presence).await;
         report.add_upstream_time(begun.elapsed());
         let response = response.map_err(|error| match error {
             Error::Unsupported(_) => bad(
@@ -142,16 +141,16 @@ impl ModelRoutes {
         })
     }
 
-    /// Requests the embeddings, and counts the tokens against the budget of the client. Ends when the client
+    /// Requests the embeddings, and counts the tokens against the budgets. Ends when the client
     /// disconnects.
     async fn embed_counted(
         &self,
-        client: &Arc<ClientState>,
+        received: &ModelRouteRequest,
         remote: &RemoteModel,
         request: &EmbeddingsRequest,
         presence: &ClientPresence,
     ) -> Result<EmbeddingsResponse, Error> {
-        let spending = self.begin_spending(client);
+        let spending = self.begin_spending(&received.client, received.virtual_key.as_ref());
         let texts = request.texts.iter().map(|text| text.as_str().into()).collect();
         let sent = Request { messages: vec![Message::User(texts)].into(), ..Request::default() };
         let mut pending = spending.begin(&request.model, &sent);
@@ -225,10 +224,15 @@ impl ModelRoutes {
             Verdict::Confirm(question) => Err(refused(&reasons(question.judgement()))),
             Verdict::Deny(denial) => Err(refused(&reasons(denial.judgement()))),
         };
-        let entry = recorder::judged_entry(&client.spec, RECORDED_NAME, judged);
+        let entry = recorder::judged_entry(&client.spec, &recorded_name(received), judged);
         self.recorder.record_redacting(&[entry], received.key.as_deref())?;
         monitor.redeem(permitted?).map_err(|denial| refused(&reasons(denial.judgement())))
     }
+}
+
+/// Returns the name of the conversation of a request in records.
+fn recorded_name(received: &ModelRouteRequest) -> String {
+    scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + RECORDED_NAME
 }
 
 /// Returns the arguments of the call: the model and the texts.

@@ -5,6 +5,7 @@ use axum::http::HeaderMap;
 use flowgate_lm::chat::Source;
 
 use crate::http::reply::HttpReply;
+use crate::virtual_keys::scope::name_for_client;
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
@@ -29,10 +30,10 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
     }
 }
 
-/// Adds the name of the conversation to a reply, if it is known.
+/// Adds the name of the conversation to a reply, as the client knows it, if it is known.
 pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
     match name {
-        Some(name) => reply.with_header(CONVERSATION, name),
+        Some(name) => reply.with_header(CONVERSATION, name_for_client(name)),
         None => reply,
     }
 }
@@ -72,7 +73,25 @@ pub(crate) fn passed_betas(headers: &HeaderMap) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
+    use crate::virtual_keys::scope::scope;
+
+    /// The names of conversations of virtual keys inside the gateway cannot be sent.
+    #[test]
+    fn names_have_visible_ascii_characters() {
+        let check = |name: &str, expected: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONVERSATION, HeaderValue::from_bytes(name.as_bytes()).unwrap());
+            assert_eq!(conversation_of(&headers).ok().flatten().as_deref(), expected, "{name}");
+        };
+        check("c1", Some("c1"));
+        check(&"c".repeat(128), Some(&"c".repeat(128)));
+        check(&"c".repeat(129), None);
+        check("", None);
+        check(&(scope(Some("0a1b")) + "c1"), None);
+    }
 
     #[test]
     fn only_known_features_are_passed_on() {

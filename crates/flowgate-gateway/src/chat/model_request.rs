@@ -9,12 +9,14 @@ use flowgate_lm::wire::Api;
 use flowgate_lm::wire::generate_content::Target;
 
 use super::ModelRoutes;
+use super::authentication::Caller;
 use super::client_limits::ClientLimit;
 use super::clients::{ClientRequestPlace, ClientState};
 use super::error_reply::error_reply;
 use super::headers::{conversation_of, declared_default_source, passed_betas, with_conversation_header};
 use crate::http::reply::HttpReply;
 use crate::tls::client_certificate::ClientCertificate;
+use crate::virtual_keys::valid_key::ValidKey;
 use crate::visibility::{EXPLAIN_HEADER, EXPLAIN_VALUE};
 
 /// A client's request whose body has not been read.
@@ -24,9 +26,11 @@ pub(crate) struct ModelRouteRequest {
     /// What the address asks for, in Gemini's API; the HTTP service sets it.
     pub(crate) target: Option<Target>,
     pub(crate) client: Arc<ClientState>,
+    /// The virtual key with which the client has authenticated itself, if it has.
+    pub(crate) virtual_key: Option<Arc<ValidKey>>,
     /// The key for the upstream, if the client sends its own.
     pub(crate) key: Option<String>,
-    /// The name of the conversation, if the client names one.
+    /// The name of the conversation in the gateway, if the client names one.
     pub(crate) conversation: Option<String>,
     /// Whether the client asks for an explanation of what is hidden from the model.
     pub(super) explains: bool,
@@ -47,19 +51,21 @@ impl ModelRoutes {
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<ModelRouteRequest, HttpReply> {
-        let (client, key) = self
-            .clients
-            .find(headers, certificate)
-            .map_err(|why| error_reply(api, StatusCode::UNAUTHORIZED, why))?;
-        let named = conversation_of(headers);
+        let caller = self
+            .authenticate_for_model(headers, certificate)
+            .await
+            .map_err(|failure| error_reply(api, failure.status, &failure.message))?;
+        let named = conversation_of(headers).map(|named| named.map(|name| caller.conversation(&name)));
+        let Caller { client, virtual_key, provider_key: key } = caller;
+        let limits = (&*client, virtual_key.as_deref());
         // Refusals for other reasons repeat the name. An invalid name is refused only after the limits are checked.
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
             |status, message: &str| with_conversation_header(error_reply(api, status, message), name);
-        if let Err(refusal) = self.take_request(&client, name).await {
+        if let Err(refusal) = self.take_request(limits, name).await {
             return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
         }
-        if let Err(refusal) = self.check_budget(&client, name).await {
+        if let Err(refusal) = self.check_budget(limits, name).await {
             return Err(refusal.add_to(refuse(refusal.status, &refusal.message)));
         }
         let Some(at_work) = ClientRequestPlace::acquire(&client) else {
@@ -78,6 +84,7 @@ impl ModelRoutes {
             api,
             target: None,
             client,
+            virtual_key,
             key,
             conversation,
             unmarked,

@@ -39,6 +39,7 @@ use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
 use crate::log::{LogEvent, OperatorLog};
 use crate::recorder::{self, AuditEntry};
+use crate::virtual_keys::valid_key::ValidKey;
 use crate::visibility;
 use flowgate_audit::AuditEvent;
 
@@ -72,8 +73,11 @@ pub(crate) struct TurnRequest<'t> {
 
 /// Rejects a request of a client without an upstream, for a model that the client may not use or that has no
 /// price for its budget, or with too many tools, before its chat is added to the conversation.
-pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Result<(), RequestError> {
-    check_model(client, &asked.model)?;
+pub(crate) fn check(
+    caller: (&ClientState, Option<&ValidKey>),
+    asked: &wire::ReceivedRequest,
+) -> Result<(), RequestError> {
+    check_model(caller, &asked.model)?;
     if asked.request.tools.len() > MAX_TOOLS {
         let message =
             format!("the request has more than {MAX_TOOLS} tools: send only those that the agent needs");
@@ -82,8 +86,12 @@ pub(crate) fn check(client: &ClientState, asked: &wire::ReceivedRequest) -> Resu
     Ok(())
 }
 
-/// Rejects a model that a client may not use, or that has no price although the client has a budget for costs.
-pub(super) fn check_model(client: &ClientState, model: &str) -> Result<(), RequestError> {
+/// Rejects a model that a client, or its virtual key, may not use, or that has no price although there is a budget for
+/// costs.
+pub(super) fn check_model(
+    (client, key): (&ClientState, Option<&ValidKey>),
+    model: &str,
+) -> Result<(), RequestError> {
     let upstream = upstream(client)?;
     // An empty list permits every model.
     if !upstream.models.is_empty() && !upstream.models.iter().any(|known| known == model) {
@@ -93,9 +101,16 @@ pub(super) fn check_model(client: &ClientState, model: &str) -> Result<(), Reque
         );
         return Err(RequestError::new(StatusCode::NOT_FOUND, message));
     }
-    if !client.spec.budget.permits_model(model) {
+    if let Some(key) = key.filter(|key| !key.permits_model(model)) {
+        let models = key.models();
+        let message =
+            format!("this key may not be used for the model `{model}`; it may be used for: {models}");
+        return Err(RequestError::new(StatusCode::NOT_FOUND, message));
+    }
+    let budgets = std::iter::once(&client.spec.budget).chain(key.map(|key| &key.budget));
+    if !budgets.into_iter().all(|budget| budget.permits_model(model)) {
         let message = format!(
-            "the model `{model}` has no price, so its cost cannot be counted against the budget of this client: ask for \
+            "the model `{model}` has no price, so its cost cannot be counted against the budget: ask for \
              another model, or the operator of the gateway to add it to [prices]"
         );
         return Err(RequestError::new(StatusCode::FORBIDDEN, message));

@@ -10,7 +10,7 @@ use super::file::PriceSpec;
 /// The highest price of a million tokens, so that no cost overflows.
 const MAX_PRICE: f64 = 1e9;
 /// The highest budget of a day, in the currency.
-const MAX_COST: f64 = 1e12;
+pub(crate) const MAX_COST: f64 = 1e12;
 
 /// The price of a model: that of a million tokens in the currency, which is that of one token in millionths of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +49,11 @@ impl Prices {
             prices.insert(model, ModelPrice { input, output });
         }
         Ok(Self(prices))
+    }
+
+    /// Returns whether no model has a price.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns whether a model has a price.

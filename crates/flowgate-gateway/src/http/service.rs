@@ -254,6 +254,7 @@ impl GatewayService {
                 let api = implied_api(request.headers(), request.uri().path());
                 self.chat(api)?
                     .models(api, request.headers(), certificate_of(request.extensions()))
+                    .await
                     .inspect(|_| protect_connection(request.extensions()))
             }
             ServiceRoute::QuestionEvents => {
@@ -283,6 +284,11 @@ impl GatewayService {
                 .lasting_grants(request.headers())
                 .await
                 .inspect(|_| protect_connection(request.extensions())),
+            ServiceRoute::Keys => self
+                .routes_of_people()?
+                .list_keys(request.headers())
+                .await
+                .inspect(|_| protect_connection(request.extensions())),
             ServiceRoute::Quotations => self
                 .routes_of_people()?
                 .quotations(request.headers())
@@ -299,8 +305,9 @@ impl GatewayService {
             | ServiceRoute::DecideSeveral
             | ServiceRoute::Freeze
             | ServiceRoute::Forget
+            | ServiceRoute::MakeKey
             | ServiceRoute::ClearQuotations => self.serve_person_request(route, request).await,
-            ServiceRoute::WithdrawGrant => self.withdraw_grant(request).await,
+            ServiceRoute::WithdrawGrant | ServiceRoute::RevokeKey => self.withdraw(route, request).await,
             ServiceRoute::PageStart
             | ServiceRoute::PageFile
             | ServiceRoute::Session
@@ -386,6 +393,7 @@ impl GatewayService {
                 ServiceRoute::DecideSeveral => models.approvals.decide_several(headers, body).await,
                 ServiceRoute::Forget => models.approvals.forget(headers, body).await,
                 ServiceRoute::ClearQuotations => models.clear_quotations(headers, body).await,
+                ServiceRoute::MakeKey => models.make_key(headers, body).await,
                 // The remaining route with a body: an order to freeze, or to end a freeze.
                 _ => models.approvals.switch(headers, body).await,
             }
@@ -393,15 +401,19 @@ impl GatewayService {
         served.await.unwrap_or_else(|_| Err(failed_order_reply()))
     }
 
-    /// Serves the withdrawal of a lasting grant, which has no body, as a task like other orders. Returns the error to
-    /// send if the person is not authenticated or the withdrawal fails.
-    async fn withdraw_grant(&self, request: Request) -> Result<HttpReply, HttpReply> {
+    /// Serves the withdrawal of a lasting grant or of a virtual key, which has no body, as a task like other orders.
+    /// Returns the error to send if the person is not authenticated or the withdrawal fails.
+    async fn withdraw(&self, route: ServiceRoute, request: Request) -> Result<HttpReply, HttpReply> {
         let models = self.routes_of_people()?;
         let (head, _) = request.into_parts();
         models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
         let withdrawn = self.orders.spawn(async move {
-            models.approvals.withdraw_grant(&head.headers, last_segment(&head.uri)).await
+            let (headers, id) = (&head.headers, last_segment(&head.uri));
+            match route {
+                ServiceRoute::RevokeKey => models.revoke_key(headers, id).await,
+                _ => models.approvals.withdraw_grant(headers, id).await,
+            }
         });
         withdrawn.await.unwrap_or_else(|_| Err(failed_order_reply()))
     }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use crate::secret::Secret;
+use crate::virtual_keys::text::redact;
 use flowgate_audit::Timestamp;
 
 /// The format of lines.
@@ -56,9 +57,11 @@ pub(super) struct LogLine {
 }
 
 impl LogLine {
-    /// Replaces each of the secret `keys` of clients, people and upstreams in all texts of the line.
+    /// Replaces each of the secret `keys` of clients, people and upstreams in all texts of the line, and every virtual
+    /// key.
     pub(super) fn redact_keys(&mut self, keys: &[Secret]) {
-        let hidden = |text: &str| keys.iter().fold(text.to_owned(), |text, key| key.redacted_from(&text));
+        let hidden =
+            |text: &str| keys.iter().fold(redact(text).into_owned(), |text, key| key.redacted_from(&text));
         for (_, value) in &mut self.fields {
             if let Value::String(text) = value {
                 *text = hidden(text);

@@ -13,6 +13,7 @@ use crate::chat::headers::CONVERSATION;
 use crate::chat::stream::ReplyPart;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
+use crate::virtual_keys::scope::name_for_client;
 
 /// The JSON-RPC code of an invalid request, for errors that precede the proxy.
 const INVALID: i64 = -32600;
@@ -35,9 +36,9 @@ pub(super) struct PendingReply {
 
 impl PendingReply {
     /// Creates a reply of which nothing is sent. `streams` says whether it may be a stream, whose parts go to `parts`.
-    /// A header of the reply names the `conversation`.
+    /// A header of the reply names the `conversation`, as the client knows it.
     pub(super) fn new(parts: Sender<ReplyPart>, streams: bool, conversation: &str) -> Self {
-        let headers = vec![(CONVERSATION, conversation.to_owned())];
+        let headers = vec![(CONVERSATION, name_for_client(conversation).to_owned())];
         Self {
             parts,
             streams,

@@ -17,7 +17,7 @@ use crate::http::reply::HttpReply;
 use crate::mcp_proxy::stream_place::StreamPlace;
 use crate::tls::client_certificate::ClientCertificate;
 
-/// The conversation of all requests of a client that names none and uses no model. The labels of everything that the
+/// The conversation of all requests with one key of a client that names none and uses no model. The labels of everything that the
 /// client was ever shown apply there.
 const UNNAMED: &str = "mcp";
 /// The header by which a client asks for features of the gateway.
@@ -114,11 +114,12 @@ impl ModelRoutes {
                 remove the header";
             return Err(error_reply(StatusCode::FORBIDDEN, why));
         }
-        // The second part is a key for a model provider, which is not needed here.
-        let (client, _) = self
-            .clients
-            .find_by_credentials(headers, certificate)
-            .map_err(|why| error_reply(StatusCode::UNAUTHORIZED, why))?;
+        // A key for a model provider is not needed here.
+        let caller = self
+            .authenticate(headers, certificate)
+            .await
+            .map_err(|failure| error_reply(failure.status, &failure.message))?;
+        let client = Arc::clone(&caller.client);
         let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
             let why = format!(
@@ -128,8 +129,9 @@ impl ModelRoutes {
             error_reply(StatusCode::NOT_FOUND, &why)
         })?;
         // For the log lines about limits; an invalid name is refused only after the limits are checked.
-        let named = conversation_of(headers).ok().flatten();
-        if let Err(refusal) = self.take_request(&client, named.as_deref()).await {
+        let named = conversation_of(headers).ok().flatten().map(|name| caller.conversation(&name));
+        let limits = (&*client, caller.virtual_key.as_deref());
+        if let Err(refusal) = self.take_request(limits, named.as_deref()).await {
             return Err(refusal.add_to(error_reply(refusal.status, &refusal.message)));
         }
         let Some(place) = place(&client) else {
@@ -138,7 +140,7 @@ impl ModelRoutes {
         };
         let bad = |why: String| error_reply(StatusCode::BAD_REQUEST, &why);
         let conversation = match conversation_of(headers).map_err(bad)? {
-            Some(name) => name,
+            Some(name) => caller.conversation(&name),
             // The conversation of a chat is found by a prefix of its messages, which a request to an MCP server lacks.
             None if client.spec.upstream.is_some() => {
                 let why = format!(
@@ -147,7 +149,7 @@ impl ModelRoutes {
                 );
                 return Err(bad(why));
             }
-            None => UNNAMED.to_owned(),
+            None => caller.conversation(UNNAMED),
         };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));

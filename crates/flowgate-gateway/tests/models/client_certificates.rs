@@ -33,7 +33,8 @@ impl MutualTlsGateway {
             "{TLS}client-ca = \"clients.pem\"\n\
              [upstreams.double]\nurl = \"{}\"\nmodels = [\"double\"]\nkey-from = \"UPSTREAM\"\n\
              [upstreams.passing]\nurl = \"{}\"\nmodels = [\"double\"]\npass-key = true\n{}{}{}{}\
-             [people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n",
+             [people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n\
+             [people.bob]\nkey-from = \"BOB\"\nrole = \"admin\"\n",
             upstream.url,
             upstream.url,
             client("agent", "key-from = \"KEY\""),
@@ -153,6 +154,44 @@ fn a_certificate_is_that_of_a_client() {
     let keys = server.upstream.keys();
     let known = ["Bearer key-of-the-upstream", "Bearer sk-the-providers"];
     assert!(keys.iter().all(|key| known.contains(&key.as_str())), "{keys:?}");
+}
+
+/// A virtual key takes the place of the key of its client; a certificate that its client must present, it must present as
+/// well.
+#[test]
+fn a_virtual_key_needs_the_certificate_of_its_client() {
+    let server = MutualTlsGateway::start();
+    let certificate = |name: &str| for_client(&server.clients, &[uri(name)]);
+    let (agent, other, named) = (certificate("agent"), certificate("other"), certificate("named"));
+    let make = |client: &str| {
+        let http = http_client(server.servers.client(&["http/1.1"], Some(&agent)));
+        let request = http
+            .post(format!("https://{}/api/v1/keys", server.gateway.address))
+            .bearer_auth("key-of-the-person-BOB")
+            .header("content-type", "application/json")
+            .body(json!({"client": client, "name": "ci"}).to_string());
+        let answer = run(async { request.send().await.unwrap().text().await.unwrap() });
+        serde_json::from_str::<serde_json::Value>(&answer).unwrap()["key"].as_str().unwrap().to_owned()
+    };
+    let [of_agent, of_other, of_named] = ["agent", "other", "named"].map(make);
+    let unknown = format!("fgk-{}", "0".repeat(64));
+    for (shown, key, status, text) in [
+        (&agent, &of_agent, 200, "Hello yourself."),
+        (&other, &of_agent, 401, "belong to different clients"),
+        (&named, &of_agent, 401, "belong to different clients"),
+        (&other, &of_other, 200, "Hello yourself."),
+        (&agent, &of_other, 401, "must connect with its certificate"),
+        (&named, &of_other, 401, "belong to different clients"),
+        (&named, &of_named, 200, "Hello yourself."),
+        (&agent, &of_named, 401, "must connect with its certificate"),
+        // A key that was revoked is not ignored as the key of a provider.
+        (&named, &unknown, 401, "the key is not valid"),
+    ] {
+        for headers in [("authorization", format!("Bearer {key}")), ("x-flowgate-key", key.clone())] {
+            let (got, answer) = server.asks(&["http/1.1"], Some(shown), &[(headers.0, &headers.1)]).unwrap();
+            assert!(got == status && answer.contains(text), "{} {text}: {got} {answer}", headers.0);
+        }
+    }
 }
 
 /// People have keys; the handshake needs a certificate of them as well.

@@ -64,6 +64,7 @@ mod tls;
 mod tool_errors;
 mod upstream;
 mod upstream_failing;
+mod virtual_keys;
 mod visibility;
 mod waiting_turns;
 mod watching;

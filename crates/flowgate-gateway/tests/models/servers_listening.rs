@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::approvals::PersonClient;
-use crate::gateway::{GatewayHome, KEY, until};
-use crate::mcp::{AnswerForm, McpServerDouble, text};
+use crate::gateway::{GatewayHome, KEY, PATIENCE, until};
+use crate::mcp::{AnswerForm, McpServerDouble, McpTestClient, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
 use crate::servers_attacked::{NOWHERE, answer, listed};
 
@@ -148,6 +148,32 @@ fn a_request_in_a_listening_stream_is_judged() {
         assert_eq!(of(71)["error"]["code"], -32601, "{told:?}");
         assert_eq!(of(70).get("result").is_some(), may, "{told:?}");
     }
+}
+
+/// A stream that was opened with a virtual key ends when the key is revoked.
+#[test]
+fn a_stream_ends_with_its_key() {
+    let (bank, _) = telling(&[tell("notifications/tools/list_changed", &json!({}))]);
+    let (home, _web) = begun(&bank, PEOPLE, "");
+    let gateway = home.start();
+    let ann = PersonClient(&gateway, "ann");
+    let (status, made) = ann.post("/api/v1/keys", &json!({"client": "agent", "name": "listener"}));
+    assert_eq!(status, 200, "{made}");
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let key: &'static str = made["key"].as_str().unwrap().to_owned().leak();
+    let with_key = || McpTestClient { gateway: &gateway, key, conversation: "one", next: 0 };
+    with_key().begin("bank");
+    let (mut heard, begun) = (0, Instant::now());
+    let (status, _) = with_key().overhear("bank", &STREAM, &mut |_| {
+        heard += 1;
+        let path = format!("/api/v1/keys/{}", made["id"].as_str().unwrap());
+        assert_eq!(gateway.delete(&path, &ann.key()).0, 200);
+        false
+    });
+    assert_eq!((status, heard), (200, 1));
+    // The server keeps the stream open for longer.
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    assert_eq!(with_key().overhear("bank", &STREAM, &mut |_| true).0, 401);
 }
 
 /// A stream ends when its target is frozen and when the gateway stops; a client that disconnects releases its slot.

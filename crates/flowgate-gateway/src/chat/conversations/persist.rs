@@ -10,8 +10,7 @@ use std::time::Instant;
 use flowgate_guard::history::{self, ChatPrefixDigest, RememberedText};
 
 use super::{
-    ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation, hex,
-    load_history,
+    ConversationHandle, ConversationState, Conversations, LAST_USE_INTERVAL, LockedConversation, load_history,
 };
 use crate::approvals::ApprovalReference;
 use crate::chat::clients::ClientState;
@@ -20,6 +19,7 @@ use crate::http::request_error::RequestError;
 use crate::limits::count_values;
 use crate::log::LogEvent;
 use crate::random;
+use crate::virtual_keys::scope::stored_prefix;
 
 impl Conversations {
     /// Stores the inputs of a turn, and the state that changes with them, and releases the lease of the conversation.
@@ -128,6 +128,9 @@ impl Conversations {
         let is_stale = session.touched.elapsed() > LAST_USE_INTERVAL;
         let bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
         let values = session.values.saturating_add(count_values(inputs.as_bytes()));
+        let stored = |prefixes: Vec<&ChatPrefixDigest>| {
+            prefixes.into_iter().map(|prefix| stored_prefix(name, prefix)).collect()
+        };
         let turn = PersistedTurn {
             client: spec.name.clone(),
             name: name.to_owned(),
@@ -138,9 +141,9 @@ impl Conversations {
             turns: session.turns,
             bytes: session.bytes,
             inputs,
-            prefixes: digests_not_in(&prefixes, &session.prefixes),
-            forgotten: digests_not_in(&session.prefixes, &prefixes),
-            longest: prefixes.last().map(hex),
+            prefixes: stored(digests_not_in(&prefixes, &session.prefixes)),
+            forgotten: stored(digests_not_in(&session.prefixes, &prefixes)),
+            longest: prefixes.last().map(|prefix| stored_prefix(name, prefix)),
             carried: session.carried.clone(),
         };
         let shown = match tenant_transaction {
@@ -248,12 +251,15 @@ fn new_shown_texts(client: &str, next_text: i64, learned: &history::LearnedTexts
     })
 }
 
-/// Returns the digests of `prefixes` that are not in `others`, in hexadecimal.
-fn digests_not_in(prefixes: &[ChatPrefixDigest], others: &[ChatPrefixDigest]) -> Vec<String> {
+/// Returns the digests of `prefixes` that are not in `others`.
+fn digests_not_in<'p>(
+    prefixes: &'p [ChatPrefixDigest],
+    others: &[ChatPrefixDigest],
+) -> Vec<&'p ChatPrefixDigest> {
     // Two versions of a chat mostly share their first prefixes, which need no hash set.
     let same = prefixes.iter().zip(others).take_while(|(one, other)| one == other).count();
     let others: HashSet<&ChatPrefixDigest> = others.iter().skip(same).collect();
-    prefixes.iter().skip(same).filter(|prefix| !others.contains(prefix)).map(hex).collect()
+    prefixes.iter().skip(same).filter(|prefix| !others.contains(prefix)).collect()
 }
 
 fn to_shown_text(text: &RememberedText) -> ShownText {

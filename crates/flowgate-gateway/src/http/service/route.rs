@@ -28,6 +28,9 @@ pub(crate) enum ServiceRoute {
     Freeze,
     Grants,
     WithdrawGrant,
+    Keys,
+    MakeKey,
+    RevokeKey,
     Forget,
     Quotations,
     ClearQuotations,
@@ -59,6 +62,7 @@ impl ServiceRoute {
             Self::Questions | Self::QuestionEvents | Self::Question => true,
             Self::Decide | Self::DecideSeveral => true,
             Self::Frozen | Self::Freeze | Self::Grants | Self::WithdrawGrant | Self::Forget => true,
+            Self::Keys | Self::MakeKey | Self::RevokeKey => true,
             Self::Quotations | Self::ClearQuotations => true,
             Self::Policies | Self::PolicyUsage | Self::DryRun | Self::Reload => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
@@ -81,7 +85,7 @@ pub(crate) fn described_path(path: &'static str) -> &'static str {
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
 /// an unknown path contains.
-pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 44] = [
+pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 47] = [
     (Method::POST, "/api/v1/policy/load", ServiceRoute::Load),
     (Method::POST, "/api/v1/policy/check", ServiceRoute::Check),
     (Method::POST, "/api/v1/policy/check/batch", ServiceRoute::Batch),
@@ -107,6 +111,9 @@ pub(crate) const ROUTES: [(Method, &str, ServiceRoute); 44] = [
     (Method::POST, "/api/v1/freezes", ServiceRoute::Freeze),
     (Method::GET, "/api/v1/grants", ServiceRoute::Grants),
     (Method::DELETE, "/api/v1/grants/{id}", ServiceRoute::WithdrawGrant),
+    (Method::GET, "/api/v1/keys", ServiceRoute::Keys),
+    (Method::POST, "/api/v1/keys", ServiceRoute::MakeKey),
+    (Method::DELETE, "/api/v1/keys/{id}", ServiceRoute::RevokeKey),
     (Method::POST, "/api/v1/audit/forget", ServiceRoute::Forget),
     (Method::GET, "/api/v1/quotations", ServiceRoute::Quotations),
     (Method::POST, "/api/v1/quotations/clear", ServiceRoute::ClearQuotations),

@@ -1,0 +1,145 @@
+//! Authenticates the requests of clients: by the key or certificate of a client of the configuration, or by a virtual
+//! key that an admin has made for one. The model routes and the MCP routes call it before they read a body.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+
+use super::ModelRoutes;
+use super::clients::ClientState;
+use super::credentials::PresentedKeys;
+use crate::database::DatabaseError;
+use crate::http::request_error::RequestError;
+use crate::log::LogEvent;
+use crate::tls::client_certificate::ClientCertificate;
+use crate::virtual_keys::scope::scope;
+use crate::virtual_keys::text::{PREFIX, VirtualKeyText};
+use crate::virtual_keys::valid_key::ValidKey;
+
+/// Who has sent a request.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) client: Arc<ClientState>,
+    /// The virtual key; `None` if the request has the key or the certificate of the client itself.
+    pub(crate) virtual_key: Option<Arc<ValidKey>>,
+    /// The key for the model provider, if the request has one.
+    pub(crate) provider_key: Option<String>,
+}
+
+impl Caller {
+    /// Returns the name under which the gateway keeps the caller's conversation of this name.
+    pub(crate) fn conversation(&self, name: &str) -> String {
+        self.scope() + name
+    }
+
+    /// Returns the scope of the caller's conversations.
+    pub(crate) fn scope(&self) -> String {
+        scope(self.virtual_key.as_ref().map(|key| key.id.as_str()))
+    }
+}
+
+impl ModelRoutes {
+    /// Finds the client of a request by its key and by the certificate of its connection.
+    ///
+    /// A virtual key takes the place of the client's own key: a client with a certificate must present it in addition.
+    ///
+    /// # Errors
+    /// Why the request is rejected, as a message for the client, or that the database cannot be read.
+    pub(crate) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Caller, RequestError> {
+        let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
+        let keys = PresentedKeys::read(headers).map_err(refuse)?;
+        let (by_key, virtual_key) = match self.clients.holder_of(&keys) {
+            Some(client) => (Some(Arc::clone(client)), None),
+            // What looks like a virtual key is never taken for a key of the model provider.
+            None => match keys.for_gateway().filter(|key| key.starts_with(PREFIX)) {
+                None => (None, None),
+                Some(key) => {
+                    let (client, key) = self.find_virtual_key(key).await?;
+                    (Some(client), Some(key))
+                }
+            },
+        };
+        let found = self.clients.find_by_credentials(keys, by_key.as_ref(), certificate);
+        let (client, provider_key) = found.map_err(refuse)?;
+        if provider_key.as_ref().is_some_and(|key| key.starts_with(PREFIX)) {
+            return Err(refuse(
+                "the key for the model provider is a key of this gateway: send the provider's",
+            ));
+        }
+        Ok(Caller { client, virtual_key, provider_key })
+    }
+
+    /// Authenticates a request to a model. The caller then has a key for the model provider exactly if the client's
+    /// upstream is configured to take the client's own key.
+    ///
+    /// # Errors
+    /// As for [`authenticate`](Self::authenticate), or if the key for the provider is missing.
+    pub(crate) async fn authenticate_for_model(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Caller, RequestError> {
+        let mut caller = self.authenticate(headers, certificate).await?;
+        let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
+        let pass_key = caller.client.spec.upstream().map_err(refuse)?.pass_key;
+        if pass_key && caller.provider_key.is_none() {
+            return Err(refuse(match (&caller.client.spec.key, &caller.virtual_key) {
+                (None, None) => {
+                    "the request has no key for the model provider: send your provider's key in \
+                    `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`"
+                }
+                _ => {
+                    "the request has no key for the model provider: send your provider's key in \
+                    `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api-key`, and the gateway's in `x-flowgate-key`"
+                }
+            }));
+        }
+        caller.provider_key = caller.provider_key.filter(|_| pass_key);
+        Ok(caller)
+    }
+
+    /// Finds a virtual key and its client.
+    ///
+    /// # Errors
+    /// If the key is unknown, revoked or expired, its client is no longer configured with the tenant for which the key
+    /// was made, or the database cannot be read.
+    async fn find_virtual_key(&self, text: &str) -> Result<(Arc<ClientState>, Arc<ValidKey>), RequestError> {
+        let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
+        let unknown = || {
+            refuse(
+                "the key is not valid: it was revoked, or no such key was made; ask the operator of the gateway",
+            )
+        };
+        // The database is not asked for a text that cannot be a key.
+        let key = VirtualKeyText::read(text).ok_or_else(unknown)?;
+        let store = self.sessions.store();
+        let found = store.virtual_key_of(&key.digest()).await.map_err(|error| self.key_failure(error))?;
+        let stored = found.filter(|stored| key.has_digest(&stored.digest)).ok_or_else(unknown)?;
+        if stored.is_expired {
+            return Err(refuse("the key has expired: ask the operator of the gateway for another one"));
+        }
+        let client = self.clients.find_by_name(&stored.client);
+        let client = client.filter(|client| client.spec.tenant == stored.tenant).ok_or_else(|| {
+            refuse("the client of the key is no longer configured: ask the operator of the gateway")
+        })?;
+        if !stored.is_used_today
+            && let Err(error) = store.note_virtual_key_use(&stored.id).await
+        {
+            // Only the list of keys shows it.
+            let sentence = format!("the use of a key was not recorded: {error}");
+            self.log.write(LogEvent::Failure, &client.spec.name, Vec::new(), &sentence);
+        }
+        let key = Arc::new(ValidKey::new(stored, &client.spec.budget.prices));
+        Ok((client, key))
+    }
+
+    /// Logs that a key could not be looked up, and returns the refusal of its request.
+    fn key_failure(&self, error: DatabaseError) -> RequestError {
+        self.log.write(LogEvent::Failure, "", Vec::new(), &format!("a key could not be looked up: {error}"));
+        RequestError::from(error)
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads the keys that a request carries in its headers: one for the gateway, and perhaps one for the model provider.
+//! `clients` and `authentication` look for their owner.
+
+use axum::http::HeaderMap;
+
+/// The header with the client's key for the gateway, if `Authorization` contains the key for the upstream.
+const KEY: &str = "x-flowgate-key";
+
+/// The keys of a request.
+#[derive(Debug, Default)]
+pub(crate) struct PresentedKeys {
+    /// The key in the gateway's own header.
+    pub(super) own: Option<String>,
+    /// The key in the header that the provider's API uses. If the request also has the gateway's own header, or if the
+    /// certificate alone authenticates the client, it is the key for the provider. Otherwise it is the key for the
+    /// gateway.
+    pub(super) standard: Option<String>,
+}
+
+impl PresentedKeys {
+    /// Reads the keys from the headers of a request.
+    ///
+    /// # Errors
+    /// Why the request is rejected: a header with a key is present twice or cannot be read.
+    pub(super) fn read(headers: &HeaderMap) -> Result<Self, &'static str> {
+        // The value of the header `name`, if the request has the header.
+        let single_value = |name: &str| {
+            let mut values = headers.get_all(name).iter();
+            match (values.next(), values.next()) {
+                (None, _) => Ok(None),
+                (Some(value), None) => value.to_str().map(Some).map_err(|_| {
+                    "the key contains characters other than visible ASCII: send it as the operator gave it \
+                    to you"
+                }),
+                // Refused, because a program that reads the other value could authenticate another client.
+                (Some(_), Some(_)) => {
+                    Err("a header with a key is present more than once: send each header once")
+                }
+            }
+        };
+        let bearer_token = |text: &'_ str| {
+            let (scheme, key) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
+        };
+        let authorization = single_value("authorization")?;
+        let plain_keys = [single_value("x-api-key")?, single_value("x-goog-api-key")?];
+        if plain_keys.iter().chain([&authorization]).flatten().count() > 1 {
+            return Err(
+                "more than one of `Authorization`, `x-api-key` and `x-goog-api-key` is present: send one of them",
+            );
+        }
+        let standard = match authorization {
+            Some(text) => Some(bearer_token(text).ok_or(
+                "the header `Authorization` is not of the form `Bearer KEY`: send the key in this form",
+            )?),
+            None => plain_keys.into_iter().flatten().next().map(str::to_owned),
+        };
+        Ok(Self { own: single_value(KEY)?.map(str::to_owned), standard })
+    }
+
+    /// Returns the key that authenticates the client, if one does.
+    pub(super) fn for_gateway(&self) -> Option<&str> {
+        self.own.as_deref().or(self.standard.as_deref())
+    }
+}

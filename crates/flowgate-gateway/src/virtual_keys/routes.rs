@@ -1,0 +1,296 @@
+//! Serves the routes by which admins make, list and revoke virtual keys. `http::service` calls it.
+//!
+//! An admin sees and handles the keys of the clients of their tenants; no lesser role may, since a key acts for its
+//! client. The answer to the request that makes a key is the only place where the gateway shows it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use flowgate_audit::AuditEvent;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::scope::scope;
+use super::text::VirtualKeyText;
+use crate::chat::ModelRoutes;
+use crate::config::{ClientSettings, MAX_COST, Role};
+use crate::database::{AddedKey, DatabaseError, KeyLimits, NewVirtualKey, StoredVirtualKey};
+use crate::http::reply::HttpReply;
+use crate::log::Limit;
+use crate::random;
+
+/// The most keys of one client, revoked ones excepted.
+pub(crate) const MAX_KEYS: usize = 1000;
+/// The longest name of a key, in characters.
+const MAX_NAME: usize = 64;
+/// The most models that a key may be limited to.
+const MAX_MODELS: usize = 64;
+
+/// The form of the body of a request for a key.
+const FORM: &str = "`{\"client\": \"...\", \"name\": \"...\"}`, where `expires` (milliseconds since 1970), \
+    `requests_per_minute`, `tokens_per_day`, `cost_per_day` and `models` are optional";
+
+/// The body of a request for a key.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MakeKeyRequest {
+    client: String,
+    name: String,
+    /// In milliseconds since 1970.
+    expires: Option<u64>,
+    requests_per_minute: Option<u32>,
+    tokens_per_day: Option<u64>,
+    /// In the currency of [prices].
+    cost_per_day: Option<f64>,
+    #[serde(default)]
+    models: Vec<String>,
+}
+
+impl MakeKeyRequest {
+    /// Checks the request, for a key of this client at the time `now`, in milliseconds since 1970. Returns the time at
+    /// which the key expires, and its limits.
+    ///
+    /// # Errors
+    /// The first mistake.
+    fn check(&self, client: &ClientSettings, now: u64) -> Result<(Option<i64>, KeyLimits), String> {
+        let is_usual = |c: char| c.is_alphanumeric() || " ._@/+-".contains(c);
+        if self.name.trim().is_empty()
+            || self.name.chars().count() > MAX_NAME
+            || !self.name.chars().all(is_usual)
+        {
+            return Err(format!(
+                "name: write 1 to {MAX_NAME} letters, digits, spaces and characters of `._@/+-`"
+            ));
+        }
+        let expires = self.expires.map(|expires| i64::try_from(expires).unwrap_or(i64::MAX));
+        if self.expires.is_some_and(|expires| expires <= now) {
+            return Err("expires: the time is past: write milliseconds since 1970".to_owned());
+        }
+        if self.requests_per_minute == Some(0) || self.tokens_per_day == Some(0) {
+            return Err(
+                "requests_per_minute, tokens_per_day: a limit of 0 permits nothing: make no key instead"
+                    .to_owned(),
+            );
+        }
+        if self.cost_per_day.is_some_and(|cost| !(cost > 0.0 && cost <= MAX_COST)) {
+            return Err(format!("cost_per_day: write a positive number up to {MAX_COST:e}"));
+        }
+        if self.cost_per_day.is_some() && client.budget.prices.is_empty() {
+            return Err(
+                "cost_per_day: no model has a price: the operator can add [prices] to the configuration"
+                    .to_owned(),
+            );
+        }
+        if self.models.len() > MAX_MODELS {
+            return Err(format!("models: a key can name at most {MAX_MODELS} models"));
+        }
+        let known = client.upstream.as_ref().map(|upstream| upstream.models.as_slice()).unwrap_or_default();
+        if let Some(unknown) = self.models.iter().find(|model| !known.is_empty() && !known.contains(model)) {
+            return Err(format!(
+                "models: this client may not ask for `{unknown}`; it may ask for: {}",
+                known.join(", ")
+            ));
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at most 10^18")]
+        let cost_per_day = self.cost_per_day.map(|cost| ((cost * 1e6).round() as u64).max(1));
+        let limits = KeyLimits {
+            requests_per_minute: self.requests_per_minute,
+            tokens_per_day: self.tokens_per_day,
+            cost_per_day,
+            models: self.models.clone(),
+        };
+        Ok((expires, limits))
+    }
+}
+
+impl ModelRoutes {
+    /// Makes a key as the body of the request says, and returns it. The audit log has a record of the key before the
+    /// key is valid.
+    ///
+    /// # Errors
+    /// The reply to send if the person is no admin of the client's tenant, the body is malformed, the client has a key
+    /// of this name or too many keys, or the key cannot be recorded or stored.
+    pub(crate) async fn make_key(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Admin)?;
+        let bad = |why: &str| HttpReply::detail(StatusCode::BAD_REQUEST, why);
+        let request: MakeKeyRequest = serde_json::from_slice(body).map_err(|error| {
+            bad(&format!("the body of the request does not have the form {FORM}: {error}"))
+        })?;
+        let client = self.clients.find_by_name(&request.client);
+        let client = client.filter(|client| person.sees_tenant(&client.spec.tenant)).ok_or_else(|| {
+            let message = "there is no client of this name, or it is of a tenant for which you are no admin";
+            HttpReply::detail(StatusCode::NOT_FOUND, message)
+        })?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        let (expires, limits) = request.check(&client.spec, now).map_err(|why| bad(&why))?;
+        // Checked before the record, which would otherwise be of a key that is not made.
+        let store = self.sessions.store();
+        let keys = store.virtual_keys(Some(&client.spec.tenant)).await.map_err(database_error_reply)?;
+        let names = keys.iter().filter(|key| key.client == client.spec.name).map(|key| key.name.as_str());
+        let names: Vec<&str> = names.collect();
+        if names.contains(&request.name.as_str()) {
+            return Err(self.refuse_key(&client.spec, AddedKey::NameTaken));
+        }
+        if names.len() >= MAX_KEYS {
+            return Err(self.refuse_key(&client.spec, AddedKey::Full));
+        }
+        let no_random = |_| database_error_reply(DatabaseError::NoRandomBytes);
+        let text = VirtualKeyText::generate().map_err(no_random)?;
+        let id = random::hex(&random::bytes::<8>().map_err(no_random)?);
+        let what = format!("{id} {}", request.name);
+        let (tenant, who) = (client.spec.tenant.clone(), person.name.clone());
+        let event = AuditEvent::KeyMade {
+            client: client.spec.name.clone(),
+            tenant: tenant.clone(),
+            what: what.clone(),
+            who: who.clone(),
+        };
+        self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
+        let key = NewVirtualKey {
+            id: id.clone(),
+            digest: text.digest(),
+            client: client.spec.name.clone(),
+            tenant,
+            name: request.name.clone(),
+            who: who.clone(),
+            expires,
+            limits,
+        };
+        let added = async {
+            // The database learns of the record before the key is valid, so that truncating the log would be noticed.
+            store.persist_log_head().await?;
+            store.add_virtual_key(key, i64::try_from(MAX_KEYS).unwrap_or(i64::MAX)).await
+        };
+        let added = added.await.map_err(|error| {
+            self.recorder.record_unconfirmed(format!("key {what}"), &who, &error);
+            database_error_reply(error)
+        })?;
+        if added != AddedKey::Added {
+            let cause = "the key was not made".to_owned();
+            let correction = AuditEvent::OrderUnconfirmed { what: format!("key {what}"), who, cause };
+            self.recorder.record(&[correction.into()]).map_err(database_error_reply)?;
+            return Err(self.refuse_key(&client.spec, added));
+        }
+        let made = json!({
+            "id": id,
+            "key": text.expose(),
+            "client": request.client,
+            "name": request.name,
+            "expires": expires,
+        });
+        Ok(HttpReply::json(StatusCode::OK, &made).with_header(header::CACHE_CONTROL.as_str(), "no-store"))
+    }
+
+    /// Returns the reply to a request for a key that is not made, and logs the limit if it is the reason.
+    fn refuse_key(&self, client: &ClientSettings, outcome: AddedKey) -> HttpReply {
+        if outcome != AddedKey::Full {
+            let message = "the client has a key of this name: choose another one, or revoke that key";
+            return HttpReply::detail(StatusCode::CONFLICT, message);
+        }
+        self.log.limit(&Limit {
+            what: "virtual keys of one client",
+            effect: "no further key is made",
+            setting: None,
+            advice: Some("revoke keys that are not used"),
+            most: u64::try_from(MAX_KEYS).unwrap_or(u64::MAX),
+            client: &client.name,
+            conversation: None,
+        });
+        let message = format!("the client has {MAX_KEYS} keys: revoke those that are not used");
+        HttpReply::detail(StatusCode::CONFLICT, &message)
+    }
+
+    /// Lists the keys of the clients of the person's tenants, without the keys themselves.
+    pub(crate) async fn list_keys(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Admin)?;
+        let tenants = person.tenants.iter().map(|tenant| Some(tenant.as_str()));
+        // A person without tenants: one query for all of them, without a tenant.
+        let all = person.tenants.is_empty().then_some(None);
+        let mut listed: Vec<Value> = Vec::new();
+        for tenant in tenants.chain(all) {
+            let keys = self.sessions.store().virtual_keys(tenant).await.map_err(database_error_reply)?;
+            listed.extend(keys.iter().map(|key| self.key_json(key)));
+        }
+        Ok(HttpReply::json(StatusCode::OK, &json!({"keys": listed})))
+    }
+
+    /// Revokes the key with this id: every gateway of the database refuses its next request. The audit log has a record
+    /// of it first.
+    ///
+    /// # Errors
+    /// The reply to send if the person is no admin of the key's tenant, there is no such key, or the order cannot be
+    /// recorded or stored.
+    pub(crate) async fn revoke_key(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
+        let person = self.approvals.person(headers, Role::Admin)?;
+        let store = self.sessions.store();
+        let key = store.virtual_key(id).await.map_err(database_error_reply)?;
+        let key = key.filter(|key| person.sees_tenant(&key.tenant)).ok_or_else(no_key_reply)?;
+        let what = format!("{} {}", key.id, key.name);
+        let event = AuditEvent::KeyRevoked {
+            client: key.client.clone(),
+            tenant: key.tenant.clone(),
+            what: what.clone(),
+            who: person.name.clone(),
+        };
+        self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
+        let revoked = async {
+            store.persist_log_head().await?;
+            store.revoke_virtual_key(&key.id, &scope(Some(&key.id))).await
+        };
+        let was_valid = revoked.await.map_err(|error| {
+            self.recorder.record_unconfirmed(format!("revocation of key {what}"), &person.name, &error);
+            database_error_reply(error)
+        })?;
+        if !was_valid {
+            return Err(no_key_reply());
+        }
+        Ok(HttpReply::json(StatusCode::OK, &json!({"id": key.id, "revoked": true})))
+    }
+
+    /// Writes a key for a list.
+    fn key_json(&self, key: &StoredVirtualKey) -> Value {
+        let client = self.clients.find_by_name(&key.client);
+        let state = match client {
+            Some(client) if client.spec.tenant == key.tenant => {
+                if key.is_expired {
+                    "expired"
+                } else {
+                    "valid"
+                }
+            }
+            _ => "no-client",
+        };
+        let limits = &key.limits;
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a cost is at most 10^18 millionths, and is shown to people"
+        )]
+        let cost = limits.cost_per_day.map(|millionths| millionths as f64 / 1e6);
+        json!({
+            "id": key.id,
+            "client": key.client,
+            "tenant": key.tenant,
+            "name": key.name,
+            "state": state,
+            "made_by": key.who,
+            "made": key.made,
+            "last_used": key.last_used,
+            "expires": key.expires,
+            "requests_per_minute": limits.requests_per_minute,
+            "tokens_per_day": limits.tokens_per_day,
+            "cost_per_day": cost,
+            "models": limits.models,
+        })
+    }
+}
+
+fn no_key_reply() -> HttpReply {
+    let message = "there is no key with this id, or it is of a tenant for which you are no admin";
+    HttpReply::detail(StatusCode::NOT_FOUND, message)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn database_error_reply(error: DatabaseError) -> HttpReply {
+    HttpReply::of_database_error(&error)
+}
