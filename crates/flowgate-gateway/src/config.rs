@@ -552,7 +552,9 @@ impl ConfigReader<'_> {
     ) -> Result<Option<String>, String> {
         let key = match (variable, file) {
             (Some(_), Some(_)) => {
-                return Err(format!("the section has both `{from}` and `{file_setting}`: remove one of them"));
+                return Err(format!(
+                    "the section has both `{from}` and `{file_setting}`: remove one of them"
+                ));
             }
             (Some(name), None) => (self.environment)(name).ok_or_else(|| missing(name))?,
             (None, Some(file)) => self.text(&self.folder.join(file))?,

@@ -23,6 +23,7 @@ pub(crate) mod trace_parent;
 use std::fmt;
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanKind, TracerProvider as _};
 use opentelemetry::{Context, InstrumentationScope, KeyValue, trace::TraceContextExt as _};
 use opentelemetry_sdk::Resource;
@@ -65,7 +66,9 @@ impl Telemetry {
     pub(crate) fn open(spec: Option<&TelemetrySpec>, log: &OperatorLog) -> std::io::Result<Self> {
         let Some(spec) = spec else { return Ok(Self::default()) };
         let resource = Resource::builder_empty()
-            .with_attributes(spec.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())))
+            .with_attributes(
+                spec.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())),
+            )
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
             .with_service_name(spec.service_name.clone())
             .build();
@@ -84,12 +87,16 @@ impl Telemetry {
         Ok(Self(Some(Arc::new(Recording { tracer, _provider: provider, queue, propagates: spec.propagate }))))
     }
 
+    /// Reads the span of the client to which a request belongs from its headers, if spans are recorded.
+    pub(crate) fn read_parent(&self, headers: &HeaderMap) -> Option<SpanContext> {
+        self.0.as_ref().and_then(|_| trace_parent::read(headers))
+    }
+
     /// Begins the span of a request. `parent` is the span of the client that it belongs to, if the client names one.
     pub(crate) fn begin_request(&self, name: &'static str, parent: Option<&SpanContext>) -> Span {
         let Some(recording) = &self.0 else { return Span::default() };
-        let parent = parent.map_or_else(Context::new, |parent| {
-            Context::new().with_remote_span_context(parent.clone())
-        });
+        let parent = parent
+            .map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent.clone()));
         Span::begin(recording, name, SpanKind::Server, &parent)
     }
 

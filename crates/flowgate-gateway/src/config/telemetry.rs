@@ -87,7 +87,9 @@ impl ConfigReader<'_> {
         let below = |base: String| format!("{}{PATH}", base.trim_end_matches('/'));
         let (place, address) = match written {
             Some(base) => ("endpoint", below(base)),
-            None => match self.first_variable(["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]) {
+            None => match self
+                .first_variable(["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"])
+            {
                 Some((name @ "OTEL_EXPORTER_OTLP_ENDPOINT", base)) => (name, below(base)),
                 Some((name, whole)) => (name, whole),
                 None => {
@@ -96,7 +98,8 @@ impl ConfigReader<'_> {
             },
         };
         if place != "endpoint" {
-            let protocol = self.first_variable(["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]);
+            let protocol =
+                self.first_variable(["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]);
             if let Some((name, protocol)) = protocol.filter(|(_, protocol)| protocol != "http/protobuf") {
                 return Err(format!(
                     "{name} is `{protocol}`, but this gateway sends http/protobuf: write the address for it as `endpoint`"
@@ -106,7 +109,9 @@ impl ConfigReader<'_> {
         let uri: Option<Uri> = address.parse().ok();
         let is_valid = uri.is_some_and(|uri| {
             let authority = uri.authority().map_or("", |authority| authority.as_str());
-            matches!(uri.scheme_str(), Some("http" | "https")) && !authority.is_empty() && !authority.contains('@')
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && !authority.is_empty()
+                && !authority.contains('@')
         });
         match is_valid {
             true => Ok(address),
@@ -159,7 +164,8 @@ impl ConfigReader<'_> {
         };
         let millis = value.trim().parse().ok().filter(|millis| *millis > 0);
         let time = millis.map(Duration::from_millis);
-        time.map(|time| time.min(longest)).ok_or_else(|| format!("{name} is not a number of milliseconds above 0"))
+        time.map(|time| time.min(longest))
+            .ok_or_else(|| format!("{name} is not a number of milliseconds above 0"))
     }
 
     /// Returns the share of traces that are recorded.

@@ -60,9 +60,7 @@ impl Span {
 
     /// Returns the place under which spans begin that belong to this one.
     pub(crate) fn place(&self) -> SpanPlace {
-        SpanPlace(
-            self.0.as_ref().map(|open| (Arc::clone(&open.recording), open.span.span_context().clone())),
-        )
+        SpanPlace(self.0.as_ref().map(|open| (Arc::clone(&open.recording), open.span.span_context().clone())))
     }
 
     /// Returns the name of the trace, in hexadecimal, if the span is recorded.
@@ -129,6 +127,11 @@ impl Span {
 }
 
 impl SpanPlace {
+    /// Whether spans begin here that are recorded or passed on.
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Begins a span at this place.
     pub(crate) fn begin(&self, name: impl Into<std::borrow::Cow<'static, str>>, kind: SpanKind) -> Span {
         self.build(SpanBuilder::from_name(name).with_kind(kind))
