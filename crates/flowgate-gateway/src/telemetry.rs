@@ -13,7 +13,7 @@
 //! The model routes and the MCP routes begin spans; `chat::turn_trace` and `mcp_proxy::exchange_trace` say what is in
 //! them.
 
-mod export;
+pub(crate) mod export;
 mod http_client;
 pub(crate) mod names;
 pub(crate) mod shown_names;

@@ -227,6 +227,137 @@ fn decoded(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// Reads a section with these environment variables.
+    fn read_section(section: &str, variables: &[(&str, &str)]) -> Result<Option<TelemetrySpec>, String> {
+        let text = format!(
+            "[upstreams.a]\nurl = \"http://127.0.0.1:1/v1\"\n[clients.a]\nkey-from = \"KEY\"\nupstream = \"a\"\npolicy = \"p.flow\"\n\
+             [telemetry]\n{section}\n"
+        );
+        // One folder for each thread, as tests run in parallel.
+        let thread = format!("{:?}", std::thread::current().id());
+        let folder = std::env::temp_dir().join(format!("flowgate-telemetry-{}-{thread}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
+        std::fs::write(folder.join("headers"), "a=from-a-file\nb=two\n").unwrap();
+        let environment = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found
+                .map(|(_, value)| (*value).to_owned())
+                .or((name == "KEY").then(|| "0123456789abcdef".to_owned()))
+        };
+        let read = super::super::read(&text, &folder, &environment);
+        std::fs::remove_dir_all(&folder).unwrap();
+        read.map(|config| config.telemetry).map_err(|error| error.to_string())
+    }
+
+    const ENDPOINT: &str = "endpoint = \"http://localhost:4318\"";
+
+    #[test]
+    fn the_section_wins_over_the_environment() {
+        let check = |section: &str, variables: &[(&str, &str)], expected: &str| {
+            let spec = read_section(section, variables).unwrap().unwrap();
+            let headers: Vec<String> =
+                spec.headers.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
+            let read = format!(
+                "{} {} {} {:?} {} {:?} {}",
+                spec.endpoint,
+                headers.join(","),
+                spec.service_name,
+                spec.timeout,
+                spec.sample,
+                spec.resource,
+                spec.propagate
+            );
+            assert_eq!(read, expected, "{section} {variables:?}");
+            assert!(!format!("{spec:?}").contains("Bearer"), "{spec:?}");
+        };
+        check(ENDPOINT, &[], "http://localhost:4318/v1/traces  flowgate 10s 1 {} false");
+        let all = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20key,x=1"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=b,deployment.environment.name=test"),
+            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+            ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+            ("OTEL_SERVICE_NAME", ""),
+        ];
+        check(
+            "",
+            &all,
+            "http://collector:4318/v1/traces authorization=Bearer key,x=1 b 2.5s 0.25 {\"deployment.environment.name\": \"test\"} false",
+        );
+        let whole = [
+            &[
+                ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector/spans"),
+                ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "y=2"),
+                ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "99999999"),
+                ("OTEL_SERVICE_NAME", "c"),
+            ][..],
+            &all[..7],
+        ]
+        .concat();
+        check(
+            "propagate = true",
+            &whole,
+            "https://collector/spans y=2 c 60s 0.25 {\"deployment.environment.name\": \"test\"} true",
+        );
+        check(
+            &format!("{ENDPOINT}\nheaders-file = \"headers\"\nservice-name = \"d\"\nsample = 0.5"),
+            // The protocol of another address does not matter.
+            &[&whole[..], &[("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")]].concat(),
+            "http://localhost:4318/v1/traces a=from-a-file,b=two d 60s 0.5 {\"deployment.environment.name\": \"test\"} false",
+        );
+        let off = read_section(ENDPOINT, &[("OTEL_SDK_DISABLED", "TRUE")]).unwrap();
+        assert!(off.is_none());
+    }
+
+    #[test]
+    fn problems_are_named() {
+        let check = |section: &str, variables: &[(&str, &str)], expected: &str| {
+            let error = read_section(section, variables).unwrap_err();
+            assert!(error.contains(expected), "{section} {variables:?}: {error}");
+            assert!(!error.contains("SECRET"), "{error}");
+        };
+        let with = |more: &str| format!("{ENDPOINT}\n{more}");
+        check("", &[], "telemetry: the section has no `endpoint`: write endpoint = ");
+        for address in ["localhost:4318", "ftp://a", "http://", "http://user:SECRET@a", "http://a b"] {
+            check(&format!("endpoint = \"{address}\""), &[], "telemetry: endpoint: the address must begin");
+        }
+        check(
+            "",
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", "a")],
+            "telemetry: OTEL_EXPORTER_OTLP_ENDPOINT: the address",
+        );
+        let grpc =
+            [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+        check("", &grpc, "OTEL_EXPORTER_OTLP_PROTOCOL is `grpc`, but this gateway sends http/protobuf");
+        check(&with("sample = 1.5"), &[], "telemetry: sample: the share of traces is not between 0 and 1");
+        check(&with("sample = nan"), &[], "telemetry: sample:");
+        check(ENDPOINT, &[("OTEL_TRACES_SAMPLER", "always_on")], "write `sample` instead");
+        let argument =
+            [("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")];
+        check(ENDPOINT, &argument, "OTEL_TRACES_SAMPLER_ARG is not a share");
+        check(ENDPOINT, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "0")], "OTEL_EXPORTER_OTLP_TIMEOUT is not a number");
+        check(
+            ENDPOINT,
+            &[("OTEL_RESOURCE_ATTRIBUTES", "SECRET")],
+            "OTEL_RESOURCE_ATTRIBUTES: an entry does not",
+        );
+        check(&with("headers-from = \"H\""), &[], "the environment variable H is not set");
+        for headers in
+            ["SECRET", "a=%zz", "a b=SECRET", "a=SECRET\u{1}", "host=SECRET", "Content-Type=SECRET"]
+        {
+            check(&with("headers-from = \"H\""), &[("H", headers)], "telemetry: headers: ");
+        }
+        let many = "a=1,".repeat(MAX_HEADERS + 1);
+        check(ENDPOINT, &[("OTEL_EXPORTER_OTLP_HEADERS", &many)], "there are more than 16 headers");
+        let both = with("headers-from = \"H\"\nheaders-file = \"headers\"");
+        check(&both, &[("H", "a=1")], "the section has both `headers-from` and `headers-file`");
+        check(&with("ca-file = \"headers\""), &[], "its `endpoint` does not begin with https://");
+        check(&with("endpiont = \"a\""), &[], "unknown field `endpiont`");
+    }
+
     #[test]
     fn pairs_are_read() {
         let check = |text: &str, expected: Option<&[(&str, &str)]>| {
