@@ -35,6 +35,8 @@ pub struct TelemetrySpec {
     pub authorities: Authorities,
     /// The time for a request to it.
     pub timeout: Duration,
+    /// Whether requests are compressed.
+    pub is_compressed: bool,
     /// The name of the gateway in traces.
     pub service_name: String,
     /// Further attributes of the gateway.
@@ -63,6 +65,7 @@ impl ConfigReader<'_> {
             headers,
             authorities,
             timeout: self.timeout()?,
+            is_compressed: self.is_compressed()?,
             service_name: service_name.unwrap_or_else(|| SERVICE.to_owned()),
             resource,
             sample: self.sample(table.sample)?,
@@ -168,6 +171,17 @@ impl ConfigReader<'_> {
             .ok_or_else(|| format!("{name} is not a number of milliseconds above 0"))
     }
 
+    /// Returns whether requests to the collector are compressed.
+    fn is_compressed(&self) -> Result<bool, String> {
+        let names = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
+        match self.first_variable(names) {
+            None => Ok(false),
+            Some((_, form)) if form == "gzip" => Ok(true),
+            Some((_, form)) if form == "none" => Ok(false),
+            Some((name, _)) => Err(format!("{name} is neither `gzip` nor `none`: choose one of them")),
+        }
+    }
+
     /// Returns the share of traces that are recorded.
     fn sample(&self, written: Option<f64>) -> Result<f64, String> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
@@ -259,19 +273,20 @@ mod tests {
             let headers: Vec<String> =
                 spec.headers.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
             let read = format!(
-                "{} {} {} {:?} {} {:?} {}",
+                "{} {} {} {:?} {} {:?} {} {}",
                 spec.endpoint,
                 headers.join(","),
                 spec.service_name,
                 spec.timeout,
                 spec.sample,
                 spec.resource,
-                spec.propagate
+                spec.propagate,
+                if spec.is_compressed { "gzip" } else { "plain" }
             );
             assert_eq!(read, expected, "{section} {variables:?}");
             assert!(!format!("{spec:?}").contains("Bearer"), "{spec:?}");
         };
-        check(ENDPOINT, &[], "http://localhost:4318/v1/traces  flowgate 10s 1 {} false");
+        check(ENDPOINT, &[], "http://localhost:4318/v1/traces  flowgate 10s 1 {} false plain");
         let all = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20key,x=1"),
@@ -280,18 +295,20 @@ mod tests {
             ("OTEL_RESOURCE_ATTRIBUTES", "service.name=b,deployment.environment.name=test"),
             ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
             ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
             ("OTEL_SERVICE_NAME", ""),
         ];
         check(
             "",
             &all,
-            "http://collector:4318/v1/traces authorization=Bearer key,x=1 b 2.5s 0.25 {\"deployment.environment.name\": \"test\"} false",
+            "http://collector:4318/v1/traces authorization=Bearer key,x=1 b 2.5s 0.25 {\"deployment.environment.name\": \"test\"} false gzip",
         );
         let whole = [
             &[
                 ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector/spans"),
                 ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "y=2"),
                 ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "99999999"),
+                ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none"),
                 ("OTEL_SERVICE_NAME", "c"),
             ][..],
             &all[..7],
@@ -300,13 +317,13 @@ mod tests {
         check(
             "propagate = true",
             &whole,
-            "https://collector/spans y=2 c 60s 0.25 {\"deployment.environment.name\": \"test\"} true",
+            "https://collector/spans y=2 c 60s 0.25 {\"deployment.environment.name\": \"test\"} true plain",
         );
         check(
             &format!("{ENDPOINT}\nheaders-file = \"headers\"\nservice-name = \"d\"\nsample = 0.5"),
             // The protocol of another address does not matter.
             &[&whole[..], &[("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")]].concat(),
-            "http://localhost:4318/v1/traces a=from-a-file,b=two d 60s 0.5 {\"deployment.environment.name\": \"test\"} false",
+            "http://localhost:4318/v1/traces a=from-a-file,b=two d 60s 0.5 {\"deployment.environment.name\": \"test\"} false plain",
         );
         let off = read_section(ENDPOINT, &[("OTEL_SDK_DISABLED", "TRUE")]).unwrap();
         assert!(off.is_none());
@@ -338,6 +355,7 @@ mod tests {
         let argument =
             [("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")];
         check(ENDPOINT, &argument, "OTEL_TRACES_SAMPLER_ARG is not a share");
+        check(ENDPOINT, &[("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")], "is neither `gzip` nor `none`");
         check(ENDPOINT, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "0")], "OTEL_EXPORTER_OTLP_TIMEOUT is not a number");
         check(
             ENDPOINT,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use opentelemetry::Context;
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_otlp::{Compression, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter as _, SpanProcessor};
@@ -43,9 +43,10 @@ impl Exporter {
             .with_http_client(CollectorClient::new(spec, spec.timeout))
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&spec.endpoint)
-            .with_timeout(spec.timeout)
-            .build();
-        let mut exporter = exporter.map_err(|error| format!("[telemetry]: {error}"))?;
+            .with_timeout(spec.timeout);
+        let exporter =
+            if spec.is_compressed { exporter.with_compression(Compression::Gzip) } else { exporter };
+        let mut exporter = exporter.build().map_err(|error| format!("[telemetry]: {error}"))?;
         exporter.set_resource(resource);
         Ok(Self(exporter))
     }
