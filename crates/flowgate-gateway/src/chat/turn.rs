@@ -169,7 +169,7 @@ pub(crate) async fn run(
     let with_fallback = |first: RemoteModel, model: &str, calls| {
         let others = client.spec.fallback.iter().filter_map(|further| {
             let remote = further.upstream.remote.with_model(further.model_for(model)?);
-            Some(UpstreamChoice { remote: remote.betas(betas), upstream: &*further.upstream })
+            Some(UpstreamChoice { remote: remote.betas(betas), upstream: &further.upstream })
         });
         let first = UpstreamChoice { remote: first, upstream };
         FallbackModel::new(first, others.collect(), &on_failure, spending, calls)
