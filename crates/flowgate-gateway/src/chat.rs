@@ -16,7 +16,7 @@
 //! * `person_approver`: asks people about the calls of the turn; `tool_choice_model`: applies the choice of tools that
 //!   the client requests.
 //! * `stream`: streams its answer; `error_reply`: builds errors in the form of its API.
-//! * `report`: writes its log line.
+//! * `report`: writes its log line; `turn_trace`: records its spans.
 //! * `embeddings`: answers a request for embeddings, if the policy permits it.
 //! * `model_list`: answers a request for the list of models; `count_tokens`: answers a request for a number of tokens.
 //!
@@ -61,6 +61,7 @@ mod tests;
 mod tool_choice_model;
 mod turn;
 mod turn_completion;
+pub(crate) mod turn_trace;
 mod upstream_model;
 
 use std::sync::Arc;
@@ -84,6 +85,7 @@ use crate::metrics::agents::AgentMetrics;
 use crate::page::figures::FigureSeries;
 use crate::policy_review::ReviewRuns;
 use crate::recorder::Recorder;
+use crate::telemetry::Telemetry;
 use crate::visibility;
 use crate::watching;
 use crate::witness::HeadDestinations;
@@ -113,6 +115,8 @@ pub(crate) struct ModelRoutes {
     pub(crate) figures: Arc<FigureSeries>,
     /// The counters of what agents did, for Prometheus.
     pub(crate) metrics: Arc<AgentMetrics>,
+    /// Records requests as spans.
+    pub(crate) telemetry: Telemetry,
     /// The evaluations of stored conversations that people have begun.
     pub(crate) reviews: ReviewRuns,
     /// The sections of the configuration file that are in force until the process ends.
@@ -148,14 +152,25 @@ impl ModelRoutes {
         values: ValueBudget,
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
-        let GatewayConfig { clients, store, people, asking, webhook, audit, keys, fixed_sections, .. } =
-            config;
+        let GatewayConfig {
+            clients,
+            store,
+            people,
+            asking,
+            webhook,
+            audit,
+            telemetry,
+            keys,
+            fixed_sections,
+            ..
+        } = config;
         let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
         // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
         open.accept_database()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
         let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
         let webhook = webhook.map_err(DatabaseError::Runtime)?;
+        let telemetry = Telemetry::open(telemetry.as_ref(), &log).map_err(DatabaseError::Runtime)?;
         let people = People::new(people, &clients);
         let metrics = Arc::new(AgentMetrics::new());
         let approvals = ApprovalService::new(
@@ -187,14 +202,15 @@ impl ModelRoutes {
             watching,
             figures: Arc::new(FigureSeries::new(Instant::now())),
             metrics,
+            telemetry,
             reviews: ReviewRuns::default(),
             fixed_sections,
             retention: store.retention,
         })
     }
 
-    /// Signs the audit log, stores its head, delivers it to the witnesses and closes the database before the process
-    /// exits. Failures are ignored: as after a killed process, the next start signs the log and stores its head.
+    /// Signs the audit log, stores its head, delivers it to the witnesses, sends the last spans and closes the database
+    /// before the process exits. Failures are ignored: as after a killed process, the next start signs the log and stores its head.
     pub(crate) async fn finish(&self) {
         if self.recorder.sign_head().is_ok() {
             let _ = self.sessions.store().persist_log_head().await;
@@ -202,6 +218,8 @@ impl ModelRoutes {
         let recorder = self.recorder.clone();
         let deliver_heads = move || recorder.witnesses().map(HeadDestinations::finish);
         let _ = tokio::task::spawn_blocking(deliver_heads).await;
+        let telemetry = self.telemetry.clone();
+        let _ = tokio::task::spawn_blocking(move || telemetry.finish()).await;
         self.sessions.store().close().await;
     }
 

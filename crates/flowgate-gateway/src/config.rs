@@ -26,6 +26,7 @@ pub(crate) mod fixed_sections;
 mod loader;
 mod person;
 mod server;
+mod telemetry;
 mod tls;
 mod upstream;
 mod witness;
@@ -67,6 +68,7 @@ pub use approvals::{ApprovalSettings, WebhookSettings};
 pub use audit::AuditSpec;
 pub use person::{Person, Role};
 pub use server::McpServer;
+pub use telemetry::TelemetrySpec;
 pub use upstream::{FallbackUpstream, UpstreamConfig};
 pub use witness::{DeliveryRequirement, WitnessAddress, WitnessSpec};
 
@@ -89,6 +91,8 @@ pub struct GatewayConfig {
     pub audit: Option<AuditSpec>,
     /// The format of log lines, if the file sets one.
     pub log_format: Option<LogLineFormat>,
+    /// Where spans go, if they are recorded.
+    pub telemetry: Option<TelemetrySpec>,
     /// The TLS settings towards clients, if they connect with TLS.
     pub tls: Option<TlsSettings>,
     /// Every key that the file names, to be hidden in texts that must not contain one.
@@ -421,6 +425,12 @@ pub fn read_with_methods(
         .map(|table| reader.audit(table))
         .transpose()
         .map_err(|why| ConfigError(format!("audit{why}")))?;
+    let telemetry = file
+        .telemetry
+        .map(|table| reader.telemetry(table))
+        .transpose()
+        .map_err(|why| ConfigError(format!("telemetry: {why}")))?
+        .flatten();
     let tls = file
         .tls
         .map(|table| reader.tls(table))
@@ -443,6 +453,7 @@ pub fn read_with_methods(
         webhook,
         audit,
         log_format,
+        telemetry,
         tls,
         keys,
         fixed_sections: FixedSections::of(text),
@@ -533,9 +544,20 @@ impl ConfigReader<'_> {
     /// Reads a key from an environment variable or a file, of which a section may name one, and notes it, so that it is
     /// removed from logs and records. `None` if the section names neither.
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
+        self.key_named(("key-from", variable), ("key-file", file))
+    }
+
+    /// Reads a key as [`Self::key`] does; the settings that name the variable and the file have these names.
+    fn key_named(
+        &self,
+        (from, variable): (&str, Option<&str>),
+        (file_setting, file): (&str, Option<&Path>),
+    ) -> Result<Option<String>, String> {
         let key = match (variable, file) {
             (Some(_), Some(_)) => {
-                return Err("the section has both `key-from` and `key-file`: remove one of them".to_owned());
+                return Err(format!(
+                    "the section has both `{from}` and `{file_setting}`: remove one of them"
+                ));
             }
             (Some(name), None) => (self.environment)(name).ok_or_else(|| missing(name))?,
             (None, Some(file)) => self.text(&self.folder.join(file))?,
@@ -548,12 +570,17 @@ impl ConfigReader<'_> {
     /// Reads the certificate authorities that are trusted for the server at `url` from a PEM file; without a file,
     /// returns the default ones.
     fn authorities(&self, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
+        self.authorities_of("url", url, file)
+    }
+
+    /// Reads the authorities as [`Self::authorities`] does; the setting with the address has this name.
+    fn authorities_of(&self, setting: &str, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
         let Some(file) = file else { return Ok(Authorities::default()) };
         if !url.starts_with("https://") {
-            return Err(
-                "the section has a `ca-file`, but its `url` does not begin with https://: correct the `url`, or remove the `ca-file`"
-                    .to_owned(),
-            );
+            return Err(format!(
+                "the section has a `ca-file`, but its `{setting}` does not begin with https://: correct the `{setting}`, or remove the \
+                 `ca-file`"
+            ));
         }
         let path = self.folder.join(file);
         let failed = |why: &dyn fmt::Display| format!("ca-file: {}: {why}", path.display());

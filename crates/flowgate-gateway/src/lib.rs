@@ -15,6 +15,7 @@
 //! * `virtual_keys`: lets admins make further keys for clients, and revoke them.
 //! * [`openapi`]: serves the description of the API, which tests compare with the implementation.
 //! * [`watching`]: implements watch mode, in which the verdicts of a policy are reported and not enforced.
+//! * `telemetry`: records turns and calls as spans of OpenTelemetry, and exports them.
 //! * [`visibility`]: reports what is hidden from models, and the policy statement or setting that would show it.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy
@@ -39,6 +40,7 @@ mod random;
 mod read_error;
 pub mod recorder;
 mod secret;
+mod telemetry;
 pub mod tls;
 mod ureq_tls;
 mod virtual_keys;

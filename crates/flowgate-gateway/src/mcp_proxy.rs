@@ -7,7 +7,7 @@
 //!
 //! The inputs of a proxy are stored with those of the chat, in order, so that any gateway can replay the conversation.
 //!
-//! * `exchange`: processes one message of a client, until it is answered.
+//! * `exchange`: processes one message of a client, until it is answered; `exchange_trace`: records its spans.
 //! * `request`: authenticates a client by the headers of its request, checks limits and finds the conversation.
 //! * `proxies`: owns the proxies of a conversation; `conversation_inputs`: hands an input to a proxy, and stores the
 //!   effects before anything is sent.
@@ -30,6 +30,7 @@ mod audit_records;
 mod conversation_inputs;
 mod event_stream;
 mod exchange;
+mod exchange_trace;
 mod freezes;
 mod headers;
 pub(crate) mod listening;

@@ -17,6 +17,11 @@ pub(crate) fn unguessable_name() -> Result<String, RandomError> {
     bytes::<16>().map(|bytes| hex(&bytes))
 }
 
+/// Whether a name has the form of those that [`unguessable_name`] returns.
+pub(crate) fn is_unguessable_name(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Encodes bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(if value < 10 { b'0' + value } else { b'a' + value - 10 });

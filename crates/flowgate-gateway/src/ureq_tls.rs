@@ -1,5 +1,5 @@
-//! Builds the TLS settings of the HTTP clients that send heads of the audit log to witnesses (`witness`). They trust
-//! the configured authorities or, if none are configured, the default ones.
+//! Builds the TLS settings of the HTTP clients that send heads of the audit log to witnesses (`witness`) and spans to a
+//! collector (`telemetry`). They trust the configured authorities or, if none are configured, the default ones.
 
 use flowgate_lm::remote::Authorities;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};

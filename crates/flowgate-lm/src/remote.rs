@@ -59,7 +59,7 @@ pub use failure::{UNTRUSTED, is_tls_failure};
 use json_handler::JsonHandler;
 use response::HttpResponse;
 use retry::AttemptFailure;
-pub use retry::RetryPolicy;
+pub use retry::{RetryObserver, RetryPolicy};
 
 /// Time limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +210,21 @@ impl RemoteModel {
     #[must_use]
     pub fn retries(mut self, retries: RetryPolicy) -> Self {
         self.client.retries = retries;
+        self
+    }
+
+    /// Reports each retry to an observer. Requests for scores are reported as well.
+    #[must_use]
+    pub fn on_retry(mut self, observer: RetryObserver) -> Self {
+        self.client.retry_observer = Some(observer);
+        self
+    }
+
+    /// Sends the header `traceparent` with this value, by which the server can add its part to a trace. A value that a
+    /// header cannot contain is ignored.
+    #[must_use]
+    pub fn trace_parent(mut self, value: &str) -> Self {
+        let _ = self.client.header("traceparent", value.to_owned());
         self
     }
 

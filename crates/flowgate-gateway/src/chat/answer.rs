@@ -20,11 +20,13 @@ use super::prefix_cache::{self, with_default_provenance};
 use super::report::RequestReport;
 use super::stream::{OutgoingReply, ReplyPart};
 use super::turn::{self, TurnRequest};
+use super::turn_trace::TurnTrace;
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::log::LogEvent;
 use crate::recorder::AuditEntry;
+use crate::telemetry::names;
 use crate::virtual_keys::scope::{name_for_client, scope};
 use crate::visibility::HIDDEN_HEADER;
 
@@ -39,13 +41,16 @@ impl ModelRoutes {
         presence: &ClientPresence,
         parts: Sender<ReplyPart>,
     ) -> Option<HttpReply> {
-        let mut report = RequestReport::begin(received.conversation.as_deref());
+        let span = self.telemetry.begin_request(names::CHAT, received.trace_parent.as_ref());
+        let trace = TurnTrace::begin(span, names::CHAT, &received.client.spec);
+        let mut report = RequestReport::begin(received.conversation.as_deref(), trace);
         let reply = self.answer_with_report(received, body, presence, parts, &mut report).await;
         if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
             report.set_rejected(reply.status);
         }
         self.figures.count(&report.figures(), Instant::now());
         report.count_in(&self.metrics, &received.client.spec.name);
+        report.end_trace(&received.client.spec);
         report.write(&self.log, &received.client.spec.name, received.key.as_deref());
         // The line is written above, so the HTTP service writes none for this reply.
         reply.map(HttpReply::mark_logged)
@@ -76,6 +81,7 @@ impl ModelRoutes {
             report.set_failure(&failure);
             error_reply(api, failure.status, &failure.message)
         };
+        report.trace.set_model(names::CHAT, &received.client, &request.settings.model);
         // Parts of user messages that the client has not marked with a provenance have the one that its header
         // declares.
         let chat = request.chat(received.unmarked);
@@ -159,7 +165,7 @@ impl ModelRoutes {
         match persisted {
             Ok(()) if client.spec.watch.is_some() => {
                 self.record_watched(&client.spec, &watched);
-                report.set_watched(&watched);
+                report.set_watched(&watched, client);
             }
             Ok(()) => {}
             // The audit log may say already that approvals were used, but their calls are not sent.
@@ -167,6 +173,9 @@ impl ModelRoutes {
         }
         drop(locked);
         let outcome = outcome.and_then(|completion| persisted.map(|()| completion));
+        if let Ok(completion) = &outcome {
+            report.trace.set_completion(completion);
+        }
         match (outcome, stream) {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
             (Ok(completion), None) => {

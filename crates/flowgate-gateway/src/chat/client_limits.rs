@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use super::ModelRoutes;
 use super::clients::ClientState;
 use super::report::RequestReport;
+use super::turn_trace::TurnTrace;
 use crate::database::{DatabaseError, RequestAdmission};
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
@@ -134,7 +135,7 @@ impl ModelRoutes {
         error: DatabaseError,
     ) -> QuotaRefusal {
         let failure = RequestError::from(error);
-        let mut report = RequestReport::begin(conversation);
+        let mut report = RequestReport::begin(conversation, TurnTrace::default());
         report.set_failure(&failure);
         report.write(&self.log, &client.spec.name, None);
         // The database may answer again soon, so the client is asked to retry after a second.

@@ -13,6 +13,7 @@ use super::prefix_cache::PrefixCache;
 use super::request_quota::RequestQuota;
 use crate::config::ClientSettings;
 use crate::http::request_error::RequestError;
+use crate::telemetry::shown_names::ShownNames;
 use crate::tls::client_certificate::ClientCertificate;
 
 /// A client and its state.
@@ -23,6 +24,8 @@ pub(crate) struct ClientState {
     history: Arc<tokio::sync::Mutex<ClientHistory>>,
     /// The cache of the client's decoded chat prefixes.
     pub(crate) prefix_cache: PrefixCache,
+    /// The names that spans may have.
+    pub(crate) shown_names: ShownNames,
     quota: RequestQuota,
     /// The number of the client's listening streams.
     pub(crate) listening: Arc<AtomicUsize>,
@@ -117,9 +120,10 @@ impl ClientState {
         // What the client may send although its upstream does not receive it.
         let dropped = spec.upstream.as_ref().map(|upstream| upstream.dropped.clone());
         let prefix_cache = PrefixCache::new(dropped.unwrap_or_default());
+        let shown_names = ShownNames::of(&spec);
         let is_replaced = AtomicBool::new(false);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { spec, history, prefix_cache, quota, listening, counters, generation, is_replaced }
+        Self { spec, history, prefix_cache, shown_names, quota, listening, counters, generation, is_replaced }
     }
 
     /// Returns the profile of this client for the replay of its conversations. A replay does not ask the memory of the

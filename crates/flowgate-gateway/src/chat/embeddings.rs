@@ -22,11 +22,13 @@ use super::error_reply::error_reply;
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
 use super::turn;
+use super::turn_trace::TurnTrace;
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
 use crate::http::request_error::RequestError;
 use crate::http::value_budget::{ValueBudgetError, ValueBudgetShare};
 use crate::recorder;
+use crate::telemetry::names;
 use crate::virtual_keys::scope::scope;
 
 /// The tool that policies name to permit embeddings.
@@ -49,7 +51,9 @@ impl ModelRoutes {
         body: &[u8],
         presence: &ClientPresence,
     ) -> HttpReply {
-        let mut report = RequestReport::begin(None);
+        let span = self.telemetry.begin_request(names::EMBEDDINGS, received.trace_parent.as_ref());
+        let trace = TurnTrace::begin(span, names::EMBEDDINGS, &received.client.spec);
+        let mut report = RequestReport::begin(None, trace);
         if received.client.spec.watch.is_some() {
             report.set_watching();
         }
@@ -64,6 +68,7 @@ impl ModelRoutes {
         };
         self.figures.count(&report.figures(), std::time::Instant::now());
         report.count_in(&self.metrics, client);
+        report.end_trace(&received.client.spec);
         report.write(log, client, received.key.as_deref());
         reply.mark_logged()
     }
@@ -84,6 +89,7 @@ impl ModelRoutes {
         let text = std::str::from_utf8(body)
             .map_err(|_| bad("the body of the request is not valid UTF-8".to_owned()))?;
         let request = client.prefix_cache.decode_embeddings_request(text).map_err(bad)?;
+        report.trace.set_model(names::EMBEDDINGS, client, &request.model);
         client.check_replaced()?;
         turn::check_model((client, received.virtual_key.as_deref()), &request.model)?;
         let name = recorded_name(received);
@@ -104,7 +110,12 @@ impl ModelRoutes {
         client.check_replaced()?;
         let _share = self.reserve_answer(&request)?;
         let begun = std::time::Instant::now();
+        let calls = report.trace.model_calls(names::EMBEDDINGS, client);
+        let call = calls.begin(upstream, &request.model, 0);
+        let remote = call.traced(&remote).unwrap_or(remote);
         let response = self.embed_counted(received, &remote, &request, presence).await;
+        call.settle(response.as_ref().map(|response| (response.usage, None)));
+        report.trace.set_answered(&calls);
         report.add_upstream_time(begun.elapsed());
         let response = response.map_err(|error| match error {
             Error::Unsupported(_) => bad(
@@ -216,7 +227,7 @@ impl ModelRoutes {
             digest,
             event,
         };
-        report.add_judged(std::slice::from_ref(&judged));
+        report.add_judged(std::slice::from_ref(&judged), client);
         let permitted = match verdict {
             _ if !added.stopped.is_empty() => Err(refused(&added.stopped)),
             // Redeemed only after the verdict is recorded.

@@ -10,31 +10,56 @@ use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{BoxFuture, ChatModel, Delta, Error, Listener, RemoteModel};
 
 use super::budgets::{PendingUse, TurnSpending};
+use super::turn_trace::ModelCalls;
+use crate::config::UpstreamConfig;
 
 /// A model on the client's upstream, and the same or other models on further upstreams.
 pub(super) struct FallbackModel<'a> {
     /// At least one model, in the order in which they are asked.
-    first: RemoteModel,
-    others: Vec<RemoteModel>,
+    first: UpstreamChoice<'a>,
+    others: Vec<UpstreamChoice<'a>>,
     /// Is called with the name of a model that failed, and its error, before the next one is asked.
     on_failure: &'a (dyn Fn(&str, &Error) + Sync),
     /// Receives what the model that answers has used.
     spending: &'a TurnSpending,
+    /// Records each request to a model.
+    calls: &'a ModelCalls<'a>,
+}
+
+/// A model, and the upstream that has it.
+pub(super) struct UpstreamChoice<'a> {
+    pub(super) remote: RemoteModel,
+    pub(super) upstream: &'a UpstreamConfig,
 }
 
 impl<'a> FallbackModel<'a> {
     pub(super) fn new(
-        first: RemoteModel,
-        others: Vec<RemoteModel>,
+        first: UpstreamChoice<'a>,
+        others: Vec<UpstreamChoice<'a>>,
         on_failure: &'a (dyn Fn(&str, &Error) + Sync),
         spending: &'a TurnSpending,
+        calls: &'a ModelCalls<'a>,
     ) -> Self {
-        Self { first, others, on_failure, spending }
+        Self { first, others, on_failure, spending, calls }
     }
 
-    /// Asks one of the models, and counts what it uses: also if the future is dropped, because the client has
-    /// disconnected.
+    /// Asks one of the models, and records the request. `place` is the place of the model in the order in which they
+    /// are asked.
     async fn ask(
+        &self,
+        (choice, place): (&UpstreamChoice<'_>, usize),
+        request: &Request,
+        listener: &mut dyn Listener,
+    ) -> Result<Completion, Error> {
+        let call = self.calls.begin(choice.upstream, choice.remote.model(), place);
+        let traced = call.traced(&choice.remote);
+        let outcome = self.ask_counted(traced.as_ref().unwrap_or(&choice.remote), request, listener).await;
+        call.settle(outcome.as_ref().map(|completion| (completion.usage, Some(completion.stop))));
+        outcome
+    }
+
+    /// Asks a model, and counts what it uses: also if the future is dropped, because the client has disconnected.
+    async fn ask_counted(
         &self,
         model: &RemoteModel,
         request: &Request,
@@ -55,7 +80,7 @@ impl<'a> FallbackModel<'a> {
 
 impl ChatModel for FallbackModel<'_> {
     fn name(&self) -> &str {
-        self.first.name()
+        self.first.remote.name()
     }
 
     /// Asks the models one after the other, until one of them answers or begins to answer.
@@ -66,17 +91,17 @@ impl ChatModel for FallbackModel<'_> {
     ) -> BoxFuture<'a, Result<Completion, Error>> {
         Box::pin(async move {
             let mut listener = FirstDelta { listener, has_begun: false };
-            let mut model = &self.first;
-            for next in &self.others {
-                match self.ask(model, request, &mut listener).await {
+            let mut choice = &self.first;
+            for (place, next) in self.others.iter().enumerate() {
+                match self.ask((choice, place), request, &mut listener).await {
                     Err(error) if another_may_answer(&error) && !listener.has_begun => {
-                        (self.on_failure)(model.name(), &error);
-                        model = next;
+                        (self.on_failure)(choice.remote.name(), &error);
+                        choice = next;
                     }
                     done => return done,
                 }
             }
-            self.ask(model, request, &mut listener).await
+            self.ask((choice, self.others.len()), request, &mut listener).await
         })
     }
 }

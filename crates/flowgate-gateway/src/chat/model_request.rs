@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use flowgate_lm::chat::Source;
 use flowgate_lm::wire::Api;
 use flowgate_lm::wire::generate_content::Target;
+use opentelemetry::trace::SpanContext;
 
 use super::ModelRoutes;
 use super::authentication::Caller;
@@ -38,6 +39,8 @@ pub(crate) struct ModelRouteRequest {
     pub(crate) unmarked: Option<Source>,
     /// The features of the Messages API that the client asks for, as far as they are passed on.
     pub(crate) betas: Vec<&'static str>,
+    /// The span of the client to which the request belongs, if the client names one and spans are recorded.
+    pub(super) trace_parent: Option<SpanContext>,
     /// Counts the request among the client's parallel requests until it is answered.
     _at_work: ClientRequestPlace,
 }
@@ -90,6 +93,7 @@ impl ModelRoutes {
             unmarked,
             betas,
             explains,
+            trace_parent: self.telemetry.read_parent(headers),
             _at_work: at_work,
         })
     }

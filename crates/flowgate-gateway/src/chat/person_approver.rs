@@ -23,6 +23,8 @@ pub(super) struct PersonApprover<'a> {
     /// Whether the turn has stored questions about calls before these calls were judged. Such questions have to be
     /// voided if their calls turn out not to need them.
     pub(super) announced: bool,
+    /// The digests of the calls about which people were asked, for the spans of these calls.
+    pub(super) asked: Vec<String>,
     /// The reason why a question could not be asked; the turn then fails.
     pub(super) failure: Option<DatabaseError>,
 }
@@ -39,6 +41,7 @@ impl<'a> PersonApprover<'a> {
             question: None,
             upcoming: 0,
             announced: false,
+            asked: Vec::new(),
             failure: None,
         }
     }
@@ -66,6 +69,7 @@ impl Approver for PersonApprover<'_> {
                         return Decision::Later;
                     }
                 };
+            self.asked.extend(asked.as_ref().map(|_| ask.digest.clone()));
             match decision {
                 Decision::Allow | Decision::AllowForConversation => self.used.extend(asked),
                 Decision::Later => (self.question, self.upcoming) = (asked, ask.upcoming.len()),

@@ -104,9 +104,9 @@ impl ModelRoutes {
         Ok(HttpReply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
-    /// Returns the metrics of the texts that clients were shown, and of the witnesses that store heads of the audit
-    /// log. The last part of a metric says whether it is a counter.
-    pub(crate) fn figures(&self) -> [Metric; 4] {
+    /// Returns the metrics of the texts that clients were shown, of the witnesses that store heads of the audit log, and
+    /// of the export of spans. The last part of a metric says whether it is a counter.
+    pub(crate) fn figures(&self) -> [Metric; 5] {
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();
         let sum =
@@ -134,6 +134,12 @@ impl ModelRoutes {
                 "flowgate_witness_failures_total",
                 "Failed deliveries to a witness of the audit log.",
                 failures,
+                true,
+            ),
+            (
+                "flowgate_spans_dropped_total",
+                "Spans that were dropped, because the queue was full or the collector did not take them.",
+                self.telemetry.dropped_spans(),
                 true,
             ),
         ]

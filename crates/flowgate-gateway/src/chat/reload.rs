@@ -56,6 +56,7 @@ impl ModelRoutes {
             watching,
             figures: Arc::clone(&self.figures),
             metrics: Arc::clone(&self.metrics),
+            telemetry: self.telemetry.clone(),
             reviews: ReviewRuns::default(),
             // Of the running process, not of the file.
             fixed_sections: self.fixed_sections.clone(),

@@ -12,17 +12,23 @@ use flowgate_lm::chat::Usage;
 use flowgate_lm::remote::UNTRUSTED;
 use serde_json::Value;
 
+use super::clients::ClientState;
+use super::turn_trace::{TracedOutcome, TurnTrace};
+use crate::config::ClientSettings;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::waiting_status::WaitingStatus;
 use crate::log::{Limit, LogEvent, OperatorLog, millis};
 use crate::metrics::agents::{AgentMetrics, TurnMetrics, VerdictCounts};
 use crate::page::figures::RequestFigures;
+use crate::random;
 use crate::secret::Secret;
 
 /// The outcome of a request, collected while the request runs.
 #[derive(Debug)]
 pub(crate) struct RequestReport {
     begun: Instant,
+    /// Whether the client has named the conversation.
+    is_named: bool,
     conversation: Option<String>,
     verdicts: VerdictTotals,
     /// The number of calls that the client received.
@@ -50,6 +56,8 @@ pub(crate) struct RequestReport {
     pub(crate) waits: Option<WaitingStatus>,
     /// Whether the client is in watch mode: the verdicts were not enforced.
     is_watching: bool,
+    /// The spans of the request.
+    pub(super) trace: TurnTrace,
 }
 
 /// The numbers of judged calls by verdict.
@@ -122,10 +130,11 @@ impl VerdictTotals {
 
 impl RequestReport {
     /// Begins the report of a request, and starts its clock. `named` is the name of the conversation, if the client
-    /// sent one.
-    pub(crate) fn begin(named: Option<&str>) -> Self {
+    /// sent one; `trace` records the spans of the request.
+    pub(crate) fn begin(named: Option<&str>, trace: TurnTrace) -> Self {
         Self {
             begun: Instant::now(),
+            is_named: named.is_some(),
             conversation: named.map(str::to_owned),
             verdicts: VerdictTotals::default(),
             calls: 0,
@@ -141,6 +150,7 @@ impl RequestReport {
             explained: None,
             waits: None,
             is_watching: false,
+            trace,
         }
     }
 
@@ -151,8 +161,8 @@ impl RequestReport {
 
     /// Adds the outcome of the turn: its verdicts, and for the log line the numbers of calls, of questions to people,
     /// of hidden regions, of the model's messages and of withheld replies.
-    pub(crate) fn add_turn(&mut self, turn: &Turn) {
-        self.add_judged(&turn.judged);
+    pub(crate) fn add_turn(&mut self, turn: &Turn, client: &ClientState) {
+        self.add_judged(&turn.judged, client);
         self.calls = turn.calls.len();
         self.questions = turn.spent.questions;
         self.hidden = turn.spent.hidden;
@@ -162,7 +172,8 @@ impl RequestReport {
         self.ended = turn.ended;
     }
 
-    pub(crate) fn add_judged(&mut self, judged: &[CallVerdict]) {
+    pub(crate) fn add_judged(&mut self, judged: &[CallVerdict], client: &ClientState) {
+        self.trace.add_judged(judged, client);
         self.verdicts.count(judged);
     }
 
@@ -173,7 +184,8 @@ impl RequestReport {
 
     /// Replaces the verdicts by those of the policy of a client in watch mode, which were not enforced, and the number
     /// of withheld replies by the number of those that the policy would have withheld.
-    pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict]) {
+    pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict], client: &ClientState) {
+        self.trace.set_watched(watched, client);
         self.is_watching = true;
         self.verdicts = VerdictTotals::default();
         self.verdicts.count_watched(watched);
@@ -217,6 +229,22 @@ impl RequestReport {
         }
     }
 
+    /// Ends the spans of the request.
+    pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
+        // A name that the client has chosen is its text.
+        let is_own_name = |name: &&String| !self.is_named && random::is_unguessable_name(name);
+        let outcome = TracedOutcome {
+            conversation: self.conversation.as_ref().filter(is_own_name).map(String::as_str),
+            failure: self.failure,
+            tokens: self.tokens,
+            hidden: self.hidden,
+            questions: self.questions,
+            withheld: self.withheld,
+            ended: self.ended.map(name_of),
+        };
+        self.trace.end(client, &outcome);
+    }
+
     /// Writes the log line of the request, and further lines if it reached a limit on evaluation or on the model's
     /// messages. `key` is the key for the upstream, if the client sends one; it is redacted from the name of the
     /// conversation.
@@ -256,6 +284,7 @@ impl RequestReport {
         fields.extend(self.detail.map(|detail| ("detail", detail.into())));
         fields.push(("ms", millis(self.begun.elapsed())));
         fields.push(("upstream_ms", millis(self.upstream)));
+        fields.extend(self.trace.id().map(|id| ("trace", id.into())));
         log.write(event, client, fields, sentence);
         self.verdicts.report_limit(log, client, name.as_deref());
         if self.ended == Some(TurnEnd::Steps) {

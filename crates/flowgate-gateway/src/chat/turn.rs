@@ -23,12 +23,13 @@ use flowgate_lm::{BoxFuture, Error, RemoteModel};
 use super::budgets::TurnSpending;
 use super::clients::ClientState;
 use super::conversations::ConversationState;
-use super::fallback_model::FallbackModel;
+use super::fallback_model::{FallbackModel, UpstreamChoice};
 use super::person_approver::PersonApprover;
 use super::report::{self, RequestReport};
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
 use super::turn_completion::{REPLY_SEPARATOR, completion, joined_text, number_calls, waiting_completion};
+use super::turn_trace::JudgingClock;
 use super::upstream_model::UpstreamModel;
 use crate::approvals::freeze_targets::FreezeTargets;
 use crate::approvals::{ApprovalContext, ApprovalOutcome, ApprovalReference, ApprovalService};
@@ -39,6 +40,7 @@ use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
 use crate::log::{LogEvent, OperatorLog};
 use crate::recorder::{self, AuditEntry};
+use crate::telemetry::names;
 use crate::virtual_keys::valid_key::ValidKey;
 use crate::visibility;
 use flowgate_audit::AuditEvent;
@@ -178,17 +180,19 @@ pub(crate) async fn run(
         let fields = vec![("conversation", name.into())];
         log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
     };
-    let with_fallback = |first: RemoteModel, model: &str| {
+    let [calls, small_calls] = [(); 2].map(|()| report.trace.model_calls(names::CHAT, client));
+    let with_fallback = |first: RemoteModel, model: &str, calls| {
         let others = client.spec.fallback.iter().filter_map(|further| {
             let remote = further.upstream.remote.with_model(further.model_for(model)?);
-            Some(remote.betas(betas))
+            Some(UpstreamChoice { remote: remote.betas(betas), upstream: &further.upstream })
         });
-        FallbackModel::new(first, others.collect(), &on_failure, spending)
+        let first = UpstreamChoice { remote: first, upstream };
+        FallbackModel::new(first, others.collect(), &on_failure, spending, calls)
     };
     // The screener and the filler run on the client's small model, if it has one.
     let small_name = client.spec.small_model.as_deref().unwrap_or(&asked.model);
-    let small = with_fallback(remote.with_model(small_name), small_name);
-    let remote = with_fallback(remote, &asked.model);
+    let small = with_fallback(remote.with_model(small_name), small_name, &small_calls);
+    let remote = with_fallback(remote, &asked.model, &calls);
 
     // Compared with the freezes after the turn: calls that depend on consents or grants frozen meanwhile are withheld.
     let frozen_before = frozen_approvals(approvals, &client.spec, name).await?;
@@ -278,8 +282,13 @@ pub(crate) async fn run(
     let upstream_micros = AtomicU64::new(0);
     let model = ToolChoiceModel::new(&remote, &request.choice);
     let begun = Instant::now();
-    let mut streamer =
-        TurnStreamer { turn, stream, before: String::new(), recalled: session.recalled.clone() };
+    let mut streamer = TurnStreamer {
+        turn,
+        stream,
+        before: String::new(),
+        recalled: session.recalled.clone(),
+        clock: report.trace.judging_clock(&session.conversation),
+    };
     let is_formatted = session.conversation.has_output_format();
     let (model, small) = (
         UpstreamModel::new(&model, presence, &upstream_micros),
@@ -295,11 +304,13 @@ pub(crate) async fn run(
         observer: &mut streamer,
     };
     let outcome = agent.continue_turn(&mut session.conversation).await;
-    let PersonApprover { used, question, upcoming, announced, failure: approval_failure, .. } = person;
+    let PersonApprover { used, question, upcoming, announced, asked, failure: approval_failure, .. } = person;
+    report.trace.set_judging(streamer.clock, asked);
+    report.trace.set_answered(&calls);
     report.add_upstream_time(Duration::from_micros(upstream_micros.load(Ordering::Relaxed)));
     // A question could not be stored, so the turn that waits for it must not be stored either.
     if let Some(error) = approval_failure {
-        outcome.iter().for_each(|turn| report.add_turn(turn));
+        outcome.iter().for_each(|turn| report.add_turn(turn, client));
         session.is_abandoned = true;
         return Err(error.into());
     }
@@ -308,7 +319,7 @@ pub(crate) async fn run(
         Err(error) => {
             // The verdicts of the failed turn are recorded, and its approvals become void.
             let judged = session.conversation.running_turn_mut().take_judged_calls();
-            report.add_judged(&judged);
+            report.add_judged(&judged, client);
             voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
             session.events =
                 take_audit_events(client, name, &mut Done { judged, void: voided, ..Done::default() });
@@ -320,7 +331,7 @@ pub(crate) async fn run(
             });
         }
     };
-    report.add_turn(&turn);
+    report.add_turn(&turn, client);
     // The calls of the earlier turn come first, as they became void first.
     turn.void.splice(0..0, voided);
     if announced && turn.ended != Some(TurnEnd::Asked) {
@@ -490,12 +501,15 @@ struct TurnStreamer<'a> {
     before: String,
     /// The record of the tenant's stores that the conversation recalled last.
     recalled: Option<String>,
+    /// Notes when calls are judged.
+    clock: JudgingClock,
 }
 
 impl Observer for TurnStreamer<'_> {
     /// Streams the text of the earlier replies of the turn, as far as it is not sent yet. Remembers that text in
     /// `before`, by which `on_text` recognises the beginning of the next reply.
     fn before_need(&mut self, conversation: &Conversation) {
+        self.clock.note_judged(conversation);
         // After the turn, the rest of the text is sent with the end of the answer.
         if conversation.is_turn_over() {
             return;
@@ -511,6 +525,10 @@ impl Observer for TurnStreamer<'_> {
             let rest = rest.to_owned();
             stream.text(&rest);
         }
+    }
+
+    fn after_completion(&mut self, _: &Completion) {
+        self.clock.note_answer();
     }
 
     /// Streams a piece of the model's current reply, after a separator if an earlier reply of the turn precedes it.

@@ -34,6 +34,7 @@ pub(super) struct ConfigFile {
     pub(super) policy_api: PolicyApiTable,
     #[serde(default)]
     pub(super) log: LogTable,
+    pub(super) telemetry: Option<TelemetryTable>,
     pub(super) tls: Option<TlsTable>,
     /// The address of a service or the file of a module, by the name of the predicate that it answers.
     #[serde(default)]
@@ -49,6 +50,20 @@ pub(super) struct ConfigFile {
 pub(super) struct PriceSpec {
     pub(super) input: f64,
     pub(super) output: f64,
+}
+
+/// The section `[telemetry]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TelemetryTable {
+    pub(super) endpoint: Option<String>,
+    pub(super) headers_from: Option<String>,
+    pub(super) headers_file: Option<PathBuf>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) service_name: Option<String>,
+    pub(super) sample: Option<f64>,
+    #[serde(default)]
+    pub(super) propagate: bool,
 }
 
 /// The section `[tls]`.

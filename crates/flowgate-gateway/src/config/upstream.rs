@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::Uri;
 use flowgate_lm::RemoteModel;
 use flowgate_lm::remote::RetryPolicy;
 use flowgate_lm::wire::{Api, DroppedParts};
@@ -29,6 +30,21 @@ pub struct UpstreamConfig {
     pub models: Vec<String>,
     /// What clients may send although the gateway does not understand it; it is dropped.
     pub dropped: DroppedParts,
+    /// The wire format of the server.
+    pub api: Api,
+    /// The host and the port of the server.
+    pub address: Option<(String, u16)>,
+}
+
+impl UpstreamConfig {
+    /// Returns the name that the conventions of OpenTelemetry have for the provider whose format the server has.
+    pub(crate) fn provider(&self) -> &'static str {
+        match self.api {
+            Api::ChatCompletions | Api::Responses => "openai",
+            Api::Messages => "anthropic",
+            Api::GenerateContent => "gcp.gemini",
+        }
+    }
 }
 
 /// An upstream that is asked if the one before it cannot answer.
@@ -79,9 +95,16 @@ impl ConfigReader<'_> {
             (None, _) => {}
         }
         let dropped = dropped_parts(spec.dropped_fields, spec.dropped_tools)?;
-        let (name, models) = (name.to_owned(), spec.models);
-        Ok(UpstreamConfig { name, remote, pass_key: spec.pass_key, models, dropped })
+        let (name, models, address) = (name.to_owned(), spec.models, address_of(&spec.url));
+        Ok(UpstreamConfig { name, remote, pass_key: spec.pass_key, models, dropped, api, address })
     }
+}
+
+/// Returns the host and the port of a URL.
+fn address_of(url: &str) -> Option<(String, u16)> {
+    let uri: Uri = url.parse().ok()?;
+    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    Some((uri.host()?.to_owned(), uri.port_u16().unwrap_or(default)))
 }
 
 /// Reads an entry of `fallback`. `first` is the upstream of the client, and `upstreams` are the configured ones.

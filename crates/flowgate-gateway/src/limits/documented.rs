@@ -92,6 +92,7 @@ fn documented_defaults_are_those_of_the_code() {
         ),
         ("hidden items that are reported for one conversation", crate::visibility::MAX_EXPLAINED.to_string()),
         ("messages of one stream of a server", crate::mcp_proxy::listening::MAX_UNSOLICITED.to_string()),
+        ("spans that wait for the collector", crate::telemetry::export::MAX_WAITING.to_string()),
         (
             "cancelled requests that are remembered",
             crate::mcp_proxy::pending_requests::MAX_CANCELLED.to_string(),

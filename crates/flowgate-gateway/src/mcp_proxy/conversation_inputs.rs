@@ -70,6 +70,7 @@ impl McpExchange<'_> {
             Ok(()) => {
                 routes.record_watched(&client.spec, &watched);
                 self.verdicts.count_watched(&watched);
+                self.trace.add_watched(&watched);
             }
             // The log may have recorded approved calls as run, which do not run now.
             Err(_) => routes.record_taken_back(events),
@@ -111,6 +112,7 @@ impl McpExchange<'_> {
         while let Some(at) = actions.iter().position(|action| matches!(action, ProxyAction::Ask(_))) {
             let ProxyAction::Ask(question) = actions.remove(at) else { continue };
             // `allowed` is the question if a person has allowed the call.
+            self.trace.add_question();
             let (answer, allowed) = self.ask_people(session, &question).await?;
             // While the question was open, consents and approvals may have been withdrawn, and other conversations may
             // have written to external state.
@@ -172,6 +174,7 @@ impl McpExchange<'_> {
         // In watch mode, the verdicts of the watch are counted instead, once they are recorded.
         if spec.watch.is_none() {
             self.verdicts.count(&judged);
+            self.trace.add_judged(&judged);
         }
         let events =
             judged.into_iter().map(|call| recorder::judged_entry(spec, &self.request.conversation, call));

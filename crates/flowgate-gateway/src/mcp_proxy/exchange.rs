@@ -16,6 +16,7 @@ use flowgate_mcp::ProxyAction;
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
+use super::exchange_trace::ExchangeTrace;
 use super::pending_reply::{PendingReply, error_reply, is_generated_id};
 use super::proxies::ProxyEvent;
 use super::request::{ClientPlace, McpRequest};
@@ -62,6 +63,10 @@ impl ModelRoutes {
         }
         let reply = PendingReply::new(parts, request.streams && is_request, &request.conversation);
         let mut exchange = McpExchange::new(self, request, presence, reply);
+        // A notification has no answer, and no span.
+        if is_request {
+            exchange.trace = ExchangeTrace::begin(&self.telemetry, request, &message);
+        }
         let begun = Instant::now();
         // No request begins while a required witness of the audit log is too far behind. Notifications may still end
         // work that began earlier.
@@ -79,6 +84,7 @@ impl ModelRoutes {
         let ClientSettings { name, watch, .. } = &request.client.spec;
         self.metrics.count_calls(name, &exchange.verdicts.by_tool, watch.is_some());
         exchange.log(figures.took, is_request, outcome.as_ref().err());
+        exchange.trace.end(outcome.as_ref().err());
         match outcome {
             Ok(()) => exchange.reply.finish(is_request).await,
             Err(failure) => {
@@ -101,6 +107,8 @@ pub(super) struct McpExchange<'e> {
     pub(super) verdicts: VerdictTotals,
     /// The tool called last, or the method, as freezes name it.
     pub(super) called: String,
+    /// The spans of the request.
+    pub(super) trace: ExchangeTrace,
 }
 
 impl<'e> McpExchange<'e> {
@@ -112,8 +120,8 @@ impl<'e> McpExchange<'e> {
         presence: &'e ClientPresence,
         reply: PendingReply,
     ) -> Self {
-        let (verdicts, called) = (VerdictTotals::default(), String::new());
-        Self { routes, request, presence, reply, received: 0, verdicts, called }
+        let (verdicts, called, trace) = (VerdictTotals::default(), String::new(), ExchangeTrace::default());
+        Self { routes, request, presence, reply, received: 0, verdicts, called, trace }
     }
 
     /// Hands the message `text` of the client to the proxy, and performs the resulting actions. The request also says

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode};
+use opentelemetry::trace::SpanContext;
 
 use super::headers::{McpHeaders, is_from_web_page};
 use super::pending_reply::error_reply;
@@ -42,6 +43,8 @@ pub(crate) struct McpRequest {
     /// Whether the client asks for the labels of answers.
     pub(super) labels: bool,
     pub(super) place: ClientPlace,
+    /// The span of the client to which the request belongs, if the client names one and spans are recorded.
+    pub(super) trace_parent: Option<SpanContext>,
 }
 
 /// The quota that a request takes of its client.
@@ -155,7 +158,18 @@ impl ModelRoutes {
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
         let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
         let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
-        Ok(McpRequest { client, server, conversation, session, headers: mcp_headers, streams, labels, place })
+        let trace_parent = self.telemetry.read_parent(headers);
+        Ok(McpRequest {
+            client,
+            server,
+            conversation,
+            session,
+            headers: mcp_headers,
+            streams,
+            labels,
+            place,
+            trace_parent,
+        })
     }
 
     /// Ends the MCP session of a client at its server, unless a freeze stops the server. The conversation and its

@@ -25,6 +25,7 @@ use crate::http::request_error::RequestError;
 use crate::http::value_budget::{SETTING, ValueBudgetError, ValueBudgetShare, WHAT};
 use crate::limits::estimated_memory;
 use crate::log;
+use crate::telemetry::trace_parent::TRACE_PARENT;
 
 /// The limit on server messages that one request may cause.
 const MAX_SERVER_MESSAGES: usize = 1_000;
@@ -105,6 +106,8 @@ impl<'e> McpExchange<'e> {
             self.reply.begin().await;
             stop = self.add_stream_check(stop);
         }
+        let mut span = self.trace.begin_server_request(self.request, &message);
+        headers.extend(span.trace_parent().map(|value| (TRACE_PARENT.to_owned(), value)));
         let (actions, problem) = match upstream.send(text, &headers, &mut stop).await {
             Ok(answer) => self.handle_answer(&message, id, answer, &mut stop).await?,
             Err(why) => (Vec::new(), Some(why)),
@@ -116,6 +119,7 @@ impl<'e> McpExchange<'e> {
         let mut all_actions = actions;
         // A client that still waits for an answer receives an error.
         if !is_answered {
+            span.fail("no_answer");
             let why = problem.unwrap_or("the MCP server did not answer").to_owned();
             let McpRequest { client, server, conversation, .. } = self.request;
             let fields =

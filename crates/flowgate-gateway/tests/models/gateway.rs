@@ -247,6 +247,9 @@ fn read(
         "OTHER" => Some(OTHER_KEY.to_owned()),
         "UPSTREAM" => Some("key-of-the-upstream".to_owned()),
         "SECRET" => Some("secret".to_owned()),
+        "COLLECTOR" => Some("x-token=key-of-the-collector".to_owned()),
+        // The variables of OpenTelemetry are not set.
+        name if name.starts_with("OTEL_") => None,
         name => Some(format!("key-of-the-person-{name}")),
     };
     file::read_with_methods(text, folder, &environment, methods).map_err(|error| error.to_string())

@@ -22,6 +22,7 @@ struct AskedRequest {
     key: String,
     /// The header of the Messages API that asks for features.
     betas: Option<String>,
+    trace_parent: Option<String>,
 }
 
 /// A running double with the requests that it received.
@@ -80,6 +81,11 @@ impl UpstreamDouble {
         self.asked.lock().unwrap().iter().map(|asked| asked.body.clone()).collect()
     }
 
+    /// Returns the headers `traceparent` of the requests that have one.
+    pub(crate) fn trace_parents(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().filter_map(|asked| asked.trace_parent.clone()).collect()
+    }
+
     /// Returns the features of the Messages API that were asked for.
     pub(crate) fn betas(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().filter_map(|asked| asked.betas.clone()).collect()
@@ -94,7 +100,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
             return;
         }
         let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-        let (mut length, mut key, mut betas) = (0, String::new(), None);
+        let (mut length, mut key, mut betas, mut trace_parent) = (0, String::new(), None, None);
         loop {
             line.clear();
             if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
@@ -105,6 +111,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
                 "content-length" => length = value.trim().parse().unwrap(),
                 "authorization" | "x-api-key" | "x-goog-api-key" => key = value.trim().to_owned(),
                 "anthropic-beta" => betas = Some(value.trim().to_owned()),
+                "traceparent" => trace_parent = Some(value.trim().to_owned()),
                 _ => {}
             }
         }
@@ -115,7 +122,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
             let reply = embeddings(&body).to_string();
             let decoded = r#"{"model": "double", "messages": []}"#;
             let decoded = Api::ChatCompletions.decode_request(&Json::parse(decoded).unwrap()).unwrap();
-            log.lock().unwrap().push(AskedRequest { decoded, body, key, betas });
+            log.lock().unwrap().push(AskedRequest { decoded, body, key, betas, trace_parent });
             let length = reply.len();
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
@@ -134,7 +141,7 @@ fn serve(mut stream: TcpStream, mind: &ModelBehaviour, log: &Mutex<Vec<AskedRequ
         };
         let completion = mind(&decoded.request);
         let (stream_wanted, usage) = (decoded.stream, decoded.usage);
-        log.lock().unwrap().push(AskedRequest { decoded, body, key, betas });
+        log.lock().unwrap().push(AskedRequest { decoded, body, key, betas, trace_parent });
         let head = ResponseHead { id: "r", model: "double", created: 0, tools: &ONLY_FUNCTIONS };
         let (kind, text) = if stream_wanted {
             let events = api.encode_stream(&completion, head, usage);

@@ -20,7 +20,7 @@ use super::client_pool::{ClientPool, OpenRequest};
 use super::failure::to_failure;
 use super::request_body::RequestBody;
 use super::response::HttpResponse;
-use super::retry::{AttemptFailure, RetryPolicy};
+use super::retry::{AttemptFailure, RetryObserver, RetryPolicy};
 use super::{Authorities, Budget, Timeouts};
 use crate::Error;
 
@@ -54,6 +54,7 @@ pub(super) struct HttpClient {
     headers: Vec<(&'static str, HeaderValue)>,
     times: Timeouts,
     pub(super) retries: RetryPolicy,
+    pub(super) retry_observer: Option<RetryObserver>,
     pub(super) budget: Option<Arc<Budget>>,
 }
 
@@ -172,6 +173,7 @@ impl HttpClient {
             headers: Vec::new(),
             times,
             retries: RetryPolicy::default(),
+            retry_observer: None,
             budget: None,
         })
     }
@@ -265,6 +267,9 @@ impl HttpClient {
             // Without time for another attempt, a retry would only replace the error by a timeout.
             if wait >= deadline.saturating_duration_since(Instant::now()) {
                 return Err(failure.error);
+            }
+            if let Some(observer) = &self.retry_observer {
+                observer(&failure.error);
             }
             sleep(wait).await;
             handler.begin_retry()?;

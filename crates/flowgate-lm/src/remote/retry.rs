@@ -1,9 +1,13 @@
 //! Decides whether, and after which delay, [`HttpClient`](super::client::HttpClient) sends a failed request again: only
 //! after temporary failures, such as a busy server, and a limited number of times.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
+
+/// Receives the error of each attempt after which a request is sent again.
+pub type RetryObserver = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// The number of retries, and the delays before them. The delays have no random part, so that runs are
 /// reproducible.

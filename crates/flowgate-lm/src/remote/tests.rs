@@ -183,6 +183,23 @@ async fn a_server_that_asks_to_wait_is_given_its_time() {
     assert!(begun.elapsed() >= Duration::from_millis(300));
 }
 
+/// An observer receives the error of each attempt that is repeated, and the server the place in the trace.
+#[tokio::test]
+async fn retries_are_reported() {
+    let api = Api::ChatCompletions;
+    let good = ScriptedReply::json(OK, "", &body(api, "hello"));
+    let bad = || ScriptedReply::json("500 Oops", "", "{}");
+    let (base, hears) = serve(vec![bad(), bad(), good]);
+    let reported = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let errors = Arc::clone(&reported);
+    let observer: RetryObserver = Arc::new(move |error| errors.lock().unwrap().push(error.to_string()));
+    let remote = remote(api, &base).on_retry(observer).trace_parent("00-a-b-01").trace_parent("a\nb");
+    assert!(ask(&remote).await.0.is_ok());
+    assert_eq!(reported.lock().unwrap().len(), 2);
+    let heads: Vec<String> = hears.iter().take(3).map(|(head, _)| head).collect();
+    assert!(heads.iter().all(|head| head.matches("traceparent: 00-a-b-01\r\n").count() == 1), "{heads:?}");
+}
+
 #[tokio::test]
 async fn permanent_failures_are_not_retried() {
     let bad = |why: &str| {

@@ -1,0 +1,137 @@
+//! Says what the spans of a message to an MCP server have: one for a request of a client, and one for each request to
+//! the server. `exchange` owns the trace of a message, and `conversation_inputs` and `server_requests` add to it.
+//!
+//! Everything here is a number, a constant, or a name of the configuration or the policy: see [`crate::telemetry`].
+
+use std::time::SystemTime;
+
+use flowgate::trace::Tool;
+use flowgate_audit::watch::{WatchedSubject, WatchedVerdict};
+use flowgate_guard::conversation::CallVerdict;
+use opentelemetry::trace::SpanKind;
+use serde_json::Value;
+
+use super::request::McpRequest;
+use crate::chat::turn_trace::{kinds_of, mode, verdict_name};
+use crate::http::request_error::RequestError;
+use crate::telemetry::span::{Span, list};
+use crate::telemetry::{Telemetry, names};
+
+/// The method of a call of a tool.
+const CALL: &str = "tools/call";
+/// The methods that spans name; others are replaced.
+const METHODS: [&str; 14] = [
+    "completion/complete",
+    "initialize",
+    "logging/setLevel",
+    "ping",
+    "prompts/get",
+    "prompts/list",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "server/discover",
+    CALL,
+    "tools/list",
+];
+
+/// The trace of a message of a client. The default records nothing.
+#[derive(Debug, Default)]
+pub(super) struct ExchangeTrace {
+    span: Span,
+    questions: usize,
+}
+
+impl ExchangeTrace {
+    /// Begins the trace of a request of a client.
+    pub(super) fn begin(telemetry: &Telemetry, request: &McpRequest, message: &Value) -> Self {
+        let mut span = telemetry.begin_request(names::OTHER, request.trace_parent.as_ref());
+        if span.is_recording() {
+            let method = method_of(message);
+            let name = match tool_of(request, message) {
+                Some(tool) => {
+                    span.set(names::OPERATION, names::EXECUTE_TOOL);
+                    span.set(names::TOOL, tool.clone());
+                    format!("{} {tool}", names::EXECUTE_TOOL)
+                }
+                None => method.to_owned(),
+            };
+            span.rename(name);
+            span.set(names::MCP_METHOD, method);
+            span.set(names::CLIENT, request.client.spec.name.clone());
+            span.set(names::MCP_SERVER, request.server.name.clone());
+            span.set(names::MODE, mode(&request.client.spec));
+        }
+        Self { span, questions: 0 }
+    }
+
+    /// Adds the verdicts on calls of a client that is not in watch mode.
+    pub(super) fn add_judged(&mut self, judged: &[CallVerdict]) {
+        if !self.span.is_recording() {
+            return;
+        }
+        for call in judged {
+            let verdict = verdict_name(call.outcome);
+            self.span.set(names::VERDICT, verdict);
+            let event = [(names::VERDICT, verdict.into()), (names::REASON_KINDS, list(kinds_of(call)))];
+            self.span.add_event(names::VERDICT_EVENT, SystemTime::now(), event);
+        }
+    }
+
+    /// Adds the verdicts on calls of a client in watch mode.
+    pub(super) fn add_watched(&mut self, watched: &[WatchedVerdict]) {
+        for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
+            let verdict = verdict_name(verdict.outcome);
+            self.span.set(names::VERDICT, verdict);
+            self.span.add_event(names::VERDICT_EVENT, SystemTime::now(), [(names::VERDICT, verdict.into())]);
+        }
+    }
+
+    /// Notes a question to people.
+    pub(super) fn add_question(&mut self) {
+        self.questions += 1;
+    }
+
+    /// Begins the span of a request to the server.
+    pub(super) fn begin_server_request(&self, request: &McpRequest, message: &Value) -> Span {
+        let place = self.span.place();
+        let method = method_of(message);
+        let tool = if place.is_any() { tool_of(request, message) } else { None };
+        let name = tool.as_ref().map_or_else(|| method.to_owned(), |tool| format!("{method} {tool}"));
+        let mut span = place.begin(name, SpanKind::Client);
+        if span.is_recording() {
+            span.set(names::MCP_METHOD, method);
+            span.set(names::MCP_SERVER, request.server.name.clone());
+            if let Some(tool) = tool {
+                span.set(names::OPERATION, names::EXECUTE_TOOL);
+                span.set(names::TOOL, tool);
+            }
+        }
+        span
+    }
+
+    /// Ends the trace with the outcome of the message.
+    pub(super) fn end(&mut self, failure: Option<&RequestError>) {
+        if let Some(failure) = failure {
+            self.span.set_number(names::STATUS, failure.status.as_u16());
+            self.span.fail(failure.status.as_str().to_owned());
+        }
+        self.span.set_number(names::QUESTIONS, self.questions);
+        self.span = Span::default();
+    }
+}
+
+/// Returns the method of a message, if spans may name it.
+fn method_of(message: &Value) -> &'static str {
+    let method = message.get("method").and_then(Value::as_str);
+    METHODS.into_iter().find(|known| Some(*known) == method).unwrap_or(names::OTHER)
+}
+
+/// Returns the tool that a message calls, by the name that spans may have; `None` if it calls none.
+fn tool_of(request: &McpRequest, message: &Value) -> Option<String> {
+    let name = message.pointer("/params/name").and_then(Value::as_str);
+    let tool = Tool::of(&request.server.name, name?);
+    (method_of(message) == CALL).then(|| request.client.shown_names.tool(&tool))
+}

@@ -1,0 +1,62 @@
+//! Sends encoded spans to the collector, for the exporter of OpenTelemetry. It runs on the thread of `export`, which may
+//! wait.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+
+use crate::config::TelemetrySpec;
+use crate::secret::Secret;
+use crate::ureq_tls::tls_config;
+
+/// The limit on the collector's answer, in bytes.
+const MAX_ANSWER: u64 = 64 << 10;
+
+/// The client of one collector. No redirect is followed and no proxy is used: the operator chose neither.
+#[derive(Debug)]
+pub(super) struct CollectorClient {
+    agent: ureq::Agent,
+    /// The headers of all requests, whose values are keys.
+    headers: Vec<(String, Secret)>,
+}
+
+impl CollectorClient {
+    /// Creates the client; a request may take at most `time`.
+    pub(super) fn new(spec: &TelemetrySpec, time: Duration) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .tls_config(tls_config(&spec.authorities))
+            .timeout_global(Some(time))
+            .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Self { agent: ureq::Agent::new_with_config(config), headers: spec.headers.clone() }
+    }
+
+    /// Sends a request, and reads the answer.
+    fn send(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
+        let mut sent = self.agent.post(request.uri().to_string());
+        // Of the exporter's headers, only those about the body: it reads others from the environment, and the
+        // configuration has done so already.
+        for name in ["content-type", "content-encoding"] {
+            if let Some(value) = request.headers().get(name) {
+                sent = sent.header(name, value);
+            }
+        }
+        for (name, value) in &self.headers {
+            sent = sent.header(name, value.expose());
+        }
+        let (head, mut body) = sent.send(request.body().as_ref())?.into_parts();
+        let bytes = body.with_config().limit(MAX_ANSWER).read_to_vec()?;
+        Ok(Response::from_parts(head, Bytes::from(bytes)))
+    }
+}
+
+#[async_trait]
+impl HttpClient for CollectorClient {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        Ok(self.send(&request)?)
+    }
+}
