@@ -1,0 +1,601 @@
+//! Follows what a script runs, and what flows through its pipes, and collects its unsafe commands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::effective_command::{EffectiveCommand, INTERPRETERS, READERS, SHELLS, is_whole_tree};
+use super::expansion::{ShellCommand, Variables, Word, constant_text};
+use super::parser::parse;
+use super::syntax::{CommandList, Group, Pipeline, Redirect, SimpleCommand, Stage, SyntaxWord, is_name};
+use super::{IssueSeverity, UnsafeCommand};
+use crate::MAX_FINDINGS;
+
+/// Scripts in scripts (`bash -c`), substitutions, groups and calls of functions are followed to this depth.
+const MAX_DEPTH: usize = 48;
+
+/// Scripts in scripts are followed to this depth.
+const MAX_SCRIPTS: usize = 6;
+
+/// Calls of functions are followed to this depth.
+const MAX_CALLS: usize = 4;
+
+/// Texts that are printed and may be run as a script; and files whose content is known.
+const MAX_TEXTS: usize = 64;
+
+/// The location of a script in the whole text.
+#[derive(Debug, Clone)]
+pub(super) enum ScriptLocation {
+    /// At the same places.
+    Whole,
+    /// From this byte on.
+    From(usize),
+    /// Somewhere within these bytes: the quotes around it were removed, so positions in it do not correspond to the
+    /// text.
+    Within(Range<usize>),
+}
+
+impl ScriptLocation {
+    /// Returns the bytes of the whole text that correspond to a range of the script, or that contain the whole script
+    /// if positions in it correspond to none.
+    fn locate(&self, range: Range<usize>) -> Range<usize> {
+        match self {
+            Self::Whole => range,
+            Self::From(offset) => range.start + offset..range.end + offset,
+            Self::Within(whole) => whole.clone(),
+        }
+    }
+}
+
+/// What commands print, or what a variable contains: each with the bytes of the pipeline that it comes from.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Flow {
+    /// Downloaded data.
+    fetched: Option<Range<usize>>,
+    /// Decoded data.
+    decoded: Option<Range<usize>>,
+    /// The output of an interactive shell.
+    interactive: Option<Range<usize>>,
+    /// Files with keys, archives, or the environment.
+    private: Option<Range<usize>>,
+    /// Any file, or the environment.
+    read: Option<Range<usize>>,
+    /// Texts that are a part of the script.
+    texts: Vec<(String, ScriptLocation)>,
+}
+
+impl Flow {
+    fn fields(&mut self) -> [&mut Option<Range<usize>>; 5] {
+        [&mut self.fetched, &mut self.decoded, &mut self.interactive, &mut self.private, &mut self.read]
+    }
+
+    /// Adds what another flow contains, but for its texts.
+    fn add(&mut self, mut other: Self) {
+        for (field, other) in self.fields().into_iter().zip(other.fields()) {
+            if field.is_none() {
+                field.clone_from(other);
+            }
+        }
+    }
+
+    fn union<'f>(flows: impl Iterator<Item = &'f Self>) -> Self {
+        let mut all = Self::default();
+        flows.for_each(|flow| all.add(flow.clone()));
+        all
+    }
+
+    /// Returns the flow as if it came from these bytes.
+    fn at(mut self, span: &Range<usize>) -> Self {
+        for field in self.fields() {
+            *field = field.as_ref().map(|_| span.clone());
+        }
+        self
+    }
+
+    /// Returns what is kept in a variable: a name that is read from a file is too common to count.
+    fn as_value(mut self) -> Self {
+        self.read = None;
+        self.texts.clear();
+        self
+    }
+
+    fn without_texts(&self) -> Self {
+        Self { texts: Vec::new(), ..self.clone() }
+    }
+
+    fn is_empty(&mut self) -> bool {
+        self.fields().iter().all(|field| field.is_none())
+    }
+
+    fn add_with_texts(&mut self, mut other: Self) {
+        let texts = std::mem::take(&mut other.texts);
+        self.texts.extend(texts);
+        self.texts.truncate(MAX_TEXTS);
+        self.add(other);
+    }
+}
+
+/// A function of the script.
+#[derive(Clone)]
+struct Function {
+    body: CommandList,
+    location: ScriptLocation,
+}
+
+/// Collects the unsafe commands of a script.
+pub(super) struct CommandScanner {
+    pub(super) issues: Vec<UnsafeCommand>,
+    reported: BTreeSet<(&'static str, usize, usize)>,
+    /// The names of the files into which earlier commands downloaded.
+    fetched: BTreeSet<String>,
+    /// What earlier commands wrote into files.
+    written: BTreeMap<String, (String, ScriptLocation)>,
+    variables: Variables,
+    /// What flows into variables from substitutions.
+    flows: BTreeMap<String, Flow>,
+    functions: BTreeMap<String, Function>,
+    aliases: BTreeMap<String, String>,
+    /// The calls that were followed, with their arguments and the assignments before them.
+    followed: BTreeSet<(String, Vec<String>, usize)>,
+    depth: usize,
+    scripts: usize,
+    calls: usize,
+    /// Whether `eval` runs the current script, which is then reported already.
+    is_evaluated: bool,
+    /// Whether the directory is a whole tree, such as the root.
+    is_in_tree: bool,
+    /// Whether a part was left out because of a limit.
+    is_incomplete: bool,
+}
+
+impl CommandScanner {
+    /// Creates a scanner for a script of so many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self {
+            issues: Vec::new(),
+            reported: BTreeSet::new(),
+            fetched: BTreeSet::new(),
+            written: BTreeMap::new(),
+            variables: Variables::new(bytes),
+            flows: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            aliases: BTreeMap::new(),
+            followed: BTreeSet::new(),
+            depth: 0,
+            scripts: 0,
+            calls: 0,
+            is_evaluated: false,
+            is_in_tree: false,
+            is_incomplete: false,
+        }
+    }
+
+    /// Returns whether something was not followed because of a limit.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete || self.variables.budget == 0
+    }
+
+    pub(super) fn report(&mut self, kind: &'static str, span: Range<usize>, severity: IssueSeverity) {
+        // More than are returned, since they are sorted first.
+        if self.issues.len() <= 2 * MAX_FINDINGS && self.reported.insert((kind, span.start, span.end)) {
+            self.issues.push(UnsafeCommand { kind, span, severity });
+        }
+    }
+
+    /// Scans a script, and reports also what in it is not understood.
+    pub(super) fn scan_script(&mut self, text: &str, location: &ScriptLocation, input: &Flow) {
+        if self.scripts >= MAX_SCRIPTS {
+            self.is_incomplete = true;
+            return;
+        }
+        self.scripts += 1;
+        self.variables.budget = self.variables.budget.saturating_sub(text.len());
+        let script = parse(text);
+        let mut at = |start: usize| {
+            let end = text.get(start..).and_then(|rest| rest.chars().next()).map_or(start, |c| start + c.len_utf8());
+            location.locate(start..end)
+        };
+        let (syntax, depth) = (script.syntax_error.map(&mut at), script.too_deep.map(&mut at));
+        if let Some(span) = syntax {
+            self.report("SYNTAX_ERROR", span, IssueSeverity::Error);
+        }
+        if let Some(span) = depth {
+            self.report("TOO_COMPLEX", span, IssueSeverity::Error);
+        }
+        self.scan_list(&script.list, location, input);
+        self.scripts -= 1;
+    }
+
+    /// Scans the pipelines of a list, each of which can read `input`. Returns what they print.
+    fn scan_list(&mut self, list: &CommandList, location: &ScriptLocation, input: &Flow) -> Flow {
+        let mut printed = Flow::default();
+        if self.depth >= MAX_DEPTH {
+            self.is_incomplete = true;
+            return printed;
+        }
+        self.depth += 1;
+        for pipeline in list.iter() {
+            printed.add_with_texts(self.scan_pipeline(pipeline, location, input));
+        }
+        self.depth -= 1;
+        printed
+    }
+
+    fn scan_pipeline(&mut self, pipeline: &Pipeline, location: &ScriptLocation, input: &Flow) -> Flow {
+        let whole = location.locate(pipeline.span.clone());
+        let mut read = input.clone();
+        let mut printed = Flow::default();
+        for stage in &pipeline.stages {
+            let mut output = self.scan_stage(stage, location, &read);
+            for field in output.fields() {
+                if field.is_some() {
+                    *field = Some(whole.clone());
+                }
+            }
+            read.texts.clone_from(&output.texts);
+            printed.texts = std::mem::take(&mut output.texts);
+            read.add(output.clone());
+            printed.add(output);
+        }
+        printed
+    }
+
+    fn scan_stage(&mut self, stage: &Stage, location: &ScriptLocation, input: &Flow) -> Flow {
+        match stage {
+            Stage::Command(command) => self.scan_command(command, location, input),
+            Stage::Group(group) => self.scan_group(group, location, input),
+            Stage::Function(name, body) => {
+                let function = Function { body: body.clone(), location: location.clone() };
+                self.functions.insert(name.clone(), function);
+                self.scan_list(body, location, &Flow::default());
+                Flow::default()
+            }
+        }
+    }
+
+    fn scan_group(&mut self, group: &Group, location: &ScriptLocation, input: &Flow) -> Flow {
+        let was_in_tree = self.is_in_tree;
+        let mut input = input.clone();
+        for word in &group.head.words {
+            self.flow_of(word, location);
+        }
+        match &group.binding {
+            Some((name, Some(values))) => {
+                for word in values {
+                    let flow = self.flow_of(word, location);
+                    self.flows.entry(name.clone()).or_default().add(flow.as_value());
+                }
+                for value in self.variables.loop_values(values) {
+                    self.variables.assign(name, value, false);
+                }
+            }
+            Some((name, None)) => self.variables.assign(name, None, false),
+            None => {}
+        }
+        let redirects = &group.head.redirects;
+        for redirect in redirects {
+            let flow = self.flow_of(redirect.word(), location);
+            if redirect.operator.starts_with('<') {
+                input.add(flow);
+            }
+        }
+        if !redirects.is_empty() {
+            // The redirections are judged like those of a command without words.
+            for variant in self.variables.variants(&[], redirects) {
+                let call = EffectiveCommand::new(&variant);
+                if let Some((operator, word)) = call.documents().next() {
+                    input.texts = vec![document_text(operator, word, location)];
+                }
+                self.report_effects(&call, location);
+            }
+        }
+        let printed = self.scan_list(&group.list, location, &input);
+        if group.is_subshell {
+            self.is_in_tree = was_in_tree;
+        }
+        printed
+    }
+
+    fn report_effects(&mut self, call: &EffectiveCommand<'_>, location: &ScriptLocation) {
+        let span = location.locate(call.command.span());
+        call.report_effects(&mut |kind, severity| self.report(kind, span.clone(), severity));
+    }
+
+    /// Scans the commands in the substitutions of a word, and returns what flows into the word from them and from
+    /// variables.
+    fn flow_of(&mut self, word: &SyntaxWord, location: &ScriptLocation) -> Flow {
+        let mut lists = Vec::new();
+        word.visit_lists(&mut |list, rewritten| {
+            let rewritten = rewritten.map(|range| ScriptLocation::Within(location.locate(range.clone())));
+            lists.push((list.clone(), rewritten));
+        });
+        let mut flow = Flow::default();
+        for (list, rewritten) in lists {
+            let was_in_tree = self.is_in_tree;
+            flow.add(self.scan_list(&list, rewritten.as_ref().unwrap_or(location), &Flow::default()));
+            self.is_in_tree = was_in_tree;
+        }
+        word.visit_variables(&mut |name| {
+            if let Some(value) = self.flows.get(name) {
+                flow.add(value.clone());
+            }
+        });
+        flow
+    }
+
+    fn scan_command(&mut self, command: &SimpleCommand, location: &ScriptLocation, input: &Flow) -> Flow {
+        let words = command.words.iter().chain(command.redirects.iter().map(Redirect::word));
+        let flows: Vec<Flow> = words.map(|word| self.flow_of(word, location)).collect();
+        let mut printed = Flow::default();
+        for variant in self.variables.variants(&command.words, &command.redirects) {
+            printed.add_with_texts(self.judge(&variant, &flows, location, input));
+        }
+        self.assign(command, &flows);
+        printed
+    }
+
+    /// Assigns what a command assigns.
+    fn assign(&mut self, command: &SimpleCommand, flows: &[Flow]) {
+        let mut is_declaration = true;
+        let mut is_first = true;
+        for (word, flow) in command.words.iter().zip(flows) {
+            if let Some((name, is_appended, value)) = word.split_assignment().filter(|_| is_declaration) {
+                for value in self.variables.values(&value) {
+                    self.variables.assign(name, value, is_appended);
+                }
+                let mut flow = flow.clone().as_value();
+                if !flow.is_empty() {
+                    self.flows.entry(name.to_owned()).or_default().add(flow);
+                }
+            } else if is_first {
+                is_first = false;
+                let declarations = ["export", "local", "declare", "readonly", "typeset"];
+                is_declaration = constant_text(word).is_some_and(|text| declarations.contains(&text.as_str()));
+            }
+        }
+    }
+
+    /// Reports what is unsafe about one command: alone, and with what it reads. `flows` are those into its words as
+    /// they are written. Returns what it prints.
+    fn judge(
+        &mut self,
+        command: &ShellCommand,
+        flows: &[Flow],
+        location: &ScriptLocation,
+        input: &Flow,
+    ) -> Flow {
+        let aliased = self.expand_alias(command);
+        let command = aliased.as_ref().unwrap_or(command);
+        let call = EffectiveCommand::new(command);
+        let span = location.locate(command.span());
+        self.report_effects(&call, location);
+        if call.program().is_some_and(|word| word.computed) && !self.is_evaluated {
+            self.report("COMPUTED_COMMAND", span.clone(), IssueSeverity::Warning);
+        }
+        let arguments = Flow::union(call.words().filter_map(|word| flows.get(word.source))).at(&span);
+        let mut input = input.clone();
+        let redirected = command.redirects.iter().filter(|(operator, _)| operator.starts_with('<'));
+        input.add(Flow::union(redirected.filter_map(|(_, word)| flows.get(word.source))).at(&span));
+        if let Some((operator, word)) = call.documents().next() {
+            input.texts = vec![document_text(operator, word, location)];
+        }
+        if call.takes_input_as_arguments && !input.texts.is_empty() {
+            self.judge_with_input(&call, &input, flows, location);
+        }
+        if call.reads_script() {
+            self.run_input(&call, &input);
+        }
+        self.judge_arguments(&call, &arguments, &span);
+        if call.connects() {
+            if let Some(whole) = input.interactive.clone() {
+                self.report("REVERSE_SHELL", whole, IssueSeverity::Error);
+            }
+            if let Some(whole) = input.private.clone() {
+                self.report("UPLOAD", whole, IssueSeverity::Error);
+            }
+        }
+        self.run_files(&call, &span);
+        self.follow_call(&call, flows, &input);
+        if let Some((script, bytes)) = call.inner_script() {
+            let was_evaluated = std::mem::replace(&mut self.is_evaluated, call.is_one_of(&["eval"]));
+            self.scan_script(&script, &ScriptLocation::Within(location.locate(bytes)), &input.without_texts());
+            self.is_evaluated = was_evaluated;
+        }
+        for found in call.found_commands() {
+            self.judge(&found, flows, location, &Flow::default());
+        }
+        self.change_directory(&call, &span);
+        self.note_files(&call, location);
+        if call.is_one_of(&["read", "mapfile", "readarray", "getopts"]) {
+            for name in call.texts().filter(|text| is_name(text)) {
+                self.variables.assign(name, None, false);
+                self.flows.entry(name.to_owned()).or_default().add(input.clone().as_value());
+            }
+        }
+        self.output_of(&call, &arguments, &input, &span, location)
+    }
+
+    /// Runs the standard input of a command as its script.
+    fn run_input(&mut self, call: &EffectiveCommand<'_>, input: &Flow) {
+        if let Some(whole) = input.fetched.clone() {
+            self.report("PIPE_TO_SHELL", whole, IssueSeverity::Error);
+        }
+        if let Some(whole) = input.decoded.clone() {
+            self.report("DECODE_TO_SHELL", whole, IssueSeverity::Error);
+        }
+        if call.runs_shell() {
+            for (text, place) in &input.texts {
+                self.scan_script(text, place, &Flow::default());
+            }
+        }
+    }
+
+    /// Judges what flows into the arguments of a command from substitutions.
+    fn judge_arguments(&mut self, call: &EffectiveCommand<'_>, arguments: &Flow, span: &Range<usize>) {
+        let is_source = call.is_one_of(&["source", "."]);
+        if call.is_one_of(INTERPRETERS) || is_source {
+            if arguments.fetched.is_some() {
+                self.report("PIPE_TO_SHELL", span.clone(), IssueSeverity::Error);
+            }
+            let runs = is_source || call.texts().any(|text| text.starts_with('-') && text.ends_with('c'));
+            if runs && arguments.decoded.is_some() {
+                self.report("DECODE_TO_SHELL", span.clone(), IssueSeverity::Error);
+            }
+        }
+        if call.fetches() && (arguments.read.is_some() || arguments.private.is_some()) {
+            self.report("UPLOAD", span.clone(), IssueSeverity::Error);
+        }
+    }
+
+    /// Reports downloaded files that a command runs, and scans those that the script itself wrote.
+    fn run_files(&mut self, call: &EffectiveCommand<'_>, span: &Range<usize>) {
+        for file in call.executed_files() {
+            let file = file.trim_start_matches("./");
+            if self.fetched.contains(file) {
+                self.report("PIPE_TO_SHELL", span.clone(), IssueSeverity::Error);
+            }
+            if let Some((text, place)) = self.written.get(file).cloned() {
+                self.scan_script(&text, &place, &Flow::default());
+            }
+        }
+    }
+
+    /// Scans the body of the function that a command calls, with its arguments.
+    fn follow_call(&mut self, call: &EffectiveCommand<'_>, flows: &[Flow], input: &Flow) {
+        let Some(word) = call.program() else { return };
+        let Some(function) = self.functions.get(&word.text).cloned() else { return };
+        let arguments: Vec<Word> = call.words().cloned().collect();
+        let mut texts: Vec<String> = arguments.iter().map(|word| word.text.clone()).collect();
+        texts.push(format!("{}{}", input.fetched.is_some(), input.decoded.is_some()));
+        let is_new = self.followed.insert((word.text.clone(), texts, self.variables.version));
+        if !is_new || self.calls >= MAX_CALLS || self.variables.budget == 0 {
+            return;
+        }
+        self.calls += 1;
+        let before = self.variables.enter_function(&arguments);
+        for (i, word) in arguments.iter().enumerate() {
+            let flow = flows.get(word.source).cloned().unwrap_or_default();
+            self.flows.insert((i + 1).to_string(), flow.as_value());
+        }
+        self.scan_list(&function.body, &function.location, input);
+        self.variables.leave_function(before);
+        self.calls -= 1;
+    }
+
+    /// Judges the command of `xargs` with the words of its input.
+    fn judge_with_input(
+        &mut self,
+        call: &EffectiveCommand<'_>,
+        input: &Flow,
+        flows: &[Flow],
+        location: &ScriptLocation,
+    ) {
+        let mut words: Vec<Word> = call.program().into_iter().chain(call.words()).cloned().collect();
+        let span = call.command.span();
+        for (text, _) in &input.texts {
+            let more = text.split_whitespace().map(|text| Word {
+                text: text.to_owned(),
+                code: text.to_owned(),
+                span: span.clone(),
+                source: usize::MAX,
+                ..Word::default()
+            });
+            words.extend(more);
+        }
+        let command = ShellCommand { words, redirects: Vec::new() };
+        self.judge(&command, flows, location, &Flow::default());
+    }
+
+    /// Replaces the name of an alias by its words.
+    fn expand_alias(&self, command: &ShellCommand) -> Option<ShellCommand> {
+        let (first, rest) = command.words.split_first()?;
+        let value = self.aliases.get(&first.text)?;
+        let words = value.split_whitespace().map(|text| Word {
+            text: text.to_owned(),
+            code: text.to_owned(),
+            ..first.clone()
+        });
+        let words = words.chain(rest.iter().cloned()).collect();
+        Some(ShellCommand { words, redirects: command.redirects.clone() })
+    }
+
+    /// Notes the current directory, and reports the removal of everything in it.
+    fn change_directory(&mut self, call: &EffectiveCommand<'_>, span: &Range<usize>) {
+        if call.is_one_of(&["cd", "pushd"]) {
+            self.is_in_tree = call.texts().next().is_none_or(is_whole_tree);
+        } else if self.is_in_tree && call.removes_directory() {
+            self.report("REMOVE_ALL", span.clone(), IssueSeverity::Error);
+        }
+    }
+
+    /// Notes the files that a command downloads or writes, and the names that it gives to commands.
+    fn note_files(&mut self, call: &EffectiveCommand<'_>, location: &ScriptLocation) {
+        let bare = |file: &str| file.trim_start_matches("./").to_owned();
+        if call.fetches() {
+            let named = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
+            self.fetched.extend(named.map(|(_, word)| bare(&word.text)));
+            let options = ["-o", "-O", "--output", "--output-document"];
+            self.fetched.extend(options.iter().filter_map(|option| call.option_value(option)).map(|file| bare(&file)));
+            // Without such an option, `wget` names the file after the address.
+            let last = |address: &str| address.contains("://").then(|| address.rsplit('/').next()).flatten().map(bare);
+            self.fetched.extend(call.texts().filter_map(last).filter(|file| !file.is_empty()));
+        }
+        if let Some((text, bytes)) = call.printed_text() {
+            for file in call.written_files() {
+                if self.written.len() >= MAX_TEXTS {
+                    self.is_incomplete = true;
+                    break;
+                }
+                let place = ScriptLocation::Within(location.locate(bytes.clone()));
+                self.written.insert(bare(file), (text.clone(), place));
+            }
+        }
+        if call.is_one_of(&["alias"]) {
+            for (name, value) in call.texts().filter_map(|text| text.split_once('=')) {
+                self.aliases.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+
+    /// Returns what a command prints.
+    fn output_of(
+        &self,
+        call: &EffectiveCommand<'_>,
+        arguments: &Flow,
+        input: &Flow,
+        span: &Range<usize>,
+        location: &ScriptLocation,
+    ) -> Flow {
+        let given = |condition: bool| condition.then(|| span.clone());
+        let mut output = Flow {
+            fetched: given(call.fetches()),
+            decoded: given(call.decodes()),
+            interactive: given(call.is_one_of(SHELLS) && call.has_argument("-i")),
+            private: given(
+                call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment(),
+            ),
+            read: given(call.is_one_of(READERS) || call.dumps_environment()),
+            texts: Vec::new(),
+        };
+        if let Some((text, bytes)) = call.printed_text() {
+            output.texts.push((text, ScriptLocation::Within(location.locate(bytes))));
+        } else if call.passes_input_on() {
+            output.texts.clone_from(&input.texts);
+        }
+        if call.is_one_of(&["echo", "printf"]) {
+            output.add(arguments.clone().as_value());
+        }
+        output
+    }
+}
+
+/// Returns the text of a here-document or a here-string, with its place.
+fn document_text(operator: &str, word: &Word, location: &ScriptLocation) -> (String, ScriptLocation) {
+    let bytes = location.locate(word.span.clone());
+    // The text is as it is spelled: nothing was expanded, and no escape was removed.
+    let is_verbatim = operator != "<<<" && !word.dynamic && word.span.len() == word.text.len();
+    let place = match location {
+        ScriptLocation::Whole | ScriptLocation::From(_) if is_verbatim => ScriptLocation::From(bytes.start),
+        _ => ScriptLocation::Within(bytes),
+    };
+    (word.code.clone(), place)
+}
