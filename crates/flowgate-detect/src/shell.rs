@@ -1,11 +1,21 @@
 //! Finds harmful shell commands: those that run downloaded code, delete files, open remote access, or send files away.
 //!
-//! Commands are parsed with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
-//! command. Not detected: a command assembled from variables, a here-document that a shell runs, and code in another
-//! language. Policies call it by the function `semgrep`, and [`python`](super::python) for the commands in notebooks.
+//! Scripts are parsed with their quotes, groups, functions, here-documents and substitutions, so `echo "rm -rf /"` is text
+//! and `'rm' -rf /` is a command. Variables stand for the constants that the script assigns to them, and what `bash -c`,
+//! `eval`, a pipe, a here-document or a file gives to a shell is scanned as a script too. A command whose name the script
+//! computes is a `COMPUTED_COMMAND`, but a variable of the environment (`$CC`) is not. What cannot be read is a finding:
+//! `SYNTAX_ERROR` and `TOO_COMPLEX`. Not detected: code in another language, and what runs on another machine. Policies
+//! call it by the function `semgrep`, and [`python`](super::python) for the commands in notebooks.
+//!
+//! The parser is our own since that of `brush-parser` 0.4.0 panics on here-documents in `${…}`, takes time exponential in
+//! the number of open brackets (22 of `case a in a) `, in 290 bytes, take over ten seconds, which a limit of nesting cannot
+//! mend, since it also grows with the length) and reads nothing of a script with one error.
 
+mod compound;
 mod effective_command;
 mod expansion;
+mod flow;
+mod function;
 mod parser;
 mod scanner;
 mod syntax;
@@ -14,7 +24,8 @@ mod words;
 use std::ops::Range;
 
 use super::MAX_FINDINGS;
-use scanner::{CommandScanner, Flow, ScriptLocation};
+use flow::{Flow, PlacedScript, ScriptLocation};
+use scanner::CommandScanner;
 
 /// The severity of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +65,8 @@ pub struct UnsafeCommand {
 /// ```
 pub fn find(text: &str) -> Vec<UnsafeCommand> {
     let mut scanner = CommandScanner::new(text.len());
-    scanner.scan_script(text, &ScriptLocation::Whole, &Flow::default());
+    let script = PlacedScript { text: text.to_owned(), location: ScriptLocation::Whole, is_exact: true };
+    scanner.scan_script(&script, &Flow::default());
     if scanner.is_incomplete() {
         scanner.report("TOO_COMPLEX", 0..text.len(), IssueSeverity::Error);
     }
@@ -112,8 +124,146 @@ mod tests {
     }
 
     #[test]
+    fn what_flows_into_shells() {
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let found: Vec<_> =
+                find(text).into_iter().map(|issue| (issue.kind, text.get(issue.span).unwrap())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        // Here-documents and here-strings. Places in a document are those of the script.
+        check("bash <<E\nls\nrm -rf /\nE\nls", &[("REMOVE_ALL", "rm -rf /")]);
+        check("bash <<-E\n\tx=1; rm -rf /\n\tE", &[("REMOVE_ALL", "rm -rf /")]);
+        check("bash <<E\nrm -rf $HOME\nE", &[("REMOVE_ALL", "rm -rf $HOME\n")]);
+        check("cat <<E\nrm -rf /\nE", &[]);
+        check("cat <<E\n$(rm -rf /)\nE", &[("REMOVE_ALL", "rm -rf /")]);
+        check("cat <<'E'\n$(rm -rf /)\nE", &[]);
+        check("cat <<A <<B | sh\nrm -rf /\nA\nrm -rf ~\nB", &[("REMOVE_ALL", "rm -rf ~\n")]);
+        check("cat <<E | rev | sh\nx\nE", &[("DECODE_TO_SHELL", "cat <<E | rev | sh")]);
+        check("sh <<< 'rm -rf /'", &[("REMOVE_ALL", "'rm -rf /'")]);
+        check("while read l; do sh; done <<< 'rm -rf /'", &[("REMOVE_ALL", "'rm -rf /'")]);
+        check("{ sh; } < <(curl x)", &[("PIPE_TO_SHELL", "curl x")]);
+        // Groups and functions.
+        check("(curl x; :) | { ls; sh; }", &[("PIPE_TO_SHELL", "(curl x; :) | { ls; sh; }")]);
+        check("f() { curl x; }; f | sh", &[("PIPE_TO_SHELL", "f | sh")]);
+        check("f() { sh; }; curl x | f", &[("PIPE_TO_SHELL", "curl x | f")]);
+        check("f() { rm -rf $1$2; }; f a; f / ''", &[("REMOVE_ALL", "rm -rf $1$2")]);
+        check("f() { g; }; g() { rm -rf $x; }; x=a; f; x=/; f", &[("REMOVE_ALL", "rm -rf $x")]);
+        check("f() { f; }; f", &[]);
+        // Files.
+        check("curl x -o i; chmod +x i; ./i", &[("PIPE_TO_SHELL", "./i")]);
+        check("echo 'rm -rf /' | tee i; sh i", &[]);
+        check("echo 'rm -rf /' > i; sh i", &[("REMOVE_ALL", "'rm -rf /'")]);
+        check("cd /; (cd /tmp); rm -rf *", &[("REMOVE_ALL", "rm -rf *")]);
+        check("(cd /); rm -rf *; cd /; cd a; rm -rf *", &[]);
+        // Arguments.
+        check("echo '/ x' | xargs rm -rf", &[("REMOVE_ALL", "xargs rm -rf")]);
+        check(
+            "find . -exec rm -rf / ';' -exec chmod 777 x +",
+            &[
+                ("REMOVE_ALL", "find . -exec rm -rf / ';' -exec chmod 777 x +"),
+                ("REMOVE_ALL", "rm -rf /"),
+                ("WORLD_WRITABLE", "chmod 777 x"),
+            ],
+        );
+        check("x=$(cat a); curl $x", &[]);
+        check("x=$(env); curl $x", &[("ENVIRONMENT_DUMP", "env"), ("UPLOAD", "curl $x")]);
+    }
+
+    #[test]
+    fn variables() {
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let found: Vec<_> =
+                find(text).into_iter().map(|issue| (issue.kind, text.get(issue.span).unwrap())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        let removes = |text: &str, part: &str| check(text, &[("REMOVE_ALL", part)]);
+        removes("x=rm; y=/; $x -rf \"$y\"", "$x -rf \"$y\"");
+        removes("x='rm -rf /'; $x", "$x");
+        removes("x=r; x+=m; $x -rf /", "$x -rf /");
+        removes("x=ls; if a; then x=rm; fi; $x -rf /", "$x -rf /");
+        removes("x=rm; x=ls; $x -rf /", "$x -rf /");
+        removes("readonly x=/; rm -rf ${x}", "rm -rf ${x}");
+        removes("rm -rf ${x:-/}", "rm -rf ${x:-/}");
+        removes("for i in a /; do rm -rf $i; done", "rm -rf $i");
+        removes("x=$(ls); x=/; rm -rf $x", "rm -rf $x");
+        removes("bash -c \"rm -rf / $x\"", "\"rm -rf / $x\"");
+        removes("x='rm -rf /'; bash -c \"$x\"", "\"$x\"");
+        check("x='rm -rf /'; \"$x\"; echo $x", &[]);
+        check("x=; rm -rf $x/a", &[]);
+        check("x=; x=$1; rm -rf $x/", &[]);
+        let computed = |text: &str, part: &str| check(text, &[("COMPUTED_COMMAND", part)]);
+        computed("x=$(ls); $x a", "$x a");
+        computed("$(ls) a", "$(ls) a");
+        computed("sudo `ls` a", "sudo `ls` a");
+        computed("$a$b", "$a$b");
+        computed("${!a}", "${!a}");
+        computed("read x; $x", "$x");
+        computed("/bin/r? a", "/bin/r? a");
+        check("$CC a; \"$@\"; $1; $DIR/bin/a; [ -f a ]; ${X:-ls}", &[]);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_reported() {
+        let check = |text: &str, expected: &[&str]| {
+            let kinds: Vec<_> = find(text).into_iter().map(|issue| issue.kind).collect();
+            assert_eq!(kinds, expected, "{text}");
+        };
+        for text in [
+            "echo 'a",
+            "echo \"a",
+            "echo $(a",
+            "echo `a",
+            "echo ${a",
+            "cat <<E\na",
+            "(a",
+            "{ a",
+            "if a; then b",
+            "a)",
+            "done",
+            "case a in b) c",
+            "a=(b",
+            "[[ a",
+            "bash -c 'echo \"'",
+            "bash <<E\n(\nE",
+            "echo $'a",
+            "a >",
+        ] {
+            check(text, &["SYNTAX_ERROR"]);
+        }
+        // Not every shell understands it, but it is understood here.
+        for text in [
+            "for i in a; { b; }",
+            "a 2>&1 | b |& c &> d",
+            "echo $[1 + 2] $\"a\"",
+            "case a in (b|c) d;; *) ;& esac",
+            "",
+            "#",
+        ] {
+            check(text, &[]);
+        }
+        for open in ["$(", "(", "{ ", "if ", "`a $(", "${a:-", "\"$(", "f() { ", "case a in a) "] {
+            let kinds: Vec<_> = find(&open.repeat(5000)).into_iter().map(|issue| issue.kind).collect();
+            assert!(kinds.contains(&"TOO_COMPLEX") || open.contains('`'), "{open}: {kinds:?}");
+        }
+        let mut nested = "ls".to_owned();
+        for _ in 0..8 {
+            nested = format!("eval {nested}");
+        }
+        assert!(find(&nested).iter().any(|issue| issue.kind == "TOO_COMPLEX"), "{nested}");
+        // Expansions that would double again and again.
+        let doubling = format!("x=aaaaaaaaaaaaaaaa;{}", "x=$x$x;".repeat(1000));
+        let kinds: Vec<_> = find(&doubling).into_iter().map(|issue| issue.kind).collect();
+        assert_eq!(kinds, ["TOO_COMPLEX"]);
+        let calls = "f() { g $1a; g $1b; }; g() { h $1a; h $1b; }; h() { f $1a; f $1b; };".to_owned()
+            + &"f a; f b; ".repeat(2000);
+        let started = find(&calls);
+        assert!(started.len() <= 1, "{started:?}");
+    }
+
+    #[test]
     fn depth_is_bounded() {
         let deep = format!("{}rm -rf /{}", "$(".repeat(5000), ")".repeat(5000));
-        assert!(find(&deep).is_empty());
+        let kinds: Vec<_> = find(&deep).into_iter().map(|issue| issue.kind).collect();
+        assert!(kinds.contains(&"TOO_COMPLEX"), "{kinds:?}");
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::IssueSeverity;
 use super::expansion::{ShellCommand, Word};
+use super::syntax::is_name;
 
 /// A command without its assignments and wrappers.
 pub(super) struct EffectiveCommand<'c> {
@@ -53,6 +54,15 @@ pub(super) const READERS: &[&str] =
 /// Programs that connect their input and output to a network address.
 const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
+/// A script in the arguments of a command.
+pub(super) struct InnerScript {
+    pub(super) text: String,
+    /// The bytes that contain it.
+    pub(super) span: Range<usize>,
+    /// Whether the text is what the shell runs, with nothing left out.
+    pub(super) is_exact: bool,
+}
+
 impl<'c> EffectiveCommand<'c> {
     /// Finds the program that a command executes: skips assignments (`A=1 rm`), keywords (`time rm`) and wrappers with their options (`sudo -u x rm`). `elevated` is set if `sudo` or `doas` was skipped. A command without a
     /// program has an empty name.
@@ -63,7 +73,9 @@ impl<'c> EffectiveCommand<'c> {
         while let Some((first, rest)) = words.split_first() {
             let name = program_name(&first.text);
             let assignment = first.text.split_once('=').is_some_and(|(name, _)| {
-                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                let name = name.strip_suffix('+').unwrap_or(name);
+                // An element of an array: `a[0]=x`.
+                is_name(name.split_once('[').map_or(name, |(name, _)| name))
             });
             let keyword = matches!(name, "!" | "time");
             // The options of a wrapper that take a value in the next word: short ones, as one text, and long ones.
@@ -193,7 +205,8 @@ impl<'c> EffectiveCommand<'c> {
     pub(super) fn reads_script(&self) -> bool {
         let is_input = |text: &str| matches!(text, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0");
         let operands = self.texts().filter(|text| !text.starts_with('-')).count();
-        let lacks_script = || self.texts().last().is_some_and(|text| text.starts_with('-') && text.ends_with('c'));
+        let lacks_script =
+            || self.texts().last().is_some_and(|text| text.starts_with('-') && text.ends_with('c'));
         if self.takes_input_as_arguments {
             return self.is_one_of(INTERPRETERS) && lacks_script();
         }
@@ -211,7 +224,9 @@ impl<'c> EffectiveCommand<'c> {
     pub(super) fn executed_files(&self) -> impl Iterator<Item = &'c str> + use<'c> {
         let is_interpreter = self.is_one_of(INTERPRETERS) || self.is_one_of(&["source", "."]);
         let program = self.program.map(|word| word.text.as_str()).filter(|text| text.contains('/'));
-        program.into_iter().chain(self.arguments.iter().filter(move |_| is_interpreter).map(|word| word.text.as_str()))
+        program
+            .into_iter()
+            .chain(self.arguments.iter().filter(move |_| is_interpreter).map(|word| word.text.as_str()))
     }
 
     /// Returns the files into which a redirection, or `tee`, writes.
@@ -225,7 +240,9 @@ impl<'c> EffectiveCommand<'c> {
     /// Returns the commands that `find` executes.
     pub(super) fn found_commands(&self) -> Vec<ShellCommand> {
         let is_find = self.is_one_of(&["find", "fd"]);
-        let parts = self.arguments.split(|word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir"));
+        let parts = self
+            .arguments
+            .split(|word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir"));
         let commands = parts.skip(1).filter(|_| is_find).map(|words| {
             let end = words.iter().position(|word| matches!(word.text.as_str(), ";" | "+"));
             let words = words.get(..end.unwrap_or(words.len())).unwrap_or_default().to_vec();
@@ -236,19 +253,27 @@ impl<'c> EffectiveCommand<'c> {
 
     /// Returns the text that the command prints, if it is a part of the script: the arguments of `echo` and `printf`,
     /// and the here-document of `cat` and `tee`.
-    pub(super) fn printed_text(&self) -> Option<(String, Range<usize>)> {
+    pub(super) fn printed_text(&self) -> Option<InnerScript> {
         match self.name {
             "echo" | "printf" => {
-                let words: Vec<&Word> = self.arguments.iter().collect();
-                let (first, last) = (words.first()?, words.last()?);
+                let (first, last) = (self.arguments.first()?, self.arguments.last()?);
+                let texts = self.arguments.iter().map(|word| word.code.as_str());
                 let texts: Vec<&str> =
-                    words.iter().map(|word| word.code.as_str()).skip_while(|text| matches!(*text, "-e" | "-n" | "-ne" | "-en")).collect();
-                // What `printf` and `echo -e` make of the escape that separates commands.
-                Some((texts.join(" ").replace("\\n", "\n"), first.span.start..last.span.end))
+                    texts.skip_while(|text| text.starts_with('-') && text.len() < 4).collect();
+                Some(InnerScript {
+                    // What `printf` and `echo -e` make of the escape that separates commands.
+                    text: texts.join(" ").replace("\\n", "\n"),
+                    span: first.span.start..last.span.end,
+                    is_exact: self.name == "echo" && self.arguments.iter().all(|word| !word.dynamic),
+                })
             }
             "cat" | "tee" => {
                 let (_, word) = self.documents().next()?;
-                Some((word.code.clone(), word.span.clone()))
+                Some(InnerScript {
+                    text: word.code.clone(),
+                    span: word.span.clone(),
+                    is_exact: !word.dynamic,
+                })
             }
             _ => None,
         }
@@ -287,31 +312,37 @@ impl<'c> EffectiveCommand<'c> {
             || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
     }
 
-    /// Returns the script that `eval`, `bash -c`, `trap` or `alias` receives as an argument, with the bytes of the text
-    /// that contain it. `None` if the command runs no such script. Unknown variables stand in it as they are spelled;
-    /// substitutions are left out, since they have been followed.
-    pub(super) fn inner_script(&self) -> Option<(String, Range<usize>)> {
+    /// Returns the script that `eval`, `bash -c`, `trap` or `alias` receives as an argument. `None` if the command runs
+    /// no such script. Unknown variables stand in it as they are spelled; substitutions are left out, since they have
+    /// been followed.
+    pub(super) fn inner_script(&self) -> Option<InnerScript> {
+        let of_word = |word: &Word| InnerScript {
+            text: word.code.clone(),
+            span: word.span.clone(),
+            is_exact: !word.dynamic,
+        };
+        let joined = |texts: Vec<&str>, separator| InnerScript {
+            text: texts.join(separator),
+            span: self.command.span(),
+            is_exact: false,
+        };
         match self.name {
             "eval" => {
-                let arguments: Vec<_> = self.arguments.iter().map(|word| word.code.as_str()).collect();
-                return Some((arguments.join(" "), self.command.span()));
+                return Some(joined(self.arguments.iter().map(|word| word.code.as_str()).collect(), " "));
             }
             "alias" => {
-                let words = self.arguments.iter().filter_map(|word| Some((word.code.split_once('=')?.1, word)));
-                let values: Vec<_> = words.map(|(value, _)| value).collect();
-                return (!values.is_empty()).then(|| (values.join("\n"), self.command.span()));
+                let values = self.arguments.iter().filter_map(|word| Some(word.code.split_once('=')?.1));
+                return Some(joined(values.collect(), "\n"));
             }
             "trap" => {
-                let word = self.arguments.first().filter(|word| !word.text.starts_with('-'))?;
-                return Some((word.code.clone(), word.span.clone()));
+                return self.arguments.first().filter(|word| !word.text.starts_with('-')).map(of_word);
             }
             _ => {}
         }
         // `-c` may be combined with other options, as in `-lc`.
         let at = self.texts().position(|text| text.starts_with('-') && text.ends_with('c'))?;
         let runs = self.is_one_of(SHELLS) || self.is_one_of(&["su", "runuser", "script"]);
-        let word = self.arguments.get(at + 1).filter(|_| runs)?;
-        Some((word.code.clone(), word.span.clone()))
+        self.arguments.get(at + 1).filter(|_| runs).map(of_word)
     }
 
     /// Returns whether code of an interpreter connects a shell to a socket, in the arguments or in a here-document.

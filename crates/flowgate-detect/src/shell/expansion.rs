@@ -17,7 +17,7 @@ const MAX_VALUES: usize = 16;
 const MAX_VALUE_BYTES: usize = 4096;
 
 /// Variants of one command. With more, some of its variables stand as they are spelled.
-const MAX_VARIANTS: usize = 32;
+const MAX_VARIANTS: usize = 16;
 
 /// Words that one `{a,b}` can become.
 const MAX_BRACE_WORDS: usize = 64;
@@ -69,19 +69,24 @@ struct Variable {
 #[derive(Debug)]
 pub(super) struct Variables {
     known: BTreeMap<String, Variable>,
-    /// Counts assignments.
-    pub(super) version: usize,
     /// The bytes that expansions may still produce, so that the time is bounded.
     pub(super) budget: usize,
 }
 
 impl Variables {
-    /// Creates variables that shells set, for a script of so many bytes.
+    /// Creates the variables that shells set, for a script of this length in bytes.
     pub(super) fn new(bytes: usize) -> Self {
         let set = |value: &str| Variable { values: vec![value.to_owned()], is_open: false };
         let known = [("IFS", " "), ("SHELL", "bash"), ("BASH", "bash")];
         let known = known.into_iter().map(|(name, value)| (name.to_owned(), set(value))).collect();
-        Self { known, version: 0, budget: bytes.saturating_mul(64).saturating_add(4 << 20) }
+        Self { known, budget: bytes.saturating_mul(32).saturating_add(2 << 20) }
+    }
+
+    /// Returns a number that changes with the values of the variable.
+    pub(super) fn state_of(&self, name: &str) -> usize {
+        self.known
+            .get(name)
+            .map_or(0, |variable| 1 + 2 * variable.values.len() + usize::from(variable.is_open))
     }
 
     /// Returns whether the script assigns to the variable.
@@ -91,26 +96,32 @@ impl Variables {
 
     /// Adds a value.
     pub(super) fn assign(&mut self, name: &str, value: Option<String>, is_appended: bool) {
-        self.version += 1;
-        let variable = self.known.entry(name.to_owned()).or_default();
+        self.known.entry(name.to_owned()).or_default().add(value, is_appended);
+    }
+}
+
+impl Variable {
+    fn add(&mut self, value: Option<String>, is_appended: bool) {
         let Some(value) = value else {
-            variable.is_open = true;
+            self.is_open = true;
             return;
         };
-        let values = if is_appended && !variable.values.is_empty() {
-            variable.values.iter().map(|old| format!("{old}{value}")).collect()
+        let values = if is_appended && !self.values.is_empty() {
+            self.values.iter().map(|old| format!("{old}{value}")).collect()
         } else {
             vec![value]
         };
         for value in values {
-            if value.len() > MAX_VALUE_BYTES || variable.values.len() >= MAX_VALUES {
-                variable.is_open = true;
-            } else if !variable.values.contains(&value) {
-                variable.values.push(value);
+            if value.len() > MAX_VALUE_BYTES || self.values.len() >= MAX_VALUES {
+                self.is_open = true;
+            } else if !self.values.contains(&value) {
+                self.values.push(value);
             }
         }
     }
+}
 
+impl Variables {
     /// Sets `$1`, `$2` and so on to the arguments of a function, and returns what they were.
     pub(super) fn enter_function(&mut self, arguments: &[Word]) -> PositionalParameters {
         let mut before = PositionalParameters(Vec::new());
@@ -169,7 +180,9 @@ impl Variables {
         let mut total = 1;
         for word in words {
             word.visit_variables(&mut |name| {
-                let Some(variable) = self.known.get(name).filter(|_| !options.contains_key(name)) else { return };
+                let Some(variable) = self.known.get(name).filter(|_| !options.contains_key(name)) else {
+                    return;
+                };
                 let mut known: Vec<_> = (0..variable.values.len()).map(Some).collect();
                 if variable.is_open {
                     known.push(None);
@@ -201,7 +214,12 @@ impl Variables {
         choices
     }
 
-    fn expand_command(&mut self, written: &[SyntaxWord], redirects: &[Redirect], choice: &Choice) -> ShellCommand {
+    fn expand_command(
+        &mut self,
+        written: &[SyntaxWord],
+        redirects: &[Redirect],
+        choice: &Choice,
+    ) -> ShellCommand {
         let mut words = Vec::new();
         for (source, word) in written.iter().enumerate() {
             if word.split_assignment().is_some() {
@@ -232,7 +250,7 @@ impl Variables {
             for text in brace_words(text) {
                 let mut open = OpenWord::new(word, source);
                 self.spend(text.len());
-                open.is_glob = text.contains(['*', '?', '[']) && text.len() > 1;
+                open.is_glob = is_pattern(&text);
                 open.push(&text);
                 words.push(open);
             }
@@ -248,7 +266,8 @@ impl Variables {
         self.spend(bytes);
     }
 
-    fn spend(&mut self, bytes: usize) {
+    /// Takes bytes from the budget.
+    pub(super) fn spend(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_sub(bytes + 16);
     }
 
@@ -264,7 +283,7 @@ impl Variables {
         for part in parts {
             match part {
                 Part::Text { text, quoted } => {
-                    open.is_glob |= !quoted && text.contains(['*', '?', '[']);
+                    open.is_glob |= !quoted && is_pattern(text);
                     open.has_content |= *quoted;
                     open.push(text);
                 }
@@ -283,10 +302,12 @@ impl Variables {
                 Part::Variable { raw, name, quoted, form } => {
                     open.word.dynamic = true;
                     open.expansions += 1;
-                    let is_list = matches!(name.as_str(), "@" | "*");
+                    let is_list = matches!(name.as_str(), "@" | "*") || raw.contains("[@]");
                     let value = self.value(name, choice).filter(|_| self.budget > 0);
                     match (value, form) {
-                        (_, VariableForm::Computed(_)) => open.push_unknown(raw, name.is_empty() || raw.starts_with("${!")),
+                        (_, VariableForm::Computed(_)) => {
+                            open.push_unknown(raw, name.is_empty() || raw.starts_with("${!"))
+                        }
                         (Some(value), VariableForm::Plain) => {
                             let value = value.to_owned();
                             self.spend(value.len());
@@ -323,32 +344,45 @@ type Choice = BTreeMap<String, usize>;
 pub(super) struct PositionalParameters(Vec<(String, Option<Variable>)>);
 
 /// A word that is being expanded.
+#[derive(Default)]
 struct OpenWord {
     word: Word,
     /// Whether it is a word even if it is empty.
     has_content: bool,
     has_unknown: bool,
+    /// Whether a part after the last `/` is unknown.
+    has_unknown_name: bool,
     is_glob: bool,
+    /// Expansions after the last `/`.
     expansions: usize,
 }
 
 impl OpenWord {
     fn new(word: &SyntaxWord, source: usize) -> Self {
-        let word = Word { span: word.span.clone(), source, ..Word::default() };
-        Self { word, has_content: false, has_unknown: false, is_glob: false, expansions: 0 }
+        Self { word: Word { span: word.span.clone(), source, ..Word::default() }, ..Self::default() }
     }
 
     fn push(&mut self, text: &str) {
         self.has_content |= !text.is_empty();
+        if text.contains('/') {
+            // A program is known by its name, whatever its directory.
+            self.has_unknown_name = false;
+            self.word.computed = false;
+            self.expansions = 0;
+            self.is_glob = text.rsplit('/').next().is_some_and(is_pattern) && self.is_glob;
+        }
         self.word.text.push_str(text);
         self.word.code.push_str(text);
     }
 
     fn push_unknown(&mut self, raw: &str, is_computed: bool) {
-        self.push(raw);
+        self.has_content = true;
+        self.word.text.push_str(raw);
+        self.word.code.push_str(raw);
         self.word.dynamic = true;
         self.word.computed |= is_computed;
         self.has_unknown = true;
+        self.has_unknown_name = true;
     }
 
     /// Appends the value of a variable; outside quotes, as the words that it is split into.
@@ -361,7 +395,8 @@ impl OpenWord {
         let mut pieces = value.split(blank);
         self.push(pieces.next().unwrap_or_default());
         for piece in pieces {
-            let next = Self { word: Word { span: self.word.span.clone(), source: self.word.source, ..Word::default() }, ..Self::empty() };
+            let word = Word { span: self.word.span.clone(), source: self.word.source, ..Word::default() };
+            let next = Self { word, ..Self::default() };
             let word = std::mem::replace(self, next);
             if word.has_content {
                 words.push(Self { word: Word { dynamic: true, ..word.word }, ..word });
@@ -371,14 +406,15 @@ impl OpenWord {
         }
     }
 
-    fn empty() -> Self {
-        Self { word: Word::default(), has_content: false, has_unknown: false, is_glob: false, expansions: 0 }
-    }
-
     fn finish(mut self) -> Word {
-        self.word.computed |= self.is_glob || self.has_unknown && self.expansions > 1;
+        self.word.computed |= self.is_glob || self.has_unknown_name && self.expansions > 1;
         self.word
     }
+}
+
+/// Returns whether a text is a pattern of files; `[` alone is a program.
+fn is_pattern(text: &str) -> bool {
+    text.len() > 1 && text.contains(['*', '?', '['])
 }
 
 /// Returns the words that `{a,b}` in an unquoted text becomes; only the text if it has none.

@@ -9,8 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::syntax::{
-    CommandList, Group, Part, Pipeline, Redirect, Script, SimpleCommand, Stage, SyntaxWord,
-    is_name,
+    CommandList, Part, Pipeline, Redirect, Script, SimpleCommand, Stage, SyntaxWord, is_name,
 };
 
 /// Groups and substitutions nest to this depth; a deeper one is read as if it had no brackets.
@@ -32,7 +31,7 @@ pub(super) fn parse(text: &str) -> Script {
 
 /// What ends a list of commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ListEnd {
+pub(super) enum ListEnd {
     EndOfText,
     Parenthesis,
     /// A word such as `done`.
@@ -146,7 +145,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Skips spaces, joined lines and comments.
-    fn skip_blank(&mut self) {
+    pub(super) fn skip_blank(&mut self) {
         loop {
             let rest = self.rest();
             let blank = rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
@@ -164,7 +163,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn skip_blank_and_lines(&mut self) {
+    pub(super) fn skip_blank_and_lines(&mut self) {
         loop {
             self.skip_blank();
             if !self.starts_with("\n") {
@@ -176,7 +175,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Returns the operator that is next, without reading it. `<(` and `>(` begin a word.
-    fn peek_operator(&self) -> Option<&'static str> {
+    pub(super) fn peek_operator(&self) -> Option<&'static str> {
         let rest = self.rest();
         if rest.starts_with("<(") || rest.starts_with(">(") {
             return None;
@@ -185,7 +184,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Returns the unquoted word that is next, if it is short enough for a keyword.
-    fn peek_keyword(&self) -> &'t str {
+    pub(super) fn peek_keyword(&self) -> &'t str {
         let rest = self.rest();
         let ends = |c: char| c.is_ascii_whitespace() || "|&;()<>".contains(c);
         let end = rest.bytes().take(10).position(|byte| ends(char::from(byte)));
@@ -197,7 +196,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads a list of commands with what ends it.
-    fn list(&mut self, end: ListEnd) -> CommandList {
+    pub(super) fn list(&mut self, end: ListEnd) -> CommandList {
         let mut list = ListBuilder::default();
         loop {
             self.skip_blank();
@@ -311,189 +310,6 @@ impl<'t> Parser<'t> {
         Rc::new(list.pipelines)
     }
 
-    /// Reads the rest of a compound command after its keyword.
-    fn compound(&mut self, keyword: &str) -> Stage {
-        let mut head = SimpleCommand::default();
-        match keyword {
-            "{" => {
-                let list = self.list(ListEnd::Word("}"));
-                self.group(list, false, head)
-            }
-            "if" => {
-                let list = self.list(ListEnd::Word("fi"));
-                self.group(list, false, head)
-            }
-            "while" | "until" => {
-                let list = self.list(ListEnd::Word("done"));
-                self.group(list, false, head)
-            }
-            "for" | "select" => {
-                self.skip_blank();
-                let mut binding = None;
-                if self.starts_with("((") {
-                    match self.arithmetic(self.at + 2) {
-                        Some(expression) => head.words.push(expression),
-                        None => self.note_syntax_error(),
-                    }
-                } else if let Some(variable) = self.word() {
-                    self.skip_blank_and_lines();
-                    let mut values = None;
-                    if self.peek_keyword() == "in" {
-                        self.at += 2;
-                        values = Some(self.words_of_line());
-                    }
-                    if let [Part::Text { text, quoted: false }] = variable.parts.as_slice() {
-                        binding = Some((text.clone(), values));
-                    }
-                }
-                self.skip_blank_and_lines();
-                // `for x in y; { … }` is an older form.
-                let end = if self.peek_keyword() == "{" { "}" } else { "done" };
-                if end == "}" {
-                    self.at += 1;
-                } else if self.starts_with(";") {
-                    self.at += 1;
-                }
-                let list = self.list(ListEnd::Word(end));
-                match self.group(list, false, head) {
-                    Stage::Group(group) => Stage::Group(Group { binding, ..group }),
-                    stage => stage,
-                }
-            }
-            "case" => self.case(),
-            "function" => {
-                self.skip_blank();
-                let name = self.word().map(|word| plain_text(&word)).unwrap_or_default();
-                self.skip_blank();
-                if self.starts_with("(") {
-                    self.at += 1;
-                    self.skip_blank();
-                    self.skip_expected(")");
-                }
-                self.function(name)
-            }
-            _ => {
-                self.skip_blank();
-                while self.peek_keyword() != "]]" {
-                    let start = self.at;
-                    match self.peek_operator() {
-                        Some(operator) => self.at += operator.len(),
-                        None => head.words.extend(self.word()),
-                    }
-                    if self.at == start {
-                        self.note_syntax_error();
-                        break;
-                    }
-                    self.skip_blank();
-                }
-                self.at = (self.at + 2).min(self.end);
-                self.group(CommandList::default(), false, head)
-            }
-        }
-    }
-
-    /// Reads the rest of a `case`.
-    fn case(&mut self) -> Stage {
-        let mut head = SimpleCommand::default();
-        let mut pipelines = Vec::new();
-        self.skip_blank();
-        head.words.extend(self.word());
-        self.skip_blank_and_lines();
-        self.skip_expected("in");
-        loop {
-            self.skip_blank_and_lines();
-            if self.peek_keyword() == "esac" {
-                self.at += 4;
-                break;
-            }
-            if self.starts_with("(") {
-                self.at += 1;
-            }
-            // The patterns up to the parenthesis.
-            loop {
-                self.skip_blank_and_lines();
-                let start = self.at;
-                match self.peek_operator() {
-                    Some(")") => {
-                        self.at += 1;
-                        break;
-                    }
-                    Some("|") => self.at += 1,
-                    Some(operator) => {
-                        self.note_syntax_error();
-                        self.at += operator.len();
-                    }
-                    None => head.words.extend(self.word()),
-                }
-                if self.at == start {
-                    self.note_syntax_error();
-                    break;
-                }
-            }
-            if self.rest().is_empty() {
-                self.note_syntax_error();
-                break;
-            }
-            let list = self.list(ListEnd::CaseItem);
-            pipelines.push(Pipeline {
-                span: list_span(&list, self.at),
-                stages: vec![self.bare_group(list)],
-            });
-            for operator in [";;&", ";;", ";&"] {
-                if self.starts_with(operator) {
-                    self.at += operator.len();
-                    break;
-                }
-            }
-        }
-        self.group(Rc::new(pipelines), false, head)
-    }
-
-    /// Reads the body of a function.
-    fn function(&mut self, name: String) -> Stage {
-        self.skip_blank_and_lines();
-        let keyword = self.peek_keyword();
-        let body = if self.starts_with("(") {
-            self.at += 1;
-            self.nested(|parser| parser.list(ListEnd::Parenthesis))
-        } else if matches!(keyword, "{" | "if" | "while" | "until" | "for" | "select" | "case" | "[[") {
-            self.at += keyword.len();
-            let start = self.at;
-            let stage = self.nested(|parser| parser.compound(keyword));
-            stage.map(|stage| Rc::new(vec![Pipeline { span: start..self.at, stages: vec![stage] }]))
-        } else {
-            self.note_syntax_error();
-            None
-        };
-        Stage::Function(name, body.unwrap_or_default())
-    }
-
-    fn bare_group(&self, list: CommandList) -> Stage {
-        Stage::Group(Group { list, is_subshell: false, binding: None, head: SimpleCommand::default() })
-    }
-
-    /// Makes a group, with the redirections that follow it.
-    fn group(&mut self, list: CommandList, is_subshell: bool, mut head: SimpleCommand) -> Stage {
-        loop {
-            self.skip_blank();
-            match self.peek_operator() {
-                Some(operator) if operator.contains(['<', '>']) => {
-                    self.at += operator.len();
-                    let redirect = self.redirect(operator);
-                    head.redirects.push(redirect);
-                }
-                _ => {
-                    let rest = self.rest();
-                    let digits = rest.bytes().take(4).take_while(u8::is_ascii_digit).count();
-                    if digits == 0 || !rest.get(digits..).is_some_and(|rest| rest.starts_with(['<', '>'])) {
-                        return Stage::Group(Group { list, is_subshell, binding: None, head });
-                    }
-                    self.at += digits;
-                }
-            }
-        }
-    }
-
     /// Reads words and redirections up to an operator; or the definition of a function.
     fn simple_command(&mut self) -> Stage {
         let mut command = SimpleCommand::default();
@@ -540,7 +356,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads what comes after the operator of a redirection.
-    fn redirect(&mut self, operator: &'static str) -> Redirect {
+    pub(super) fn redirect(&mut self, operator: &'static str) -> Redirect {
         self.skip_blank();
         let start = self.at;
         let target = self.word().unwrap_or_default();
@@ -600,7 +416,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn skip_expected(&mut self, expected: &str) {
+    pub(super) fn skip_expected(&mut self, expected: &str) {
         if self.starts_with(expected) {
             self.at += expected.len();
         } else {
@@ -609,7 +425,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads words up to the next operator.
-    fn words_of_line(&mut self) -> Vec<SyntaxWord> {
+    pub(super) fn words_of_line(&mut self) -> Vec<SyntaxWord> {
         let mut words = Vec::new();
         loop {
             self.skip_blank();
@@ -680,11 +496,6 @@ impl ListBuilder {
 
 fn keyword_name(keyword: &str) -> &'static str {
     ["}", "fi", "done", "esac"].into_iter().find(|known| *known == keyword).unwrap_or_default()
-}
-
-fn list_span(list: &CommandList, or: usize) -> Range<usize> {
-    let start = list.first().map_or(or, |pipeline| pipeline.span.start);
-    start..list.last().map_or(or, |pipeline| pipeline.span.end).max(start)
 }
 
 /// Returns the text of a word, expansions as they are spelled.

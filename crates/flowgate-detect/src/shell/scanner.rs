@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::effective_command::{EffectiveCommand, INTERPRETERS, READERS, SHELLS, is_whole_tree};
 use super::expansion::{ShellCommand, Variables, Word, constant_text};
+use super::flow::{Flow, MAX_TEXTS, PlacedScript, ScriptLocation, document_text};
+use super::function::{Function, Names};
 use super::parser::parse;
 use super::syntax::{CommandList, Group, Pipeline, Redirect, SimpleCommand, Stage, SyntaxWord, is_name};
 use super::{IssueSeverity, UnsafeCommand};
@@ -17,109 +20,7 @@ const MAX_DEPTH: usize = 48;
 const MAX_SCRIPTS: usize = 6;
 
 /// Calls of functions are followed to this depth.
-const MAX_CALLS: usize = 4;
-
-/// Texts that are printed and may be run as a script; and files whose content is known.
-const MAX_TEXTS: usize = 64;
-
-/// The location of a script in the whole text.
-#[derive(Debug, Clone)]
-pub(super) enum ScriptLocation {
-    /// At the same places.
-    Whole,
-    /// From this byte on.
-    From(usize),
-    /// Somewhere within these bytes: the quotes around it were removed, so positions in it do not correspond to the
-    /// text.
-    Within(Range<usize>),
-}
-
-impl ScriptLocation {
-    /// Returns the bytes of the whole text that correspond to a range of the script, or that contain the whole script
-    /// if positions in it correspond to none.
-    fn locate(&self, range: Range<usize>) -> Range<usize> {
-        match self {
-            Self::Whole => range,
-            Self::From(offset) => range.start + offset..range.end + offset,
-            Self::Within(whole) => whole.clone(),
-        }
-    }
-}
-
-/// What commands print, or what a variable contains: each with the bytes of the pipeline that it comes from.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Flow {
-    /// Downloaded data.
-    fetched: Option<Range<usize>>,
-    /// Decoded data.
-    decoded: Option<Range<usize>>,
-    /// The output of an interactive shell.
-    interactive: Option<Range<usize>>,
-    /// Files with keys, archives, or the environment.
-    private: Option<Range<usize>>,
-    /// Any file, or the environment.
-    read: Option<Range<usize>>,
-    /// Texts that are a part of the script.
-    texts: Vec<(String, ScriptLocation)>,
-}
-
-impl Flow {
-    fn fields(&mut self) -> [&mut Option<Range<usize>>; 5] {
-        [&mut self.fetched, &mut self.decoded, &mut self.interactive, &mut self.private, &mut self.read]
-    }
-
-    /// Adds what another flow contains, but for its texts.
-    fn add(&mut self, mut other: Self) {
-        for (field, other) in self.fields().into_iter().zip(other.fields()) {
-            if field.is_none() {
-                field.clone_from(other);
-            }
-        }
-    }
-
-    fn union<'f>(flows: impl Iterator<Item = &'f Self>) -> Self {
-        let mut all = Self::default();
-        flows.for_each(|flow| all.add(flow.clone()));
-        all
-    }
-
-    /// Returns the flow as if it came from these bytes.
-    fn at(mut self, span: &Range<usize>) -> Self {
-        for field in self.fields() {
-            *field = field.as_ref().map(|_| span.clone());
-        }
-        self
-    }
-
-    /// Returns what is kept in a variable: a name that is read from a file is too common to count.
-    fn as_value(mut self) -> Self {
-        self.read = None;
-        self.texts.clear();
-        self
-    }
-
-    fn without_texts(&self) -> Self {
-        Self { texts: Vec::new(), ..self.clone() }
-    }
-
-    fn is_empty(&mut self) -> bool {
-        self.fields().iter().all(|field| field.is_none())
-    }
-
-    fn add_with_texts(&mut self, mut other: Self) {
-        let texts = std::mem::take(&mut other.texts);
-        self.texts.extend(texts);
-        self.texts.truncate(MAX_TEXTS);
-        self.add(other);
-    }
-}
-
-/// A function of the script.
-#[derive(Clone)]
-struct Function {
-    body: CommandList,
-    location: ScriptLocation,
-}
+const MAX_CALLS: usize = 3;
 
 /// Collects the unsafe commands of a script.
 pub(super) struct CommandScanner {
@@ -128,14 +29,14 @@ pub(super) struct CommandScanner {
     /// The names of the files into which earlier commands downloaded.
     fetched: BTreeSet<String>,
     /// What earlier commands wrote into files.
-    written: BTreeMap<String, (String, ScriptLocation)>,
+    written: BTreeMap<String, PlacedScript>,
     variables: Variables,
     /// What flows into variables from substitutions.
     flows: BTreeMap<String, Flow>,
     functions: BTreeMap<String, Function>,
     aliases: BTreeMap<String, String>,
-    /// The calls that were followed, with their arguments and the assignments before them.
-    followed: BTreeSet<(String, Vec<String>, usize)>,
+    /// The calls that were followed, with what their effect depends on.
+    followed: BTreeSet<(String, Vec<String>)>,
     depth: usize,
     scripts: usize,
     calls: usize,
@@ -148,7 +49,7 @@ pub(super) struct CommandScanner {
 }
 
 impl CommandScanner {
-    /// Creates a scanner for a script of so many bytes.
+    /// Creates a scanner for a script of this length in bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             issues: Vec::new(),
@@ -182,7 +83,8 @@ impl CommandScanner {
     }
 
     /// Scans a script, and reports also what in it is not understood.
-    pub(super) fn scan_script(&mut self, text: &str, location: &ScriptLocation, input: &Flow) {
+    pub(super) fn scan_script(&mut self, script: &PlacedScript, input: &Flow) {
+        let PlacedScript { text, location, is_exact } = script;
         if self.scripts >= MAX_SCRIPTS {
             self.is_incomplete = true;
             return;
@@ -191,11 +93,14 @@ impl CommandScanner {
         self.variables.budget = self.variables.budget.saturating_sub(text.len());
         let script = parse(text);
         let mut at = |start: usize| {
-            let end = text.get(start..).and_then(|rest| rest.chars().next()).map_or(start, |c| start + c.len_utf8());
+            let end = text
+                .get(start..)
+                .and_then(|rest| rest.chars().next())
+                .map_or(start, |c| start + c.len_utf8());
             location.locate(start..end)
         };
         let (syntax, depth) = (script.syntax_error.map(&mut at), script.too_deep.map(&mut at));
-        if let Some(span) = syntax {
+        if let Some(span) = syntax.filter(|_| *is_exact) {
             self.report("SYNTAX_ERROR", span, IssueSeverity::Error);
         }
         if let Some(span) = depth {
@@ -244,9 +149,15 @@ impl CommandScanner {
             Stage::Command(command) => self.scan_command(command, location, input),
             Stage::Group(group) => self.scan_group(group, location, input),
             Stage::Function(name, body) => {
-                let function = Function { body: body.clone(), location: location.clone() };
+                let mut names = Names::default();
+                names.add_list(body);
+                let names = Rc::new(names);
+                let (body, location) = (body.clone(), location.clone());
+                let mut function = Function { body, location, names, printed: Flow::default() };
+                // It can call itself.
+                self.functions.insert(name.clone(), function.clone());
+                function.printed = self.scan_list(&function.body, &function.location, &Flow::default());
                 self.functions.insert(name.clone(), function);
-                self.scan_list(body, location, &Flow::default());
                 Flow::default()
             }
         }
@@ -262,7 +173,7 @@ impl CommandScanner {
             Some((name, Some(values))) => {
                 for word in values {
                     let flow = self.flow_of(word, location);
-                    self.flows.entry(name.clone()).or_default().add(flow.as_value());
+                    self.flows.entry(name.clone()).or_default().add(flow.into_value());
                 }
                 for value in self.variables.loop_values(values) {
                     self.variables.assign(name, value, false);
@@ -342,14 +253,15 @@ impl CommandScanner {
                 for value in self.variables.values(&value) {
                     self.variables.assign(name, value, is_appended);
                 }
-                let mut flow = flow.clone().as_value();
+                let mut flow = flow.clone().into_value();
                 if !flow.is_empty() {
                     self.flows.entry(name.to_owned()).or_default().add(flow);
                 }
             } else if is_first {
                 is_first = false;
                 let declarations = ["export", "local", "declare", "readonly", "typeset"];
-                is_declaration = constant_text(word).is_some_and(|text| declarations.contains(&text.as_str()));
+                is_declaration =
+                    constant_text(word).is_some_and(|text| declarations.contains(&text.as_str()));
             }
         }
     }
@@ -394,10 +306,10 @@ impl CommandScanner {
             }
         }
         self.run_files(&call, &span);
-        self.follow_call(&call, flows, &input);
-        if let Some((script, bytes)) = call.inner_script() {
+        let called = self.follow_call(&call, flows, &input);
+        if let Some(script) = call.inner_script() {
             let was_evaluated = std::mem::replace(&mut self.is_evaluated, call.is_one_of(&["eval"]));
-            self.scan_script(&script, &ScriptLocation::Within(location.locate(bytes)), &input.without_texts());
+            self.scan_script(&PlacedScript::new(script, location), &input.without_texts());
             self.is_evaluated = was_evaluated;
         }
         for found in call.found_commands() {
@@ -408,10 +320,14 @@ impl CommandScanner {
         if call.is_one_of(&["read", "mapfile", "readarray", "getopts"]) {
             for name in call.texts().filter(|text| is_name(text)) {
                 self.variables.assign(name, None, false);
-                self.flows.entry(name.to_owned()).or_default().add(input.clone().as_value());
+                self.flows.entry(name.to_owned()).or_default().add(input.clone().into_value());
             }
         }
-        self.output_of(&call, &arguments, &input, &span, location)
+        let mut output = self.output_of(&call, &arguments, &input, &span, location);
+        if let Some(called) = called {
+            output.add_with_texts(called);
+        }
+        output
     }
 
     /// Runs the standard input of a command as its script.
@@ -423,8 +339,8 @@ impl CommandScanner {
             self.report("DECODE_TO_SHELL", whole, IssueSeverity::Error);
         }
         if call.runs_shell() {
-            for (text, place) in &input.texts {
-                self.scan_script(text, place, &Flow::default());
+            for script in &input.texts {
+                self.scan_script(script, &Flow::default());
             }
         }
     }
@@ -453,32 +369,63 @@ impl CommandScanner {
             if self.fetched.contains(file) {
                 self.report("PIPE_TO_SHELL", span.clone(), IssueSeverity::Error);
             }
-            if let Some((text, place)) = self.written.get(file).cloned() {
-                self.scan_script(&text, &place, &Flow::default());
+            if let Some(script) = self.written.get(file).cloned() {
+                self.scan_script(&script, &Flow::default());
             }
         }
     }
 
-    /// Scans the body of the function that a command calls, with its arguments.
-    fn follow_call(&mut self, call: &EffectiveCommand<'_>, flows: &[Flow], input: &Flow) {
-        let Some(word) = call.program() else { return };
-        let Some(function) = self.functions.get(&word.text).cloned() else { return };
+    /// Scans the body of the function that a command calls, with its arguments, and returns what it prints.
+    fn follow_call(&mut self, call: &EffectiveCommand<'_>, flows: &[Flow], input: &Flow) -> Option<Flow> {
+        let word = call.program()?;
+        let function = self.functions.get(&word.text)?.clone();
         let arguments: Vec<Word> = call.words().cloned().collect();
-        let mut texts: Vec<String> = arguments.iter().map(|word| word.text.clone()).collect();
-        texts.push(format!("{}{}", input.fetched.is_some(), input.decoded.is_some()));
-        let is_new = self.followed.insert((word.text.clone(), texts, self.variables.version));
-        if !is_new || self.calls >= MAX_CALLS || self.variables.budget == 0 {
-            return;
+        if self.calls >= MAX_CALLS || self.variables.budget == 0 {
+            return Some(function.printed);
+        }
+        let state = self.state_of_call(&function, &arguments, input);
+        if !self.followed.insert((word.text.clone(), state)) {
+            return Some(function.printed);
         }
         self.calls += 1;
         let before = self.variables.enter_function(&arguments);
         for (i, word) in arguments.iter().enumerate() {
             let flow = flows.get(word.source).cloned().unwrap_or_default();
-            self.flows.insert((i + 1).to_string(), flow.as_value());
+            self.flows.insert((i + 1).to_string(), flow.into_value());
         }
-        self.scan_list(&function.body, &function.location, input);
+        let mut printed = self.scan_list(&function.body, &function.location, input);
         self.variables.leave_function(before);
         self.calls -= 1;
+        printed.add_with_texts(function.printed);
+        Some(printed)
+    }
+
+    /// Returns what the effect of a call depends on: the arguments, if the function uses them, and the values of the
+    /// variables of the function and of those that it calls.
+    fn state_of_call(&mut self, function: &Function, arguments: &[Word], input: &Flow) -> Vec<String> {
+        let mut state = vec![format!("{} {}", input.fetched.is_some(), input.decoded.is_some())];
+        let (mut functions, mut next) = (vec![function.names.clone()], 0);
+        let mut seen = BTreeSet::new();
+        let mut variables = BTreeSet::new();
+        while let Some(names) = functions.get(next).cloned() {
+            next += 1;
+            self.variables.spend(names.variables.len() + names.programs.len());
+            variables.extend(names.variables.iter().cloned());
+            for (name, called) in names.programs.iter().filter_map(|name| self.functions.get_key_value(name))
+            {
+                if seen.insert(name.clone()) {
+                    functions.push(called.names.clone());
+                }
+            }
+        }
+        let is_parameter = |name: &str| name.starts_with(|c: char| !c.is_ascii_alphabetic() && c != '_');
+        if variables.iter().any(|name| is_parameter(name)) {
+            state.extend(arguments.iter().map(|word| word.text.clone()));
+        }
+        let states =
+            variables.iter().filter(|name| !is_parameter(name)).map(|name| self.variables.state_of(name));
+        state.extend(states.map(|state| state.to_string()));
+        state
     }
 
     /// Judges the command of `xargs` with the words of its input.
@@ -491,8 +438,8 @@ impl CommandScanner {
     ) {
         let mut words: Vec<Word> = call.program().into_iter().chain(call.words()).cloned().collect();
         let span = call.command.span();
-        for (text, _) in &input.texts {
-            let more = text.split_whitespace().map(|text| Word {
+        for script in &input.texts {
+            let more = script.text.split_whitespace().map(|text| Word {
                 text: text.to_owned(),
                 code: text.to_owned(),
                 span: span.clone(),
@@ -534,19 +481,23 @@ impl CommandScanner {
             let named = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
             self.fetched.extend(named.map(|(_, word)| bare(&word.text)));
             let options = ["-o", "-O", "--output", "--output-document"];
-            self.fetched.extend(options.iter().filter_map(|option| call.option_value(option)).map(|file| bare(&file)));
+            self.fetched.extend(
+                options.iter().filter_map(|option| call.option_value(option)).map(|file| bare(&file)),
+            );
             // Without such an option, `wget` names the file after the address.
-            let last = |address: &str| address.contains("://").then(|| address.rsplit('/').next()).flatten().map(bare);
+            let last = |address: &str| {
+                address.contains("://").then(|| address.rsplit('/').next()).flatten().map(bare)
+            };
             self.fetched.extend(call.texts().filter_map(last).filter(|file| !file.is_empty()));
         }
-        if let Some((text, bytes)) = call.printed_text() {
+        if let Some(script) = call.printed_text() {
+            let script = PlacedScript::new(script, location);
             for file in call.written_files() {
                 if self.written.len() >= MAX_TEXTS {
                     self.is_incomplete = true;
                     break;
                 }
-                let place = ScriptLocation::Within(location.locate(bytes.clone()));
-                self.written.insert(bare(file), (text.clone(), place));
+                self.written.insert(bare(file), script.clone());
             }
         }
         if call.is_one_of(&["alias"]) {
@@ -576,26 +527,14 @@ impl CommandScanner {
             read: given(call.is_one_of(READERS) || call.dumps_environment()),
             texts: Vec::new(),
         };
-        if let Some((text, bytes)) = call.printed_text() {
-            output.texts.push((text, ScriptLocation::Within(location.locate(bytes))));
+        if let Some(script) = call.printed_text() {
+            output.texts.push(PlacedScript::new(script, location));
         } else if call.passes_input_on() {
             output.texts.clone_from(&input.texts);
         }
         if call.is_one_of(&["echo", "printf"]) {
-            output.add(arguments.clone().as_value());
+            output.add(arguments.clone().into_value());
         }
         output
     }
-}
-
-/// Returns the text of a here-document or a here-string, with its place.
-fn document_text(operator: &str, word: &Word, location: &ScriptLocation) -> (String, ScriptLocation) {
-    let bytes = location.locate(word.span.clone());
-    // The text is as it is spelled: nothing was expanded, and no escape was removed.
-    let is_verbatim = operator != "<<<" && !word.dynamic && word.span.len() == word.text.len();
-    let place = match location {
-        ScriptLocation::Whole | ScriptLocation::From(_) if is_verbatim => ScriptLocation::From(bytes.start),
-        _ => ScriptLocation::Within(bytes),
-    };
-    (word.code.clone(), place)
 }

@@ -113,7 +113,9 @@ impl SyntaxWord {
             match part {
                 Part::Text { .. } | Part::Variable { form: VariableForm::Plain, .. } => {}
                 Part::Substitution { list, rewritten, .. } => visit(list, rewritten.as_ref()),
-                Part::Variable { form: VariableForm::Default(word) | VariableForm::Computed(word), .. } => {
+                Part::Variable {
+                    form: VariableForm::Default(word) | VariableForm::Computed(word), ..
+                } => {
                     word.visit_lists(visit);
                 }
                 Part::Array(words) => words.iter().for_each(|word| word.visit_lists(visit)),

@@ -138,7 +138,8 @@ impl Parser<'_> {
         } else {
             self.at += 1;
             let rest = self.rest();
-            let name = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
+            let name =
+                rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
             let length = match rest.bytes().next() {
                 Some(c) if c.is_ascii_digit() => 1,
                 Some(c) if b"@*#?-$!".contains(&c) => 1,
@@ -216,11 +217,14 @@ impl Parser<'_> {
         let start = self.at;
         self.at += 2;
         let rest = self.rest();
-        let is_prefixed = rest.starts_with(['!', '#']) && !rest.get(1..).is_some_and(|rest| rest.starts_with('}'));
+        let is_prefixed =
+            rest.starts_with(['!', '#']) && !rest.get(1..).is_some_and(|rest| rest.starts_with('}'));
         self.at += usize::from(is_prefixed);
         let rest = self.rest();
-        let length = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
-        let length = if length == 0 && rest.starts_with(['@', '*', '#', '?', '-', '$', '!']) { 1 } else { length };
+        let length =
+            rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
+        let length =
+            if length == 0 && rest.starts_with(['@', '*', '#', '?', '-', '$', '!']) { 1 } else { length };
         let name = rest.get(..length).unwrap_or_default().to_owned();
         self.at += length;
         for all in ["[@]", "[*]", "[0]"] {
