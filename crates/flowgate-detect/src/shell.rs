@@ -260,6 +260,42 @@ mod tests {
         assert!(started.len() <= 1, "{started:?}");
     }
 
+    /// The deepest scripts that are followed, on a small stack, in an unoptimised build.
+    #[test]
+    fn deep_scripts_overflow_nothing() {
+        let run = || {
+            let wrap = |text: &str, open: &str, close: &str, n: usize| {
+                format!("{}{text}{}", open.repeat(n), close.repeat(n))
+            };
+            for (open, close) in [
+                ("$(", ")"),
+                ("(", ")"),
+                ("{ ", ";}"),
+                ("if ", ";then a;fi"),
+                ("f() { ", ";}; f"),
+                ("`a $(", ")`"),
+                ("${a:-", "}"),
+                ("a=(", ")"),
+                ("\"$(", ")\""),
+                ("[[ $(", ") ]]"),
+                ("<(", ")"),
+                ("case a in a) ", ";;esac"),
+                ("$(( $(", ") ))"),
+            ] {
+                for n in [15, 31, 32, 33, 100] {
+                    let inner = wrap("ls", open, close, n);
+                    find(&inner);
+                    let mut script = inner.clone();
+                    for _ in 0..6 {
+                        script = format!("cat <<'E{}' | sh\n{script}\nE{0}\n{inner}", script.len());
+                    }
+                    find(&script);
+                }
+            }
+        };
+        std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
+    }
+
     #[test]
     fn depth_is_bounded() {
         let deep = format!("{}rm -rf /{}", "$(".repeat(5000), ")".repeat(5000));
