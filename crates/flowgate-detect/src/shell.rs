@@ -149,6 +149,12 @@ mod tests {
         check("f() { rm -rf $1$2; }; f a; f / ''", &[("REMOVE_ALL", "rm -rf $1$2")]);
         check("f() { g; }; g() { rm -rf $x; }; x=a; f; x=/; f", &[("REMOVE_ALL", "rm -rf $x")]);
         check("f() { f; }; f", &[]);
+        check("curl x > /dev/null; sh a /dev/null", &[]);
+        check(
+            "f() { bash -c \"$1\"; }; f \"$(curl x)\"; f ls",
+            &[("PIPE_TO_SHELL", "bash -c \"$1\""), ("COMPUTED_COMMAND", "\"$1\"")],
+        );
+        check("f() { :; }; f \"$(curl x)\"; bash -c \"$1\"; bash -c \"$@\"", &[]);
         // Files.
         check("curl x -o i; chmod +x i; ./i", &[("PIPE_TO_SHELL", "./i")]);
         check("echo 'rm -rf /' | tee i; sh i", &[]);

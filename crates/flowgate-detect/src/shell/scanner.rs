@@ -389,12 +389,25 @@ impl CommandScanner {
         }
         self.calls += 1;
         let before = self.variables.enter_function(&arguments);
-        for (i, word) in arguments.iter().enumerate() {
-            let flow = flows.get(word.source).cloned().unwrap_or_default();
-            self.flows.insert((i + 1).to_string(), flow.into_value());
+        let mut all = Flow::default();
+        let mut flows_before = Vec::new();
+        for (i, word) in arguments.iter().enumerate().take(9) {
+            let flow = flows.get(word.source).cloned().unwrap_or_default().into_value();
+            all.add(flow.clone());
+            let name = (i + 1).to_string();
+            flows_before.push((name.clone(), self.flows.insert(name, flow)));
+        }
+        for name in ["@", "*"] {
+            flows_before.push((name.to_owned(), self.flows.insert(name.to_owned(), all.clone())));
         }
         let mut printed = self.scan_list(&function.body, &function.location, input);
         self.variables.leave_function(before);
+        for (name, flow) in flows_before {
+            match flow {
+                Some(flow) => self.flows.insert(name, flow),
+                None => self.flows.remove(&name),
+            };
+        }
         self.calls -= 1;
         printed.add_with_texts(function.printed);
         Some(printed)
@@ -478,7 +491,8 @@ impl CommandScanner {
     fn note_files(&mut self, call: &EffectiveCommand<'_>, location: &ScriptLocation) {
         let bare = |file: &str| file.trim_start_matches("./").to_owned();
         if call.fetches() {
-            let named = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
+            let kept = |(op, word): &&(&str, Word)| op.starts_with('>') && word.text != "/dev/null";
+            let named = call.command.redirects.iter().filter(kept);
             self.fetched.extend(named.map(|(_, word)| bare(&word.text)));
             let options = ["-o", "-O", "--output", "--output-document"];
             self.fetched.extend(
