@@ -142,6 +142,9 @@ mod tests {
         check("sh <<< 'rm -rf /'", &[("REMOVE_ALL", "'rm -rf /'")]);
         check("while read l; do sh; done <<< 'rm -rf /'", &[("REMOVE_ALL", "'rm -rf /'")]);
         check("{ sh; } < <(curl x)", &[("PIPE_TO_SHELL", "curl x")]);
+        // A pipe continues on the next line.
+        check("curl x |\n# a\n sh", &[("PIPE_TO_SHELL", "curl x |\n# a\n sh")]);
+        check("curl x\nsh", &[]);
         // Groups and functions.
         check("(curl x; :) | { ls; sh; }", &[("PIPE_TO_SHELL", "(curl x; :) | { ls; sh; }")]);
         check("f() { curl x; }; f | sh", &[("PIPE_TO_SHELL", "f | sh")]);
