@@ -57,7 +57,11 @@ pub struct UnsafeCommand {
     pub severity: IssueSeverity,
 }
 
-/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`].
+/// Maximum length of a script that is read to its end, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
+
+/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`]. Of a script that is
+/// longer than [`MAX_BYTES`], the start is read, and the whole is `TOO_COMPLEX`.
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
@@ -65,9 +69,11 @@ pub struct UnsafeCommand {
 /// ```
 pub fn find(text: &str) -> Vec<UnsafeCommand> {
     let mut scanner = CommandScanner::new(text.len());
-    let script = PlacedScript { text: text.to_owned(), location: ScriptLocation::Whole, is_exact: true };
+    let start = text.get(..text.floor_char_boundary(MAX_BYTES)).unwrap_or_default();
+    let is_whole = start.len() == text.len();
+    let script = PlacedScript { text: start.to_owned(), location: ScriptLocation::Whole, is_exact: is_whole };
     scanner.scan_script(&script, &Flow::default());
-    if scanner.is_incomplete() {
+    if scanner.is_incomplete() || !is_whole {
         scanner.report("TOO_COMPLEX", 0..text.len(), IssueSeverity::Error);
     }
     // The fork bomb defines a function named `:`, which calls itself.
@@ -259,6 +265,9 @@ mod tests {
             nested = format!("eval {nested}");
         }
         assert!(find(&nested).iter().any(|issue| issue.kind == "TOO_COMPLEX"), "{nested}");
+        let long = format!("rm -rf /\n{}", "é".repeat(MAX_BYTES / 2));
+        check(&long, &["REMOVE_ALL", "TOO_COMPLEX"]);
+        check(&format!("'{}'", "é".repeat(MAX_BYTES / 2 - 1)), &[]);
         // Expansions that would double again and again.
         let doubling = format!("x=aaaaaaaaaaaaaaaa;{}", "x=$x$x;".repeat(1000));
         let kinds: Vec<_> = find(&doubling).into_iter().map(|issue| issue.kind).collect();

@@ -52,7 +52,7 @@ impl Parser<'_> {
                 self.at += usize::from(end == "}");
                 let list = self.list(ListEnd::Word(end));
                 match self.group(list, false, head) {
-                    Stage::Group(group) => Stage::Group(Group { binding, ..group }),
+                    Stage::Group(group) => Stage::Group(Box::new(Group { binding, ..*group })),
                     stage => stage,
                 }
             }
@@ -162,7 +162,12 @@ impl Parser<'_> {
     }
 
     fn bare_group(&self, list: CommandList) -> Stage {
-        Stage::Group(Group { list, is_subshell: false, binding: None, head: SimpleCommand::default() })
+        Stage::Group(Box::new(Group {
+            list,
+            is_subshell: false,
+            binding: None,
+            head: SimpleCommand::default(),
+        }))
     }
 
     /// Makes a group, with the redirections that follow it.
@@ -179,7 +184,7 @@ impl Parser<'_> {
                     let rest = self.rest();
                     let digits = rest.bytes().take(4).take_while(u8::is_ascii_digit).count();
                     if digits == 0 || !rest.get(digits..).is_some_and(|rest| rest.starts_with(['<', '>'])) {
-                        return Stage::Group(Group { list, is_subshell, binding: None, head });
+                        return Stage::Group(Box::new(Group { list, is_subshell, binding: None, head }));
                     }
                     self.at += digits;
                 }

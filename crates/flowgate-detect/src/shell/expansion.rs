@@ -144,10 +144,10 @@ impl Variables {
         }
     }
 
-    /// Returns the variants of a command, at least one.
-    pub(super) fn variants(&mut self, words: &[SyntaxWord], redirects: &[Redirect]) -> Vec<ShellCommand> {
-        let choices = self.choices(words.iter().chain(redirects.iter().map(Redirect::word)));
-        choices.iter().map(|choice| self.expand_command(words, redirects, choice)).collect()
+    /// Returns which values the variables of a command have together in each of its variants, of which there is at least
+    /// one.
+    pub(super) fn variants(&self, words: &[SyntaxWord], redirects: &[Redirect]) -> Vec<Choice> {
+        self.choices(words.iter().chain(redirects.iter().map(Redirect::word)))
     }
 
     /// Returns the values that a word can have as the value of a variable; `None` for one that is unknown.
@@ -214,7 +214,8 @@ impl Variables {
         choices
     }
 
-    fn expand_command(
+    /// Expands a command with one choice of values.
+    pub(super) fn expand_command(
         &mut self,
         written: &[SyntaxWord],
         redirects: &[Redirect],
@@ -338,7 +339,7 @@ impl Variables {
 }
 
 /// The number of the value of each variable that has a known one.
-type Choice = BTreeMap<String, usize>;
+pub(super) type Choice = BTreeMap<String, usize>;
 
 /// The arguments of the calling function.
 pub(super) struct PositionalParameters(Vec<(String, Option<Variable>)>);

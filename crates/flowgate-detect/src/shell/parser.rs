@@ -473,7 +473,10 @@ struct ListBuilder {
 }
 
 impl ListBuilder {
-    fn push(&mut self, stage: Stage, span: Range<usize>) {
+    fn push(&mut self, mut stage: Stage, span: Range<usize>) {
+        if let Stage::Command(command) = &mut stage {
+            command.words.shrink_to_fit();
+        }
         if !self.is_joined {
             self.end_pipeline();
         }
@@ -487,7 +490,8 @@ impl ListBuilder {
 
     fn end_pipeline(&mut self) {
         self.is_joined = false;
-        let pipeline = std::mem::take(&mut self.pipeline);
+        let mut pipeline = std::mem::take(&mut self.pipeline);
+        pipeline.stages.shrink_to_fit();
         if !pipeline.stages.is_empty() {
             self.pipelines.push(pipeline);
         }

@@ -191,7 +191,8 @@ impl CommandScanner {
         }
         if !redirects.is_empty() {
             // The redirections are judged like those of a command without words.
-            for variant in self.variables.variants(&[], redirects) {
+            for choice in self.variables.variants(&[], redirects) {
+                let variant = self.variables.expand_command(&[], redirects, &choice);
                 let call = EffectiveCommand::new(&variant);
                 if let Some((operator, word)) = call.documents().next() {
                     input.texts = vec![document_text(operator, word, location)];
@@ -237,8 +238,12 @@ impl CommandScanner {
         let words = command.words.iter().chain(command.redirects.iter().map(Redirect::word));
         let flows: Vec<Flow> = words.map(|word| self.flow_of(word, location)).collect();
         let mut printed = Flow::default();
-        for variant in self.variables.variants(&command.words, &command.redirects) {
+        for choice in self.variables.variants(&command.words, &command.redirects) {
+            let variant = self.variables.expand_command(&command.words, &command.redirects, &choice);
             printed.add_with_texts(self.judge(&variant, &flows, location, input));
+            if self.variables.budget == 0 {
+                break;
+            }
         }
         self.assign(command, &flows);
         printed

@@ -32,7 +32,8 @@ pub(super) struct Pipeline {
 #[derive(Debug)]
 pub(super) enum Stage {
     Command(SimpleCommand),
-    Group(Group),
+    /// On the heap, since most stages are commands, which are smaller.
+    Group(Box<Group>),
     /// The definition of a function, with its name.
     Function(String, CommandList),
 }

@@ -113,6 +113,8 @@ impl Parser<'_> {
         if pattern > 0 || quoted && end != WordEnd::EndOfText {
             self.note_syntax_error();
         }
+        // Most words have one part, and a vector has room for four.
+        parts.0.shrink_to_fit();
         SyntaxWord { parts: parts.0, span: start..self.at }
     }
 
