@@ -25,7 +25,7 @@ mod hook;
 #[cfg(feature = "run")]
 mod init;
 #[cfg(feature = "run")]
-mod keys;
+pub(crate) mod keys;
 mod labels;
 #[cfg(feature = "local")]
 mod lm;
@@ -77,8 +77,6 @@ pub(crate) use games::{GamesArgs, GamesFormat};
 pub(crate) use hook::{Harness, HookArgs};
 #[cfg(feature = "run")]
 pub(crate) use init::InitArgs;
-#[cfg(feature = "run")]
-pub(crate) use keys::{KeysCommand, KeysFormat};
 pub(crate) use labels::{LabelsArgs, LabelsFormat};
 #[cfg(feature = "local")]
 pub(crate) use lm::{EvaluateArgs, LmCommand, TrainArgs};
@@ -384,14 +382,13 @@ pub(crate) enum Command {
     },
     /// Make, list and revoke virtual keys of a running gateway: further keys of its clients.
     ///
-    /// A virtual key stands for a client of the configuration, with the same policy, and can be limited further. Only admins of the
-    /// client's tenant may make, see and revoke its keys.
+    /// A virtual key has the policy of its client, and can be limited further. Only admins of the client's tenant may use this command.
     #[cfg(feature = "run")]
     #[command(after_help = keys::KEYS_HELP)]
     Keys {
         /// The operation.
         #[command(subcommand)]
-        keys: KeysCommand,
+        keys: keys::KeysCommand,
     },
     /// Sum up what a guard that only watched would have asked about and denied.
     #[command(after_help = report::REPORT_HELP)]

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use flowgate_audit::Timestamp;
 use serde_json::{Value, json};
 
-use crate::args::{GatewayArgs, KeysCommand, KeysFormat};
+use crate::args::GatewayArgs;
+use crate::args::keys::{KeysCommand, KeysFormat};
 use crate::escaping;
 use crate::gateway_client::{GatewayClient, GatewayError, encode};
 use crate::input::InputError;
