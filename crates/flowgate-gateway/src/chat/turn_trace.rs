@@ -289,7 +289,16 @@ impl<'c> ModelCalls<'c> {
     /// Begins the span of a request to a model. `place` is the place of the upstream in the order in which they are
     /// asked.
     pub(super) fn begin(&self, upstream: &UpstreamConfig, model: &str, place: usize) -> ModelCall<'_, 'c> {
-        let model = if self.place.is_any() { self.names.model(model) } else { String::new() };
+        if !self.place.is_any() {
+            return ModelCall {
+                calls: self,
+                span: Span::default(),
+                model: String::new(),
+                retries: Arc::default(),
+                is_settled: false,
+            };
+        }
+        let model = self.names.model(model);
         let mut span = self.place.begin(format!("{} {model}", self.operation), SpanKind::Client);
         if span.is_recording() {
             span.set(names::OPERATION, self.operation);

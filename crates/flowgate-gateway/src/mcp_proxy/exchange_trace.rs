@@ -97,8 +97,10 @@ impl ExchangeTrace {
     /// Begins the span of a request to the server.
     pub(super) fn begin_server_request(&self, request: &McpRequest, message: &Value) -> Span {
         let place = self.span.place();
-        let method = method_of(message);
-        let tool = if place.is_any() { tool_of(request, message) } else { None };
+        if !place.is_any() {
+            return Span::default();
+        }
+        let (method, tool) = (method_of(message), tool_of(request, message));
         let name = tool.as_ref().map_or_else(|| method.to_owned(), |tool| format!("{method} {tool}"));
         let mut span = place.begin(name, SpanKind::Client);
         if span.is_recording() {
