@@ -373,7 +373,7 @@ mod tests {
         let both = with("headers-from = \"H\"\nheaders-file = \"headers\"");
         check(&both, &[("H", "a=1")], "the section has both `headers-from` and `headers-file`");
         check(&with("ca-file = \"headers\""), &[], "its `endpoint` does not begin with https://");
-        check(&with("endpiont = \"a\""), &[], "unknown field `endpiont`");
+        check(&with("end-point = \"a\""), &[], "unknown field `end-point`");
     }
 
     #[test]
