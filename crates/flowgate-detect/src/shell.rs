@@ -57,9 +57,8 @@ pub struct UnsafeCommand {
     pub severity: IssueSeverity,
 }
 
-/// Maximum length of a script that is read to its end, in bytes: twice what Linux passes to a shell as one argument. A
-/// script that is made to be slow takes a second at this length.
-pub const MAX_BYTES: usize = 256 << 10;
+/// Maximum length of a script that is read to its end, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`]. Of a script that is
 /// longer than [`MAX_BYTES`], the start is read, and the whole is `TOO_COMPLEX`.
