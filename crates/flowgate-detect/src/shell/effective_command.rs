@@ -5,8 +5,7 @@
 use std::ops::Range;
 
 use super::IssueSeverity;
-use super::expansion::{ShellCommand, Word};
-use super::syntax::is_name;
+use super::syntax::{ShellCommand, Word};
 
 /// A command without its assignments and wrappers.
 pub(super) struct EffectiveCommand<'c> {
@@ -15,12 +14,8 @@ pub(super) struct EffectiveCommand<'c> {
     name: &'c str,
     /// Its arguments.
     arguments: &'c [Word],
-    /// The word of the program.
-    program: Option<&'c Word>,
     /// Whether it runs under `sudo` or `doas`.
     elevated: bool,
-    /// Whether `xargs` runs it, with its input as further arguments.
-    pub(super) takes_input_as_arguments: bool,
 }
 
 /// Programs that run a script of shell commands.
@@ -54,30 +49,22 @@ pub(super) const READERS: &[&str] =
 /// Programs that connect their input and output to a network address.
 const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
-/// A script in the arguments of a command.
-pub(super) struct InnerScript {
-    pub(super) text: String,
-    /// The bytes that contain it.
-    pub(super) span: Range<usize>,
-    /// Whether the text is what the shell runs, with nothing left out.
-    pub(super) is_exact: bool,
-}
-
 impl<'c> EffectiveCommand<'c> {
-    /// Finds the program that a command executes: skips assignments (`A=1 rm`), keywords (`time rm`) and wrappers with their options (`sudo -u x rm`). `elevated` is set if `sudo` or `doas` was skipped. A command without a
+    /// Finds the program that a command executes: skips assignments (`A=1 rm`), keywords (`then rm`) and wrappers
+    /// with their options (`sudo -u x rm`). `elevated` is set if `sudo` or `doas` was skipped. A command without a
     /// program has an empty name.
     pub(super) fn new(command: &'c ShellCommand) -> Self {
         let mut words = command.words.as_slice();
         let mut elevated = false;
-        let mut takes_input_as_arguments = false;
         while let Some((first, rest)) = words.split_first() {
             let name = program_name(&first.text);
             let assignment = first.text.split_once('=').is_some_and(|(name, _)| {
-                let name = name.strip_suffix('+').unwrap_or(name);
-                // An element of an array: `a[0]=x`.
-                is_name(name.split_once('[').map_or(name, |(name, _)| name))
+                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             });
-            let keyword = matches!(name, "!" | "time");
+            let keyword = matches!(
+                name,
+                "then" | "do" | "else" | "elif" | "if" | "while" | "until" | "!" | "{" | "}" | "time"
+            );
             // The options of a wrapper that take a value in the next word: short ones, as one text, and long ones.
             let wrapper: Option<(&str, &[&str])> = match name {
                 "sudo" | "doas" => Some(("ugpCDRTUhrtac", SUDO_OPTIONS)),
@@ -85,14 +72,7 @@ impl<'c> EffectiveCommand<'c> {
                 "nice" => Some(("n", &["--adjustment"])),
                 "ionice" => Some(("cn", &["--class", "--classdata"])),
                 "stdbuf" => Some(("ioe", &["--input", "--output", "--error"])),
-                "nohup" | "command" | "builtin" | "setsid" | "busybox" | "pkexec" | "unshare" | "chronic" => {
-                    Some(("", &[]))
-                }
-                "xargs" => Some(("IELPadns", &["--arg-file", "--delimiter", "--max-args", "--max-procs"])),
-                "chroot" | "taskset" => Some(("", &[])),
-                "flock" => Some(("wE", &["--timeout", "--conflict-exit-code"])),
-                "strace" | "ltrace" => Some(("aeopsuE", &[])),
-                "watch" => Some(("n", &["--interval"])),
+                "nohup" | "command" | "builtin" | "setsid" | "busybox" => Some(("", &[])),
                 "exec" => Some(("a", &[])),
                 // Without a command, `env` prints the variables and is the program itself.
                 "env" if rest.iter().any(|word| !word.text.contains('=') && !word.text.starts_with('-')) => {
@@ -115,22 +95,21 @@ impl<'c> EffectiveCommand<'c> {
                     || long_options.contains(&option.text.as_str());
                 options = if takes_value { after.get(1..).unwrap_or_default() } else { after };
             }
-            // The first argument is the duration, the directory, the processors or the file.
-            if matches!(name, "timeout" | "chroot" | "taskset" | "flock") {
+            // The first argument of `timeout` is the duration.
+            if name == "timeout" {
                 options = options.get(1..).unwrap_or_default();
             }
             if options.is_empty() {
                 break;
             }
-            elevated |= matches!(name, "sudo" | "doas" | "pkexec");
-            takes_input_as_arguments |= name == "xargs";
+            elevated |= matches!(name, "sudo" | "doas");
             words = options;
         }
         let (name, arguments) = match words.split_first() {
             Some((first, rest)) => (program_name(&first.text), rest),
             None => ("", words),
         };
-        Self { command, name, arguments, program: words.first(), elevated, takes_input_as_arguments }
+        Self { command, name, arguments, elevated }
     }
 
     /// Returns whether the program has one of these names.
@@ -143,25 +122,13 @@ impl<'c> EffectiveCommand<'c> {
         self.arguments.iter()
     }
 
-    /// Returns the word of the program.
-    pub(super) fn program(&self) -> Option<&'c Word> {
-        self.program
-    }
-
-    /// Returns all words, including those before the program and in redirections, but no here-document.
-    fn every_word(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
-        let redirects = self.command.redirects.iter().filter(|(operator, _)| !is_document(operator));
-        self.command.words.iter().chain(redirects.map(|(_, word)| word))
-    }
-
-    /// Returns the here-documents and here-strings, the last one first, since it is what the command reads.
-    pub(super) fn documents(&self) -> impl Iterator<Item = (&'static str, &'c Word)> + use<'c> {
-        let redirects = self.command.redirects.iter().rev();
-        redirects.filter(|(operator, _)| operator.starts_with("<<")).map(|(operator, word)| (*operator, word))
+    /// Returns all words, including those before the program and in redirections.
+    pub(super) fn every_word(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
+        self.command.words.iter().chain(self.command.redirects.iter().map(|(_, word)| word))
     }
 
     /// Returns the texts of the arguments.
-    pub(super) fn texts(&self) -> impl Iterator<Item = &'c str> + use<'c> {
+    fn texts(&self) -> impl Iterator<Item = &'c str> + use<'c> {
         self.arguments.iter().map(|word| word.text.as_str())
     }
 
@@ -200,94 +167,12 @@ impl<'c> EffectiveCommand<'c> {
         }
     }
 
-    /// Returns whether the command executes its standard input: a shell without a script, with `-s`, or by the name of
-    /// the input; an interpreter without arguments, or with `-`. With `xargs`, also a shell whose script is missing.
+    /// Returns whether the command executes its standard input: a shell without a script, or with `-s`; an interpreter
+    /// without arguments, or with `-`.
     pub(super) fn reads_script(&self) -> bool {
-        let is_input = |text: &str| matches!(text, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0");
         let operands = self.texts().filter(|text| !text.starts_with('-')).count();
-        let lacks_script =
-            || self.texts().last().is_some_and(|text| text.starts_with('-') && text.ends_with('c'));
-        if self.takes_input_as_arguments {
-            return self.is_one_of(INTERPRETERS) && lacks_script();
-        }
-        self.is_one_of(SHELLS) && (operands == 0 && !lacks_script() || self.has_option('s', "-s"))
-            || self.is_one_of(INTERPRETERS) && (self.arguments.is_empty() || self.texts().any(is_input))
-            || self.is_one_of(&["source", "."]) && self.texts().next().is_some_and(is_input)
-    }
-
-    /// Returns whether the command is a shell, or executes a file in the current one.
-    pub(super) fn runs_shell(&self) -> bool {
-        self.is_one_of(SHELLS) || self.is_one_of(&["source", "."])
-    }
-
-    /// Returns the files that the command may execute: the program itself, or the arguments of an interpreter.
-    pub(super) fn executed_files(&self) -> impl Iterator<Item = &'c str> + use<'c> {
-        let is_interpreter = self.is_one_of(INTERPRETERS) || self.is_one_of(&["source", "."]);
-        let program = self.program.map(|word| word.text.as_str()).filter(|text| text.contains('/'));
-        program
-            .into_iter()
-            .chain(self.arguments.iter().filter(move |_| is_interpreter).map(|word| word.text.as_str()))
-    }
-
-    /// Returns the files into which a redirection, or `tee`, writes.
-    pub(super) fn written_files(&self) -> impl Iterator<Item = &'c str> + use<'c> {
-        let redirected = self.command.redirects.iter().filter(|(op, _)| op.contains('>'));
-        let is_tee = self.name == "tee";
-        let operands = self.arguments.iter().filter(move |word| is_tee && !word.text.starts_with('-'));
-        redirected.map(|(_, word)| word).chain(operands).map(|word| word.text.as_str())
-    }
-
-    /// Returns the commands that `find` executes.
-    pub(super) fn found_commands(&self) -> Vec<ShellCommand> {
-        let is_find = self.is_one_of(&["find", "fd"]);
-        let parts = self
-            .arguments
-            .split(|word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir"));
-        let commands = parts.skip(1).filter(|_| is_find).map(|words| {
-            let end = words.iter().position(|word| matches!(word.text.as_str(), ";" | "+"));
-            let words = words.get(..end.unwrap_or(words.len())).unwrap_or_default().to_vec();
-            ShellCommand { words, redirects: Vec::new() }
-        });
-        commands.collect()
-    }
-
-    /// Returns the text that the command prints, if it is a part of the script: the arguments of `echo` and `printf`,
-    /// and the here-document of `cat` and `tee`.
-    pub(super) fn printed_text(&self) -> Option<InnerScript> {
-        match self.name {
-            "echo" | "printf" => {
-                let (first, last) = (self.arguments.first()?, self.arguments.last()?);
-                let texts = self.arguments.iter().map(|word| word.code.as_str());
-                let texts: Vec<&str> =
-                    texts.skip_while(|text| text.starts_with('-') && text.len() < 4).collect();
-                Some(InnerScript {
-                    // What `printf` and `echo -e` make of the escape that separates commands.
-                    text: texts.join(" ").replace("\\n", "\n"),
-                    span: first.span.start..last.span.end,
-                    is_exact: self.name == "echo" && self.arguments.iter().all(|word| !word.dynamic),
-                })
-            }
-            "cat" | "tee" => {
-                let (_, word) = self.documents().next()?;
-                Some(InnerScript {
-                    text: word.code.clone(),
-                    span: word.span.clone(),
-                    is_exact: !word.dynamic,
-                })
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns whether the command removes the current directory with what is in it.
-    pub(super) fn removes_directory(&self) -> bool {
-        let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
-        self.name == "rm" && recursive && self.texts().any(|text| matches!(text, "*" | "." | "./" | "./*"))
-    }
-
-    /// Returns whether the command prints its input.
-    pub(super) fn passes_input_on(&self) -> bool {
-        self.name == "cat" && self.texts().all(|text| text.starts_with('-')) || self.name == "tee"
+        self.is_one_of(SHELLS) && (operands == 0 || self.has_option('s', "-s"))
+            || self.is_one_of(INTERPRETERS) && (self.arguments.is_empty() || self.has_argument("-"))
     }
 
     /// Returns whether the command sends its standard input over the network.
@@ -312,48 +197,20 @@ impl<'c> EffectiveCommand<'c> {
             || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
     }
 
-    /// Returns the script that `eval`, `bash -c`, `trap` or `alias` receives as an argument. `None` if the command runs
-    /// no such script. Unknown variables stand in it as they are spelled; substitutions are left out, since they have
-    /// been followed.
-    pub(super) fn inner_script(&self) -> Option<InnerScript> {
-        let of_word = |word: &Word| InnerScript {
-            text: word.code.clone(),
-            span: word.span.clone(),
-            is_exact: !word.dynamic,
-        };
-        let joined = |texts: Vec<&str>, separator| InnerScript {
-            text: texts.join(separator),
-            span: self.command.span(),
-            is_exact: false,
-        };
-        match self.name {
-            "eval" => {
-                return Some(joined(self.arguments.iter().map(|word| word.code.as_str()).collect(), " "));
-            }
-            "alias" => {
-                let values = self.arguments.iter().filter_map(|word| Some(word.code.split_once('=')?.1));
-                return Some(joined(values.collect(), "\n"));
-            }
-            "trap" => {
-                return self.arguments.first().filter(|word| !word.text.starts_with('-')).map(of_word);
-            }
-            _ => {}
+    /// Returns the script that `eval` or `bash -c` receives as an argument, with the bytes of the text that contain
+    /// it. `None` if the command runs no such script, or if the script of `-c` contains a variable, so that its text
+    /// is unknown.
+    pub(super) fn inner_script(&self) -> Option<(String, Range<usize>)> {
+        if self.name == "eval" {
+            let arguments: Vec<_> = self.texts().collect();
+            return Some((arguments.join(" "), self.command.span()));
         }
         // `-c` may be combined with other options, as in `-lc`.
         let at = self.texts().position(|text| text.starts_with('-') && text.ends_with('c'))?;
-        let runs = self.is_one_of(SHELLS) || self.is_one_of(&["su", "runuser", "script"]);
-        self.arguments.get(at + 1).filter(|_| runs).map(of_word)
-    }
-
-    /// Returns whether code of an interpreter connects a shell to a socket, in the arguments or in a here-document.
-    fn connects_shell(&self) -> bool {
-        let code = |text: &str| {
-            let text = text.to_ascii_lowercase();
-            let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-            has(&["socket", "tcpsocket", "fsockopen"])
-                && has(&["pty.spawn", "/bin/sh", "/bin/bash", "dup2", "subprocess", "exec"])
-        };
-        self.texts().any(code) || self.documents().any(|(_, word)| code(&word.text))
+        let word =
+            self.arguments.get(at + 1).filter(|_| self.is_one_of(SHELLS) || self.is_one_of(&["su"]))?;
+        // Substitutions in double quotes have already been followed.
+        (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
     }
 
     /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
@@ -471,7 +328,18 @@ impl<'c> EffectiveCommand<'c> {
                 report("PRIVILEGE", Error);
             }
             name if name.starts_with("mkfs") => report("DISK_WRITE", Error),
-            name if INTERPRETERS.contains(&name) && self.connects_shell() => report("REVERSE_SHELL", Error),
+            name if INTERPRETERS.contains(&name) => {
+                // Whether the text is code that connects a shell to a socket.
+                let code = |text: &str| {
+                    let has =
+                        |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
+                    has(&["socket", "tcpsocket", "fsockopen"])
+                        && has(&["pty.spawn", "/bin/sh", "/bin/bash", "dup2", "subprocess", "exec"])
+                };
+                if any(code) {
+                    report("REVERSE_SHELL", Error);
+                }
+            }
             _ => {}
         }
         if self.elevated && (self.name == "su" || self.is_one_of(SHELLS) && self.arguments.is_empty()) {
@@ -511,11 +379,6 @@ impl<'c> EffectiveCommand<'c> {
     }
 }
 
-/// Returns whether an operator begins a here-document.
-fn is_document(operator: &str) -> bool {
-    matches!(operator, "<<" | "<<-")
-}
-
 /// Returns the name of a program without its directory.
 fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
@@ -523,7 +386,7 @@ fn program_name(word: &str) -> &str {
 
 /// Returns whether a path is that of a whole tree, whose removal destroys the system or the user's files: the root, a
 /// home directory, or a system directory.
-pub(super) fn is_whole_tree(path: &str) -> bool {
+fn is_whole_tree(path: &str) -> bool {
     let path = path.trim_end_matches('*');
     let path = if path.len() > 1 { path.trim_end_matches('/') } else { path };
     matches!(
