@@ -181,7 +181,36 @@ fn is_random(text: &str) -> bool {
         return body.len() >= 32 && bits > 3.0 && character_class_count(body) == 2;
     }
     let is_uuid = body.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
-    !is_uuid && character_class_count(body) == 3 && bits > ((body.len() as f64).log2() - 0.6).min(4.5)
+    !is_uuid
+        && character_class_count(body) == 3
+        && bits > ((body.len() as f64).log2() - 0.6).min(4.5)
+        && !is_identifier(body)
+}
+
+/// Returns whether a text consists of words, as in `Win32_Graphics_Dxgi`: runs of one class of characters, which may begin
+/// with a capital, have 3.5 characters or more on average. In random text they have about two.
+fn is_identifier(text: &str) -> bool {
+    let (mut characters, mut runs) = (0, 0);
+    let mut before = None;
+    // The characters of the current run.
+    let mut length = 0;
+    for c in text.chars() {
+        if !c.is_ascii_alphanumeric() {
+            before = None;
+            continue;
+        }
+        let class = (c.is_ascii_uppercase(), c.is_ascii_digit());
+        let is_capitalised = length == 1 && before == Some((true, false)) && class == (false, false);
+        if before == Some(class) || is_capitalised {
+            length += 1;
+        } else {
+            runs += 1;
+            length = 1;
+        }
+        characters += 1;
+        before = Some(class);
+    }
+    2 * characters >= 7 * runs
 }
 
 /// Returns the Shannon entropy in bits per character. Characters outside ASCII, which no key contains, count only in
@@ -226,6 +255,9 @@ mod tests {
         check("password = get_password(1)", &[]);
         check("digest '3f2a9c0d1e4b5a69788796a5b4c3d2e1'", &["HIGH_ENTROPY"]);
         check("DIGITS = '0123456789ABCDEFabcdef'", &[]);
+        check("cfg(feature = \"Win32_Graphics_Dxgi_Common\")", &[]);
+        check("'HttpServerTest42IsRunningNow'", &[]);
+        check("'kJ8dP2xQvT5mWz7RbN4yLc9H'", &["HIGH_ENTROPY"]);
         check("'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'", &[]);
     }
 
