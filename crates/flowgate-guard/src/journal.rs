@@ -106,7 +106,12 @@ pub enum Input {
     AnsweredTo(Message),
     /// An answer that the caller received under another policy, before the conversation was
     /// [carried over](crate::conversation::Conversation::carry_over).
-    Carried(Message),
+    Carried {
+        /// The answer.
+        message: Message,
+        /// The tools of its calls, in order: the server, if it has one, and the name.
+        tools: Vec<(Option<String>, String)>,
+    },
     /// The model's message.
     Completed(Completion),
     /// The screener's answer.

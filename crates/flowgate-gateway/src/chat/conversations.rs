@@ -32,7 +32,7 @@ pub(crate) use load::{one_off, replay, replay_recording, replay_with};
 use load::{replay_missing, turn_count};
 use stored_turn::StoredInput;
 
-use super::clients::ClientState;
+use super::clients::{ClientHistory, ClientState};
 use crate::approvals::ApprovalReference;
 use crate::database::{CarriedTurns, Database, DatabaseError, ShownText};
 use crate::http::client_presence::ClientPresence;
@@ -75,6 +75,8 @@ pub(crate) struct ConversationState {
     pub(super) offered: Vec<Weak<wire::ReceivedRequest>>,
     /// The unique number of the conversation in the database.
     id: i64,
+    /// The key of its digests, in hexadecimal: another gateway that carries the conversation over changes it.
+    key: String,
     /// The settings of the client under which it is in memory.
     generation: u64,
     /// When the time of last use was last written to the database.
@@ -336,7 +338,11 @@ impl Conversations {
         // `opened` must together be all stored turns.
         let is_same_conversation = locked.session.as_ref().is_some_and(|session| {
             let is_same_basis = opened.basis == client.spec.basis && session.carried.is_none();
-            session.id == opened.id && is_same_basis && session.turns + turn_count(&opened) == opened.turns
+            let is_same_key = session.key == opened.key;
+            session.id == opened.id
+                && is_same_basis
+                && is_same_key
+                && session.turns + turn_count(&opened) == opened.turns
         });
         if !is_same_conversation || !replay_missing(client, locked.session.as_mut(), &opened) {
             *locked.session = None;
@@ -449,6 +455,25 @@ impl Conversations {
         session: &mut ConversationState,
     ) -> Result<(), RequestError> {
         session.answers.begin_turn();
+        let mut history = self.lock_shown_texts(client).await?;
+        // A text is forgotten at the second call after it was last seen, hence half of the age.
+        if history.aged.elapsed() > client.spec.quotation_age / 2 {
+            history.client.quotations.forget_stale();
+            history.aged = Instant::now();
+        }
+        drop(history);
+        self.recall_external_state(client, session).await
+    }
+
+    /// Locks the texts that a client was shown, after loading those that are not in memory: texts that other gateways
+    /// have stored since, or all texts after a restart.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub(super) async fn lock_shown_texts<'c>(
+        &self,
+        client: &'c ClientState,
+    ) -> Result<tokio::sync::MutexGuard<'c, ClientHistory>, RequestError> {
         let mut history = client.lock_history().await;
         // If no other gateway writes to the database, the texts in memory are complete once they are loaded.
         if self.store.is_shared() || !history.is_loaded {
@@ -467,13 +492,7 @@ impl Conversations {
             // Texts that are forgotten while loading were reported when they were forgotten first.
             history.client.quotations.take_full_sources();
         }
-        // A text is forgotten at the second call after it was last seen, hence half of the age.
-        if history.aged.elapsed() > client.spec.quotation_age / 2 {
-            history.client.quotations.forget_stale();
-            history.aged = Instant::now();
-        }
-        drop(history);
-        self.recall_external_state(client, session).await
+        Ok(history)
     }
 
     /// Reads the labels that other conversations of the tenant have written to external state, and joins them into the
@@ -525,6 +544,11 @@ impl Conversations {
 }
 
 impl ConversationState {
+    /// Whether the conversation was carried over to another policy, and no turn was stored since.
+    pub(super) fn is_newly_carried(&self) -> bool {
+        self.carried.is_some()
+    }
+
     /// Returns the approximate memory of the conversation, in bytes.
     fn memory(&self) -> usize {
         memory_of(self.bytes, self.values.saturating_add(self.proxies.value_count()))

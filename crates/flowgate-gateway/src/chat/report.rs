@@ -22,6 +22,7 @@ use crate::metrics::agents::{AgentMetrics, TurnMetrics, VerdictCounts};
 use crate::page::figures::RequestFigures;
 use crate::random;
 use crate::secret::Secret;
+use crate::virtual_keys::scope::name_for_client;
 
 /// The outcome of a request, collected while the request runs.
 #[derive(Debug)]
@@ -232,9 +233,9 @@ impl RequestReport {
     /// Ends the spans of the request.
     pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
         // A name that the client has chosen is its text.
-        let is_own_name = |name: &&String| !self.is_named && random::is_unguessable_name(name);
+        let is_own_name = |name: &&str| !self.is_named && random::is_unguessable_name(name);
         let outcome = TracedOutcome {
-            conversation: self.conversation.as_ref().filter(is_own_name).map(String::as_str),
+            conversation: self.conversation.as_deref().map(name_for_client).filter(is_own_name),
             failure: self.failure,
             tokens: self.tokens,
             hidden: self.hidden,

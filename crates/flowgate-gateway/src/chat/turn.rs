@@ -246,7 +246,8 @@ pub(crate) async fn run(
         // them, they are voided below.
         person.announced = true;
     } else {
-        if session.conversation.waits_for_decision() {
+        // Questions of a conversation that was carried over are about calls that no longer wait.
+        if session.conversation.waits_for_decision() || session.is_newly_carried() {
             approvals.void_questions(&client.spec, name, &[]).await?;
             let cause = "the conversation continued without the answer";
             voided = session.conversation.running_turn_mut().void_approved_calls(cause);

@@ -18,8 +18,11 @@ use super::error::DatabaseError;
 use super::log_heads::{NewerLogHead, update_log_head};
 use super::questions::{use_approval, void_approval};
 use super::quotations::{NewShownTexts, ShownText, persist_shown_texts};
-use super::transaction::{Access, DynTransaction, Operation, TurnTransaction};
+use super::transaction::{Access, DynTransaction, Operation, SqlValue, TurnTransaction};
 use super::{Database, with_timeout};
+
+/// How many carried turns one statement replaces: a conversation may have thousands of turns.
+const CARRIED_CHUNK: usize = 64;
 
 /// A turn to persist.
 #[derive(Debug, Clone)]
@@ -316,13 +319,25 @@ impl CarriedTurns {
         if tx.execute(sql, &values).await? != 1 {
             return Err(DatabaseError::Overtaken);
         }
-        let mut bytes: i64 = 0;
-        for (number, inputs) in (0_i64..).zip(&self.inputs) {
-            // Each turn has the bytes of all turns up to it.
-            bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
-            let sql = "UPDATE turns SET inputs = ?1, bytes = ?2 WHERE conversation = ?3 AND number = ?4";
-            let values = [inputs.into(), bytes.into(), conversation.into(), number.into()];
-            if tx.execute(sql, &values).await? != 1 {
+        let (mut bytes, mut number): (i64, i64) = (0, 0);
+        for chunk in self.inputs.chunks(CARRIED_CHUNK) {
+            let mut values = vec![conversation.into()];
+            let mut rows = Vec::with_capacity(chunk.len());
+            for inputs in chunk {
+                // Each turn has the bytes of all turns up to it.
+                bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+                let first = values.len();
+                rows.push(format!("(?{}, ?{}, ?{})", first + 1, first + 2, first + 3));
+                values.extend([SqlValue::from(number), bytes.into(), inputs.into()]);
+                number += 1;
+            }
+            let sql = format!(
+                "WITH carried(number, bytes, inputs) AS (VALUES {}) \
+                 UPDATE turns SET bytes = carried.bytes, inputs = carried.inputs FROM carried \
+                 WHERE turns.conversation = ?1 AND turns.number = carried.number",
+                rows.join(", ")
+            );
+            if tx.execute(&sql, &values).await? != u64::try_from(chunk.len()).unwrap_or(u64::MAX) {
                 return Err(DatabaseError::Overtaken);
             }
         }

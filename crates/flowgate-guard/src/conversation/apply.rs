@@ -176,9 +176,9 @@ impl Conversation {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
                 self.append_answer(history, message);
             }
-            Input::Carried(message) => {
+            Input::Carried { message, tools } => {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };
-                return InputOutcome::Carried(self.take_carried_answer(history, message));
+                return InputOutcome::Carried(self.take_carried_answer(history, message, tools));
             }
             Input::Resumed { kept, new } => {
                 let InputContext::History(history) = context else { return InputOutcome::Inapplicable };

@@ -15,11 +15,11 @@ use std::fmt;
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, PushError};
 use flowgate::trace::{Call, EventId, Tool, TraceEntry};
-use flowgate_lm::chat::{Message, Sources};
+use flowgate_lm::chat::{Message, OutputFormat, Sources, ToolCall};
 
 use super::apply::{InputContext, InputOutcome};
 use super::{Conversation, ConversationPhase};
-use crate::history::lookup::QuotationLookup;
+use crate::history::lookup::{QuotationLookup, TextQuotations};
 use crate::history::{ClientProfile, History, HistoryMessage};
 use crate::journal::Input;
 use crate::redact::HiddenRegions;
@@ -59,7 +59,8 @@ impl From<PushError> for CarryOverError {
 impl Conversation {
     /// Processes the inputs of one turn of another conversation under the policy of this one, after those of the turns
     /// before. Queries no model, runs no tool and asks no person. The texts of the turn are added to the memory of `client`
-    /// with their new labels.
+    /// with their new labels; the caller has loaded what the client was shown in other conversations. `tool_of` returns
+    /// the tool that the client calls by a name.
     ///
     /// # Errors
     /// If the turn cannot be carried over. The conversation is then in an unspecified state and must be discarded.
@@ -68,24 +69,25 @@ impl Conversation {
         client: &mut ClientProfile,
         history: &mut History,
         turn: &[Input],
+        tool_of: &dyn Fn(&str) -> Tool,
     ) -> Result<(), CarryOverError> {
         for input in turn {
             match input {
-                Input::Sent { kept, rest, sources, .. } => {
-                    self.carry_chat(client, history, *kept, rest, sources)?;
+                Input::Sent { kept, rest, seen, sources } => {
+                    self.carry_chat(client, history, *kept, (rest, sources, seen))?;
                 }
                 // The client continued a turn that waited for a person: its chat, and what it wrote to continue.
                 Input::Resumed { kept, new } => {
-                    self.carry_chat(client, history, *kept, new.as_slice(), &Sources::default())?;
+                    self.carry_chat(client, history, *kept, (new.as_slice(), &Sources::default(), &[]))?;
                 }
-                Input::AnsweredTo(message) | Input::Carried(message) => {
-                    let input = Input::Carried(message.clone());
-                    self.submit_with(input, InputContext::History(history)).into_carried()?;
-                    self.memorize(client, history);
+                Input::AnsweredTo(message) => {
+                    let tools = called_tools(message, tool_of);
+                    self.carry_answer(client, history, Input::Carried { message: message.clone(), tools })?;
                 }
+                Input::Carried { .. } => self.carry_answer(client, history, input.clone())?,
                 Input::Offer(tools) => self.offer_tools(tools.clone())?,
-                Input::Format { format, .. } => {
-                    self.set_output_format(client, history, format.clone())?;
+                Input::Format { format, seen } => {
+                    self.carry_format(client, history, (format.as_ref(), seen))?;
                 }
                 Input::Note(role, content) => drop(self.add_context(role, content.clone())?),
                 Input::Recall(record) => {
@@ -115,26 +117,24 @@ impl Conversation {
         Ok(())
     }
 
-    /// Merges a chat whose first `kept` messages are those of the history.
+    /// Merges a chat whose first `kept` messages are those of the history, and which continues with `rest`. `seen` are the
+    /// quotations in `rest` under the earlier policy.
     fn carry_chat(
         &mut self,
         client: &mut ClientProfile,
         history: &mut History,
         kept: usize,
-        rest: &[Message],
-        sources: &Sources,
+        (rest, sources, seen): (&[Message], &Sources, &[TextQuotations]),
     ) -> Result<(), CarryOverError> {
         let digests = history.digests_with(kept, rest);
         let found = self.align_chat(history, &digests, |count| rest.get(count.checked_sub(kept)?..));
-        if digests.len() != kept + rest.len() || found.same < kept {
+        // The history is the one that the earlier conversation had, so the same messages are unchanged.
+        if digests.len() != kept + rest.len() || found.same != kept {
             return Err(CarryOverError::Inconsistent);
         }
-        // The first messages of `rest` can be those of the history, too: then the input begins after them.
-        let kept_now = found.same;
-        let rest = rest.get(kept_now - kept..).ok_or(CarryOverError::Inconsistent)?.to_vec();
-        let sources = sources.starting_at(kept_now - kept);
-        let mut memory = QuotationLookup::live(client);
-        let mut input = Input::Sent { kept: kept_now, rest, seen: Vec::new(), sources };
+        let mut memory = QuotationLookup::live_after(client, seen);
+        let (rest, sources) = (rest.to_vec(), sources.clone());
+        let mut input = Input::Sent { kept, rest, seen: Vec::new(), sources };
         let context = InputContext::Chat { history, memory: &mut memory, found };
         let InputOutcome::Merged(merged) = self.apply(&input, context) else {
             return Err(CarryOverError::Inconsistent);
@@ -147,6 +147,37 @@ impl Conversation {
         Ok(())
     }
 
+    /// Sets the form of the model's text. `seen` are the quotations in it under the earlier policy.
+    fn carry_format(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        (format, seen): (Option<&OutputFormat>, &[TextQuotations]),
+    ) -> Result<(), CarryOverError> {
+        let mut memory = QuotationLookup::live_after(client, seen);
+        let mut input = Input::Format { format: format.cloned(), seen: Vec::new() };
+        let context = InputContext::Memory { history, memory: &mut memory };
+        let InputOutcome::Formatted(formatted) = self.apply(&input, context) else { return Ok(()) };
+        if let Input::Format { seen, .. } = &mut input {
+            *seen = memory.into_answers();
+        }
+        self.journal.record(|| input);
+        formatted?;
+        Ok(())
+    }
+
+    /// Adds an answer of the model, an [`Input::Carried`], and records its texts in the memory of the client.
+    fn carry_answer(
+        &mut self,
+        client: &mut ClientProfile,
+        history: &mut History,
+        answer: Input,
+    ) -> Result<(), CarryOverError> {
+        self.submit_with(answer, InputContext::History(history)).into_carried()?;
+        self.memorize(client, history);
+        Ok(())
+    }
+
     /// Adds a message that the model wrote under another policy, with its calls as handed over, and ends the turn.
     ///
     /// # Errors
@@ -155,17 +186,31 @@ impl Conversation {
         &mut self,
         history: &mut History,
         message: &Message,
+        tools: &[(Option<String>, String)],
     ) -> Result<(), PushError> {
         let Message::Assistant { text, calls, thoughts } = message else { return Ok(()) };
         let label = self.label_of_everything();
+        if !text.is_empty() {
+            // Rules over history see what the model wrote. What they find was decided under the earlier policy.
+            let written = flowgate::trace::Message::new("assistant", text.as_str());
+            self.monitor.push_generated(TraceEntry::from(written), label)?;
+        }
         self.labels.record_carried_step(&label);
         let (mut step_calls, mut ids) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
-        for call in calls {
+        for (index, call) in calls.iter().enumerate() {
+            let tool = match tools.get(index) {
+                Some((Some(server), name)) => Tool::of(server, name),
+                Some((None, name)) => Tool::local(name),
+                None => Tool::local(&call.name),
+            };
             let is_used = self.monitor.trace().calls_with_id(&call.id).next().is_some();
             let id = if is_used { self.next_id(&label) } else { call.id.clone() };
-            let event = self.record_carried_call(&id, &call.name, &call.arguments)?;
+            // The model calls the tool by its name in the catalogue, which may differ from the client's.
+            let name = self.tools.catalogue().name_of(&tool).unwrap_or(&call.name).to_owned();
+            let event = self.record_carried_call(&id, tool, &call.arguments)?;
             ids.push(id);
-            step_calls.push(StepCall { call: call.clone(), answer: CallOutcome::HandedOver(event) });
+            let call = ToolCall { name, ..call.clone() };
+            step_calls.push(StepCall { call, answer: CallOutcome::HandedOver(event) });
         }
         self.items.push(ConversationItem::Step(ModelStep {
             label,
@@ -189,10 +234,7 @@ impl Conversation {
     }
 
     /// Records a call that the earlier policy permitted, as influenced by everything before it.
-    fn record_carried_call(&mut self, id: &str, name: &str, arguments: &str) -> Result<EventId, PushError> {
-        let top = self.monitor.policy().space().top();
-        let entry = self.tools.catalogue().find(&self.monitor, &top, name);
-        let tool = entry.map_or_else(|| Tool::local(name), |entry| entry.offered.tool.clone());
+    fn record_carried_call(&mut self, id: &str, tool: Tool, arguments: &str) -> Result<EventId, PushError> {
         let call = Call::from_json(id, tool, arguments);
         let recorded = self.monitor.record_earlier(TraceEntry::from(call), &Attribution::everything());
         recorded.event.ok_or(PushError::Full)
@@ -211,4 +253,11 @@ impl Conversation {
             self.format.as_ref().map_or(Label::BOTTOM, |format| format.view_label(&self.monitor, &top));
         events.fold(self.labels.least().join(&described).join(&format), |all, label| all.join(&label))
     }
+}
+
+/// Returns the tools of the calls of a message, as [`Input::Carried`] has them.
+fn called_tools(message: &Message, tool_of: &dyn Fn(&str) -> Tool) -> Vec<(Option<String>, String)> {
+    let Message::Assistant { calls, .. } = message else { return Vec::new() };
+    let names = |tool: Tool| (tool.server.as_deref().map(str::to_owned), (*tool.name).to_owned());
+    calls.iter().map(|call| names(tool_of(&call.name))).collect()
 }

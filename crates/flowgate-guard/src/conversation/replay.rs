@@ -83,7 +83,7 @@ impl Conversation {
                 let memory = &mut QuotationLookup::from_recorded(client, seen);
                 self.apply(input, InputContext::Memory { history, memory })
             }
-            Input::AnsweredTo(_) | Input::Carried(_) | Input::Resumed { .. } => {
+            Input::AnsweredTo(_) | Input::Carried { .. } | Input::Resumed { .. } => {
                 self.apply(input, InputContext::History(history))
             }
             Input::HandOver => self.apply(input, InputContext::Call(call.take()?)),

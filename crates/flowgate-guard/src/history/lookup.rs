@@ -26,6 +26,9 @@ pub(crate) struct QuotationLookup<'c> {
     client: &'c mut ClientProfile,
     /// The recorded answers, in a replay.
     recorded: Option<&'c [TextQuotations]>,
+    /// Answers that were recorded under another policy: their labels are added to those of the present memory, which may
+    /// have forgotten the texts.
+    earlier: &'c [TextQuotations],
     /// The number of texts looked up so far.
     looked_up: usize,
     /// The answers so far, live.
@@ -40,7 +43,14 @@ pub(crate) struct QuotationLookup<'c> {
 impl<'c> QuotationLookup<'c> {
     /// Creates a lookup that reads and updates the client's current memory.
     pub(crate) fn live(client: &'c mut ClientProfile) -> Self {
-        Self { client, recorded: None, looked_up: 0, answers: Vec::new(), bits: 0, user_texts: String::new() }
+        let (answers, user_texts) = (Vec::new(), String::new());
+        Self { client, recorded: None, earlier: &[], looked_up: 0, answers, bits: 0, user_texts }
+    }
+
+    /// Creates a lookup that reads and updates the client's current memory, and adds the labels of `earlier`, the answers
+    /// for the same texts under another policy.
+    pub(crate) fn live_after(client: &'c mut ClientProfile, earlier: &'c [TextQuotations]) -> Self {
+        Self { earlier, ..Self::live(client) }
     }
 
     /// Creates a lookup that returns the recorded answers, and adds nothing to the client's memory.
@@ -48,6 +58,7 @@ impl<'c> QuotationLookup<'c> {
         Self {
             client,
             recorded: Some(answers),
+            earlier: &[],
             looked_up: 0,
             answers: Vec::new(),
             bits: 0,
@@ -105,10 +116,7 @@ impl<'c> QuotationLookup<'c> {
         let first_number = self.looked_up;
         self.looked_up += parts.len();
         if let Some(recorded) = self.recorded {
-            let recorded_spans = |number: usize| {
-                let at = recorded.binary_search_by_key(&number, |answer| answer.text).ok();
-                at.and_then(|at| recorded.get(at)).map(|answer| answer.spans.clone())
-            };
+            let recorded_spans = |number: usize| spans_of_text(recorded, number).map(<[_]>::to_vec);
             let numbered = parts.iter().zip(first_number..);
             return numbered
                 .map(|(part, number)| {
@@ -129,6 +137,10 @@ impl<'c> QuotationLookup<'c> {
                 None => {
                     image_spans(part, memory.spans_of(&[part_content(part)], shown).pop().unwrap_or_default())
                 }
+            };
+            let spans = match spans_of_text(self.earlier, number) {
+                Some(earlier) => joined_spans(&spans, earlier),
+                None => spans,
             };
             if is_compared {
                 self.bits = self.bits.saturating_add(revealed_bits(part_content(part), &spans));
@@ -178,6 +190,31 @@ impl<'c> QuotationLookup<'c> {
     }
 }
 
+/// Returns the answer for the text with this number; `None` if it has no quotation. `answers` are sorted by number.
+fn spans_of_text(answers: &[TextQuotations], number: usize) -> Option<&[QuotationSpan]> {
+    let at = answers.binary_search_by_key(&number, |answer| answer.text).ok()?;
+    answers.get(at).map(|answer| &answer.spans[..])
+}
+
+/// Returns disjoint spans of a text that have the labels of both lists, cut at the bounds of both.
+fn joined_spans(spans: &[QuotationSpan], others: &[QuotationSpan]) -> Vec<QuotationSpan> {
+    let all = || spans.iter().chain(others);
+    let mut bounds: Vec<usize> = all().flat_map(|span| [span.range.start, span.range.end]).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let between = bounds.iter().zip(bounds.iter().skip(1));
+    let joined = between.map(|(&start, &end)| {
+        let mut labels: Vec<Value> = Vec::new();
+        for label in all().filter(|span| span.range.contains(&start)).flat_map(|span| &span.labels) {
+            if !labels.contains(label) {
+                labels.push(label.clone());
+            }
+        }
+        QuotationSpan { range: start..end, labels }
+    });
+    joined.collect()
+}
+
 /// Returns the spans of an image that is compared by its URL or its data: `spans`, if they cover 95% of a URL or half
 /// of the data with quotations, and otherwise one span without labels. Images of one format begin alike, and those of
 /// one server have most of their URL in common.
@@ -216,5 +253,31 @@ fn unlabelled_span(text: &str) -> Vec<QuotationSpan> {
         Vec::new()
     } else {
         vec![QuotationSpan { range: 0..text.len(), labels: Vec::new() }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text has the labels of the present memory and the earlier ones, wherever they overlap.
+    #[test]
+    fn earlier_labels_are_added() {
+        let span = |start: usize, end: usize, labels: &[&str]| QuotationSpan {
+            range: start..end,
+            labels: labels.iter().map(|label| Value::from(*label)).collect(),
+        };
+        let check = |spans: &[QuotationSpan], others: &[QuotationSpan], expected: &[QuotationSpan]| {
+            assert_eq!(joined_spans(spans, others), expected);
+        };
+        let plain = [span(0, 9, &[])];
+        check(&plain, &[], &plain);
+        check(&plain, &plain, &plain);
+        let quoted = [span(0, 3, &[]), span(3, 6, &["a"]), span(6, 9, &[])];
+        check(&plain, &quoted, &quoted);
+        check(&quoted, &quoted, &quoted);
+        let other = [span(0, 5, &["b"]), span(5, 9, &[])];
+        let both = [span(0, 3, &["b"]), span(3, 5, &["a", "b"]), span(5, 6, &["a"]), span(6, 9, &[])];
+        check(&quoted, &other, &both);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
+use flowgate::trace::Tool;
 use flowgate_guard::approve::{Decision, DigestKey};
 use flowgate_guard::conversation::{CarryOverError, Conversation, ConversationSettings, Method, Need};
 use flowgate_guard::history::{ClientProfile, History};
@@ -76,7 +77,7 @@ fn carried(caller: &mut ChatCaller, policy: &str) -> ChatCaller {
     let profile = || ClientProfile { is_interactive: true, ..ClientProfile::default() };
     let (mut client, mut history, mut new) = (profile(), History::new(), empty(policy));
     new.offer_tools(ScriptedConversation::tools()).unwrap();
-    new.carry_over(&mut client, &mut history, &turn).unwrap();
+    new.carry_over(&mut client, &mut history, &turn, &|name| Tool::local(name)).unwrap();
     let journal = new.journal_mut().take();
     assert_eq!(history.prefixes(), caller.history.prefixes());
     let (mut again, mut chat) = (empty(policy), History::new());
@@ -186,13 +187,47 @@ fn quotations_have_the_labels_of_the_new_policy() {
     assert!(least.contains("It says: "), "{least}");
 }
 
+/// What a user quoted from another conversation keeps its label, although the memory of the client has forgotten it.
+#[test]
+fn recorded_quotations_keep_their_labels() {
+    let mut caller = client_under(POLICY);
+    let label = caller.run.conversation.monitor_mut().policy().space().top();
+    let names = caller.run.conversation.monitor().to_names(&label);
+    caller.client.quotations.add_text("tool read", PAGE, &names);
+    caller.chat.push(user(&format!("It says: {PAGE} Why?")));
+    answers(&mut caller, &["I do not know."], false);
+    let [least, all] = views(&carried(&mut caller, &format!("{POLICY}\n# A comment.\n")));
+    assert!(least.contains("It says: ") && !least.contains("Mallory"), "{least}");
+    assert!(all.contains("Mallory"), "{all}");
+}
+
+/// The calls of servers' tools stay calls of these tools, by whatever name the client calls them.
+#[test]
+fn calls_keep_their_tools() {
+    let mut caller = client_under(POLICY);
+    caller.chat.push(user("Read it."));
+    answers(&mut caller, &["read {}"], true);
+    let turn = caller.run.conversation.journal_mut().take();
+    let (mut client, mut history) = (ClientProfile::default(), History::new());
+    let mut new = empty(POLICY);
+    new.carry_over(&mut client, &mut history, &turn, &|name| Tool::of("web", name)).unwrap();
+    let tools: Vec<String> =
+        new.monitor().trace().events().iter().filter_map(|event| Some(event.tool()?.to_string())).collect();
+    assert_eq!(tools, ["web/read"]);
+    // Another change of the policy keeps the recorded tool.
+    let turn = new.journal_mut().take();
+    let (mut later, mut history) = (empty(POLICY), History::new());
+    later.carry_over(&mut client, &mut history, &turn, &|name| Tool::local(name)).unwrap();
+    assert_eq!(later.journal_mut().take(), turn);
+}
+
 /// No grant and no permit is carried over: a call that was handed over may not run outside the chat.
 #[test]
 fn rights_are_not_carried_over() {
     let mut caller = client_under(POLICY);
     caller.chat.push(user("Read it."));
     answers(&mut caller, &["read {}"], true);
-    let tool = flowgate::trace::Tool::local("read");
+    let tool = Tool::local("read");
     let mut later = carried(&mut caller, POLICY);
     assert!(later.run.conversation.take_handed_over_call(&tool, &serde_json::Map::new()).is_none());
     assert!(caller.run.conversation.take_handed_over_call(&tool, &serde_json::Map::new()).is_some());
@@ -202,7 +237,10 @@ fn rights_are_not_carried_over() {
 #[test]
 fn other_conversations_are_not_carried_over() {
     let check = |turn: &[Input], expected: CarryOverError| {
-        let result = empty(POLICY).carry_over(&mut ClientProfile::default(), &mut History::new(), turn);
+        let result = {
+            let (mut client, mut history) = (ClientProfile::default(), History::new());
+            empty(POLICY).carry_over(&mut client, &mut history, turn, &|name| Tool::local(name))
+        };
         assert_eq!(result, Err(expected), "{turn:?}");
     };
     check(&[Input::User("Read it.".into())], CarryOverError::Unsupported);

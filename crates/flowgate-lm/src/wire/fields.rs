@@ -176,10 +176,9 @@ impl<'a> ObjectFields<'a> {
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };
-            let is_dropped_by_operator = |path: &String| *path == without_indices(&self.path_to(key));
             // A declaration of provenance in the wrong object must not be dropped: the message would be treated as one
             // without a declaration.
-            if key != EXTENSION && self.dropped.fields.iter().any(is_dropped_by_operator) {
+            if key != EXTENSION && self.is_dropped_by_operator(key) {
                 continue;
             }
             let is_plain_word = !key.is_empty()
@@ -188,6 +187,12 @@ impl<'a> ObjectFields<'a> {
             return self.field_error(if is_plain_word { key } else { "..." }, problem);
         }
         Ok(())
+    }
+
+    /// Whether the operator's configuration lists the field `key` among those to drop.
+    pub(super) fn is_dropped_by_operator(&self, key: &str) -> bool {
+        let path = without_indices(&self.path_to(key));
+        self.dropped.fields.contains(&path)
     }
 
     /// Returns the provenance that a user's message or a part of it declares, as in `"flowgate": {"source": "typed"}`.

@@ -10,11 +10,12 @@
 use std::time::Instant;
 
 use flowgate_guard::journal::Input;
+use tokio::sync::MutexGuard;
 
 use super::load::empty_state;
 use super::stored_turn::{StoredInput, StoredTurn};
 use super::{ConversationHandle, ConversationState, Conversations};
-use crate::chat::clients::ClientState;
+use crate::chat::clients::{ClientHistory, ClientState};
 use crate::database::{CarriedTurns, DatabaseError, OpenedConversation};
 use crate::http::request_error::RequestError;
 use crate::limits::count_values;
@@ -29,7 +30,7 @@ impl Conversations {
     /// why in the log, and returns `None`.
     ///
     /// # Errors
-    /// If the system has no random bytes, or the conversation cannot be created.
+    /// If the system has no random bytes, the conversation cannot be created, or the database fails.
     pub(super) async fn carry_over(
         &self,
         client: &ClientState,
@@ -39,7 +40,9 @@ impl Conversations {
         // With a new key, no id and no digest of the earlier policy is valid any more.
         let key = random::hex(&random::bytes::<32>().map_err(|_| DatabaseError::NoRandomBytes)?);
         let session = empty_state(client, opened.id, &key)?;
-        let carried = carry_turns(client, session, key, opened).await;
+        // Quotations are searched in everything that the client was shown.
+        let history = self.lock_shown_texts(client).await?;
+        let carried = carry_turns(client, (session, history), key, opened);
         let sentence = match &carried {
             Ok(_) => "the policy has changed since the conversation was stored: its labels are those of the present \
                 one, and messages of the model carry the labels of everything before them"
@@ -59,20 +62,21 @@ impl Conversations {
 ///
 /// # Errors
 /// If a turn cannot be carried over.
-async fn carry_turns(
+fn carry_turns(
     client: &ClientState,
-    mut session: ConversationState,
+    (mut session, mut history): (ConversationState, MutexGuard<'_, ClientHistory>),
     key: String,
     opened: &OpenedConversation,
 ) -> Result<ConversationState, Obstacle> {
     let mut inputs = Vec::with_capacity(opened.inputs.len());
-    let mut history = client.lock_history().await;
     for (number, row) in opened.inputs.iter().enumerate() {
         let obstacle = |why: &str| format!("turn {number}: {why}");
         let turn = StoredTurn::read(row).map_err(|_| obstacle("its stored form cannot be read"))?;
         let chat = turn.chat_inputs().ok_or_else(|| obstacle("it has messages of MCP servers"))?;
         session.answers.begin_replay(turn.answers.clone());
-        let carried = session.conversation.carry_over(&mut history.client, &mut session.history, &chat);
+        let ConversationState { conversation, history: own, .. } = &mut session;
+        let carried =
+            conversation.carry_over(&mut history.client, own, &chat, &|name| client.spec.tool_of(name));
         carried.map_err(|why| obstacle(&why.to_string()))?;
         let chat = session.conversation.journal_mut().take();
         let row = StoredTurn::write(chat, turn.answers)

@@ -249,6 +249,7 @@ pub(super) fn empty_state(
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     Ok(ConversationState {
         id,
+        key: key.to_owned(),
         generation: client.generation,
         touched: Instant::now(),
         conversation,

@@ -103,6 +103,9 @@ fn decode(body: &Json<'_>, dropped: &DroppedParts, limit: Limit) -> Result<Recei
 /// If it asks for another kind of safeguard.
 fn asks_for_verdicts(body: &ObjectFields<'_>) -> Result<bool, WireError> {
     let mut asks = false;
+    if body.is_dropped_by_operator("safeguards") {
+        return Ok(false);
+    }
     for safeguard in body.objects("safeguards")? {
         let safeguard = safeguard?;
         safeguard.reject_unsupported(&SAFEGUARD)?;
@@ -352,7 +355,11 @@ mod tests {
     fn declared_parts_are_dropped() {
         let check = |body: &str, expected: Result<usize, &str>| {
             let dropped = DroppedParts {
-                fields: vec!["diagnostics".to_owned(), "tools.vendor_hint".to_owned()],
+                fields: vec![
+                    "diagnostics".to_owned(),
+                    "safeguards".to_owned(),
+                    "tools.vendor_hint".to_owned(),
+                ],
                 tools: vec!["web_search".to_owned()],
             };
             let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{body}}}"#);
@@ -361,6 +368,7 @@ mod tests {
             assert_eq!(read, expected.map_err(str::to_owned), "{body}");
         };
         check(r#""diagnostics":{"a":1}"#, Ok(0));
+        check(r#""safeguards":[{"type":"other"}]"#, Ok(0));
         check(r#""tools":[{"name":"f","vendor_hint":1},{"name":"g","vendor_hint":2}]"#, Ok(2));
         check(r#""tools":[{"name":"f"},{"type":"web_search_20250305","name":"web_search"}]"#, Ok(1));
         check(r#""vendor_hint":1"#, Err("`vendor_hint` is not known"));
