@@ -35,8 +35,8 @@ fn verdicts_are_given_as_the_operator_says() {
             let (status, answer) = gateway.post("/v1/messages", &[("x-api-key", KEY)], &body.to_string());
             assert_eq!(status, 200, "{answer}");
             // The call of a tool that is not on offer was refused, so only the other one is in the answer.
-            let from = answer.find("\"id\":\"c1-").unwrap() + 6;
-            let id: String = answer[from..].chars().take_while(|char| *char != '"').collect();
+            let (_, rest) = answer.split_once("\"id\":\"c1-").unwrap();
+            let id = format!("c1-{}", rest.split('"').next().unwrap());
             assert_eq!(results(&answer), expected(&id), "{more} {stream} {answer}");
         }
     };
