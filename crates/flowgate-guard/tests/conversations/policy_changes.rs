@@ -54,11 +54,13 @@ fn answers(caller: &mut ChatCaller, script: &[&str], calls_read: bool) {
     chat.push(message);
 }
 
+/// Returns the id of the first call of the last message that has calls.
 fn last_call(caller: &ChatCaller) -> String {
-    match caller.chat.last() {
-        Some(Message::Assistant { calls, .. }) => calls[0].id.clone(),
-        _ => panic!("the last message has no call"),
-    }
+    let first_call = |message: &Message| match message {
+        Message::Assistant { calls, .. } => Some(calls.first()?.id.clone()),
+        _ => None,
+    };
+    caller.chat.iter().rev().find_map(first_call).unwrap()
 }
 
 /// A conversation under another policy, without turns.
@@ -288,7 +290,8 @@ fn seen_after_the_change(
                     }
                     Need::Run(call) => run.conversation.hand_over(call),
                     Need::Approve(_) => run.conversation.accept_decision(Decision::Allow),
-                    other => panic!("{other:?}"),
+                    Need::Fill(_) => run.conversation.fail_fill(),
+                    Need::Screen(_) => run.conversation.accept_screening(&Completion::default()),
                 }
             };
             let text = turn.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n");
