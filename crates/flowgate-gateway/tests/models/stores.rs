@@ -142,9 +142,9 @@ fn a_summary_after_a_restart_carries_the_label_of_the_original() {
     assert!(!last.contains("money for M."), "{last}");
 }
 
-/// A change of the policy begins the conversation anew: its former history has the label top.
+/// After a change of the policy, the conversation continues with the labels of the new one.
 #[test]
-fn under_another_policy_a_conversation_begins_anew() {
+fn a_conversation_continues_under_another_policy() {
     let upstream = UpstreamDouble::new(|request| match text_of(request).contains("secret plan") {
         true => says("I see it."),
         false => says("I see nothing."),
@@ -155,6 +155,12 @@ fn under_another_policy_a_conversation_begins_anew() {
     assert_eq!(agent.says("The secret plan is this."), "I see it.");
     gateway.stop();
     home.policy(&POLICY.replace("no passwords", "no passwords, please"));
+    let gateway = home.start();
+    agent.moves_to(&gateway);
+    assert_eq!(agent.says("Go on."), "I see it.");
+    gateway.stop();
+    // The user is no longer trusted.
+    home.policy(&POLICY.replace(r#"message.role in ["system", "user"]"#, r#"message.role == "system""#));
     let gateway = home.start();
     agent.moves_to(&gateway);
     assert_eq!(agent.says("Go on."), "I see nothing.");
