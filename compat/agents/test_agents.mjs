@@ -35,9 +35,9 @@ const AGENTS = {
       ["Edit", { file_path: `${project}/calc.mjs`, old_string: "a - b", new_string: "a + b" }],
       ["Bash", { command: "node --test calc.test.mjs", description: "Runs the test" }],
     ],
-    start(home, url) {
+    start(home, url, isAuto) {
       const env = { ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: KEY, CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", DISABLE_AUTOUPDATER: "1", IS_SANDBOX: "1" };
-      return { command: CLAUDE, args: ["-p", TASK, "--permission-mode", "bypassPermissions", "--model", "claude-sonnet-5"], env };
+      return { command: CLAUDE, args: ["-p", TASK, "--permission-mode", isAuto ? "auto" : "bypassPermissions", "--model", "claude-sonnet-5"], env };
     },
   },
   Codex: {
@@ -93,7 +93,7 @@ function finish(child) {
 }
 
 /** Starts the gateway with examples/coding, whose providers are the double. */
-async function startGateway(folder, agent, double, project, enforce) {
+async function startGateway(folder, agent, double, project, enforce, more) {
   fs.mkdirSync(folder, { recursive: true });
   const example = path.join(FLOWGATE_ROOT, "examples/coding");
   const policy = fs.readFileSync(path.join(example, "policy.flow"), "utf8");
@@ -101,7 +101,7 @@ async function startGateway(folder, agent, double, project, enforce) {
   const open = "lattice integrity: trusted < untrusted\ndefault trusted\nrequire untrusted if:\n    (call: ToolCall)\n";
   fs.writeFileSync(path.join(folder, "policy.flow"), enforce ? policy : open);
   const config = fs.readFileSync(path.join(example, "gateway.toml"), "utf8");
-  fs.writeFileSync(path.join(folder, "gateway.toml"), config.replaceAll(agent.upstream, double.url).replaceAll("/home/ann/project", project));
+  fs.writeFileSync(path.join(folder, "gateway.toml"), config.replaceAll(agent.upstream, double.url).replaceAll("/home/ann/project", project).replace(`[clients.${agent.client}]\n`, (section) => section + more));
   const keys = { ANTHROPIC_KEY: "upstream", OPENAI_KEY: "upstream", GOOGLE_KEY: "upstream" };
   for (const name of ["CLAUDE_CODE", "CODEX", "GEMINI_CLI"]) keys[`${name}_KEY`] = `unused-${name}-${KEY}`;
   keys[`${agent.client.replaceAll("-", "_").toUpperCase()}_KEY`] = KEY;
@@ -119,7 +119,7 @@ async function startGateway(folder, agent, double, project, enforce) {
 }
 
 /** Runs an agent on its task. `how` are its further steps: commands, and `"look"`. */
-async function run(name, title, how, enforce = true) {
+async function run(name, title, how, enforce = true, isAuto = false) {
   const agent = AGENTS[name];
   const home = path.join(WORK, `${agent.client}-${title}`);
   const project = path.join(home, "project");
@@ -133,8 +133,8 @@ async function run(name, title, how, enforce = true) {
   // Codex runs commands in a login shell, which sets the path anew.
   fs.writeFileSync(path.join(home, ".profile"), 'export PATH="$HOME/bin:$PATH"\n');
   const double = await start(agent.form, agent.plan(project, how), agent.shell);
-  const gateway = await startGateway(path.join(home, "gateway"), agent, double, project, enforce);
-  const { command, args, env } = agent.start(home, gateway.url);
+  const gateway = await startGateway(path.join(home, "gateway"), agent, double, project, enforce, isAuto ? 'safeguards = "policy"\n' : "");
+  const { command, args, env } = agent.start(home, gateway.url, isAuto);
   const child = spawn(command, args, {
     cwd: project,
     stdio: ["ignore", "pipe", "pipe"],
@@ -191,3 +191,10 @@ for (const name of Object.keys(AGENTS)) {
     assertDone(result);
   });
 }
+
+// Claude Code runs a call without a question if the gateway does not flag it.
+test("Claude Code in auto mode: the verdicts of the gateway suffice", async () => {
+  const result = await run("Claude Code", "auto", [], true, true);
+  assertDone(result);
+  assert.ok(!/ status=(4|5)\d\d /.test(result.told), result.told);
+});
