@@ -45,6 +45,7 @@ pub(crate) mod error_reply;
 mod fallback_model;
 pub(crate) mod headers;
 mod maintenance;
+mod model_error;
 mod model_list;
 mod model_request;
 mod person_approver;

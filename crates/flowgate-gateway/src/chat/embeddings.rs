@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use super::ModelRoutes;
 use super::conversations::one_off;
 use super::error_reply::error_reply;
+use super::model_error::model_error;
 use super::model_request::ModelRouteRequest;
 use super::report::RequestReport;
 use super::turn;
@@ -122,7 +123,7 @@ impl ModelRoutes {
                 "the upstream of this client has an API without embeddings: it needs one with `chat-completions` or `responses`"
                     .to_owned(),
             ),
-            error => turn::model_error(&error),
+            error => model_error(&error),
         })?;
         self.metrics.count_tokens(&client.spec.name, response.usage);
         Ok(response)

@@ -24,8 +24,9 @@ use super::budgets::TurnSpending;
 use super::clients::ClientState;
 use super::conversations::ConversationState;
 use super::fallback_model::{FallbackModel, UpstreamChoice};
+use super::model_error::model_error;
 use super::person_approver::PersonApprover;
-use super::report::{self, RequestReport};
+use super::report::RequestReport;
 use super::stream::OutgoingReply;
 use super::tool_choice_model::ToolChoiceModel;
 use super::turn_completion::{REPLY_SEPARATOR, completion, joined_text, number_calls, waiting_completion};
@@ -584,22 +585,4 @@ impl Observer for TurnStreamer<'_> {
     fn is_cancelled(&self) -> bool {
         self.turn.presence.is_disconnected() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
     }
-}
-
-/// The message to a client for every failure of a model's server. It is constant, because details could reveal hidden
-/// text.
-const NO_COMPLETION: &str =
-    "the model's server sent no answer that can be forwarded; the log of the gateway has the reason";
-
-/// Converts a failure of a model. Everything that a model's server can choose, such as its status, the name of its
-/// error or the time to wait, is logged and not sent to the client, because the server may have been shown hidden text
-/// and the policy does not label errors.
-pub(super) fn model_error(error: &Error) -> RequestError {
-    let (status, message) = match error {
-        // The gateway itself raises these errors before it sends anything, so their text is safe to show.
-        Error::OverBudget(_) => (StatusCode::PAYMENT_REQUIRED, error.to_string()),
-        Error::Unsupported(_) => (StatusCode::BAD_REQUEST, error.to_string()),
-        _ => (StatusCode::BAD_GATEWAY, NO_COMPLETION.to_owned()),
-    };
-    RequestError::new(status, message).with_cause(report::cause_of_error(error))
 }

@@ -59,7 +59,7 @@ impl MakeKeyRequest {
             || !self.name.chars().all(is_usual)
         {
             return Err(format!(
-                "name: write 1 to {MAX_NAME} letters, digits, spaces and characters of `._@/+-`"
+                "name: write 1 to {MAX_NAME} characters: letters and digits of any alphabet, spaces, and `._@/+-`"
             ));
         }
         let expires = self.expires.map(|expires| i64::try_from(expires).unwrap_or(i64::MAX));

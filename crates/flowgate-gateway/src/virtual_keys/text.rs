@@ -73,7 +73,7 @@ pub(crate) fn redact(text: &str) -> Cow<'_, str> {
     Cow::Owned(redacted)
 }
 
-/// Returns whether a byte is a digit of a key, which has no capital letters.
+/// Returns whether a byte is a hexadecimal digit in lower case, as keys are written.
 fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }

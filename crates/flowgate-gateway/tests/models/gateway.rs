@@ -248,7 +248,9 @@ fn read(
         "UPSTREAM" => Some("key-of-the-upstream".to_owned()),
         "SECRET" => Some("secret".to_owned()),
         "COLLECTOR" => Some("x-token=key-of-the-collector".to_owned()),
-        // The variables of OpenTelemetry are not set.
+        // The longest time that the gateway waits for a collector: a shutdown must not take as long.
+        "OTEL_EXPORTER_OTLP_TIMEOUT" => Some("60000".to_owned()),
+        // The other variables of OpenTelemetry are not set.
         name if name.starts_with("OTEL_") => None,
         name => Some(format!("key-of-the-person-{name}")),
     };

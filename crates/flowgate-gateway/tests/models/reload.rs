@@ -52,8 +52,8 @@ fn a_changed_policy_is_in_force_after_a_reload() {
     assert_eq!(agent.says("And again."), "Done.");
 }
 
-/// A conversation whose policy has changed continues under the new one, which labels what was said before: after a reload,
-/// after a restart, and after both.
+/// A conversation whose policy has changed continues, and the new policy labels its earlier messages: after a reload, after
+/// a restart, and after both.
 #[test]
 fn a_conversation_is_carried_over_to_a_changed_policy() {
     let upstream = UpstreamDouble::new(|_| says("Hello."));

@@ -358,7 +358,7 @@ fn conversations_of_two_keys_are_separate() {
         told.unwrap()
     };
     let keys = [one.key.as_str(), &two.key, KEY];
-    // By name: the other keys do not see what was said, and every client sees its own name.
+    // Three keys name one conversation alike: none is shown the messages of another, and each gets the name that it sent.
     for (key, code) in keys.iter().zip(["zebra", "otter", "heron"]) {
         assert_eq!(send(key, Some("shared"), &json!([user(&format!("My code is {code}."))])), "shared");
         let shown = upstream.shown().pop().unwrap();

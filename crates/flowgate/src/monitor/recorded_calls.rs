@@ -1,0 +1,44 @@
+//! Records calls that ran already: those of a log, and those of a session under another policy. `flowgate replay` and
+//! carried conversations use it; live calls are redeemed in [`super`].
+
+use super::attribution::Attribution;
+use super::input_record::{MonitorInput, call_id};
+use super::{Monitor, Outcome, RecordedCall};
+use crate::trace::TraceEntry;
+
+/// # Calls that ran before
+impl Monitor {
+    /// Judges a call of a log, and records that it ran whatever the verdict is. An output of a call that was denied
+    /// is later labelled top, since the verdict was ignored.
+    pub fn record(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
+        self.withdraw_dropped_permits();
+        self.record_judged(&entry, attribution);
+        let id = self.inputs.is_some().then(|| call_id(&entry));
+        let examined = self.examine(entry, attribution, None);
+        let outcome = examined.judgement.outcome();
+        if let Some(event) = examined.event {
+            self.accesses.insert(event, examined.access);
+            self.version += 1;
+            self.run(event);
+            self.record_input(|| MonitorInput::Ran { call: id.unwrap_or_default(), event });
+            if outcome == Outcome::Deny {
+                self.unpermitted.insert(event);
+            }
+        } else {
+            // The call ran but could not be appended to the trace, so it may have written to any store.
+            self.stores.raise_all(&self.policy.space().top());
+            self.version += 1;
+        }
+        RecordedCall { outcome, judgement: examined.judgement, event: examined.event }
+    }
+
+    /// Records a call that ran before under another policy, as [`record`](Self::record) does, but leaves the labels of
+    /// external state unchanged: a call writes with the labels of the policy that permits it, and these are in the record
+    /// that the earlier session left.
+    pub fn record_earlier(&mut self, entry: TraceEntry, attribution: &Attribution) -> RecordedCall {
+        let before = self.stores.clone();
+        let recorded = self.record(entry, attribution);
+        self.stores.restore(&before);
+        recorded
+    }
+}
