@@ -127,6 +127,37 @@ fn quotations_from_other_conversations_are_found_after_a_restart() {
     assert!(shown.contains("It says: ") && !shown.contains("Mallory"), "{shown}");
 }
 
+/// Gateways with two policies share a database, as while a new policy is rolled out. A gateway that has the conversation in
+/// memory notices that others have carried it to the new policy and back: what it stores can be replayed.
+#[test]
+fn a_conversation_is_carried_between_gateways() {
+    let upstream = UpstreamDouble::new(mails);
+    let home = home(&upstream, 0);
+    if !home.shares_its_store() {
+        return;
+    }
+    let asks = format!("{POLICY}ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n");
+    let first = home.start();
+    let mut agent = TestAgent::new(&first, FORMS[0].0, false, KEY);
+    agent.says("Hello?");
+    home.policy(POLICY);
+    let other = home.start();
+    agent.moves_to(&other);
+    agent.says("Hello?");
+    home.policy(&asks);
+    let third = home.start();
+    agent.moves_to(&third);
+    agent.says("Hello?");
+    agent.moves_to(&first);
+    agent.says("Hello once more?");
+    [first, other, third].into_iter().for_each(TestGateway::stop);
+    let last = home.start();
+    agent.moves_to(&last);
+    agent.says("Is it all there?");
+    let shown = upstream.shown().pop().unwrap();
+    assert!(shown.contains("Hello once more?"), "{shown}");
+}
+
 /// A conversation with messages of MCP servers cannot be carried over: it begins anew, and the log says so.
 #[test]
 fn a_conversation_with_a_server_begins_anew() {
