@@ -131,7 +131,14 @@ fn quotations_from_other_conversations_are_found_after_a_restart() {
 /// memory notices that others have carried it to the new policy and back: what it stores can be replayed.
 #[test]
 fn a_conversation_is_carried_between_gateways() {
-    let upstream = UpstreamDouble::new(mails);
+    // The question about this call is recorded with the key of the conversation, which a change of the policy replaces.
+    let upstream = UpstreamDouble::new(|request| {
+        let text = text_of(request);
+        match text.contains("once more") && !text.contains("Is it all there") {
+            true => calls(&[("send", r#"{"to": "bob", "body": "hello"}"#)]),
+            false => says("Yes."),
+        }
+    });
     let home = home(&upstream, 0);
     if !home.shares_its_store() {
         return;
@@ -149,7 +156,7 @@ fn a_conversation_is_carried_between_gateways() {
     agent.moves_to(&third);
     agent.says("Hello?");
     agent.moves_to(&first);
-    agent.says("Hello once more?");
+    assert!(agent.says("Hello once more?").contains("a person has to allow"));
     [first, other, third].into_iter().for_each(TestGateway::stop);
     let last = home.start();
     agent.moves_to(&last);
