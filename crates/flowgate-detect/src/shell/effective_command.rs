@@ -1,21 +1,41 @@
-//! Finds the program that a shell command executes behind assignments and wrappers, such as `rm` in `A=1 sudo -u x rm`,
-//! and reports the harmful effects of that one command. The parent module calls it for each command, and judges what
-//! the commands of a pipeline do together.
+//! Finds the program that a shell command executes behind wrappers, such as `rm` in `sudo -u x rm`, and reports the
+//! harmful effects of that one command. The scanner calls it for each command, and judges what the commands of a
+//! pipeline do together.
 
 use std::ops::Range;
 
 use super::IssueSeverity;
-use super::syntax::{ShellCommand, Word};
+use super::expansion::Argument;
+use super::wrappers::{WrapperOptions, is_assignment, wrapper};
 
-/// A command without its assignments and wrappers.
-pub(super) struct EffectiveCommand<'c> {
-    pub(super) command: &'c ShellCommand,
-    /// The program without its directory.
-    name: &'c str,
+/// A redirection, with what is known of its target.
+#[derive(Debug)]
+pub(super) struct RedirectTarget<'s> {
+    pub(super) operator: &'static str,
+    pub(super) target: Argument<'s>,
+}
+
+/// A command without its wrappers.
+#[derive(Debug)]
+pub(super) struct EffectiveCommand<'c, 's> {
+    /// The words before the program: the names of wrappers and words that are computed.
+    pub(super) wrappers: Vec<&'c Argument<'s>>,
+    /// The assignments before the program, in arguments of wrappers.
+    pub(super) assigned: Vec<&'c Argument<'s>>,
+    /// The word that names the program. `None` if a command has only assignments and redirections, or if its wrappers
+    /// lack a program.
+    pub(super) program: Option<&'c Argument<'s>>,
+    /// The program without its directory; empty if it is computed.
+    pub(super) name: &'c str,
     /// Its arguments.
-    arguments: &'c [Word],
+    pub(super) arguments: &'c [Argument<'s>],
+    redirects: &'c [RedirectTarget<'s>],
+    /// The bytes of the command.
+    pub(super) span: Range<usize>,
     /// Whether it runs under `sudo` or `doas`.
     elevated: bool,
+    /// Whether an option of a wrapper is not known, so that the program may be another word.
+    pub(super) unclear: bool,
 }
 
 /// Programs that run a script of shell commands.
@@ -25,22 +45,6 @@ pub(super) const INTERPRETERS: &[&str] = &[
     "sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "python", "python2", "python3", "perl", "ruby",
     "node", "php",
 ];
-/// The long options of `sudo` that take a value in the next word.
-const SUDO_OPTIONS: &[&str] = &[
-    "--user",
-    "--group",
-    "--host",
-    "--prompt",
-    "--chroot",
-    "--chdir",
-    "--role",
-    "--type",
-    "--close-from",
-    "--command-timeout",
-    "--other-user",
-    "--login-class",
-    "--auth-type",
-];
 /// Programs that download.
 const FETCHERS: &[&str] = &["curl", "wget", "fetch", "http", "https", "aria2c"];
 /// Programs that print a file, as text or encoded.
@@ -49,67 +53,62 @@ pub(super) const READERS: &[&str] =
 /// Programs that connect their input and output to a network address.
 const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
-impl<'c> EffectiveCommand<'c> {
-    /// Finds the program that a command executes: skips assignments (`A=1 rm`), keywords (`then rm`) and wrappers
-    /// with their options (`sudo -u x rm`). `elevated` is set if `sudo` or `doas` was skipped. A command without a
-    /// program has an empty name.
-    pub(super) fn new(command: &'c ShellCommand) -> Self {
-        let mut words = command.words.as_slice();
-        let mut elevated = false;
-        while let Some((first, rest)) = words.split_first() {
-            let name = program_name(&first.text);
-            let assignment = first.text.split_once('=').is_some_and(|(name, _)| {
-                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            });
-            let keyword = matches!(
-                name,
-                "then" | "do" | "else" | "elif" | "if" | "while" | "until" | "!" | "{" | "}" | "time"
-            );
-            // The options of a wrapper that take a value in the next word: short ones, as one text, and long ones.
-            let wrapper: Option<(&str, &[&str])> = match name {
-                "sudo" | "doas" => Some(("ugpCDRTUhrtac", SUDO_OPTIONS)),
-                "timeout" => Some(("ks", &["--kill-after", "--signal"])),
-                "nice" => Some(("n", &["--adjustment"])),
-                "ionice" => Some(("cn", &["--class", "--classdata"])),
-                "stdbuf" => Some(("ioe", &["--input", "--output", "--error"])),
-                "nohup" | "command" | "builtin" | "setsid" | "busybox" => Some(("", &[])),
-                "exec" => Some(("a", &[])),
-                // Without a command, `env` prints the variables and is the program itself.
-                "env" if rest.iter().any(|word| !word.text.contains('=') && !word.text.starts_with('-')) => {
-                    Some(("uC", &["--unset", "--chdir"]))
-                }
-                _ => None,
-            };
-            if assignment || keyword {
-                words = rest;
-                continue;
-            }
-            // `sudo su` and `sudo -i` are the command itself.
-            let Some((short_options, long_options)) = wrapper.filter(|_| !rest.is_empty()) else { break };
-            let mut options = rest;
-            while let Some((option, after)) =
-                options.split_first().filter(|(word, _)| word.text.starts_with('-'))
-            {
-                let takes_value = option.text.len() == 2
-                    && option.text.ends_with(|c| short_options.contains(c))
-                    || long_options.contains(&option.text.as_str());
-                options = if takes_value { after.get(1..).unwrap_or_default() } else { after };
-            }
-            // The first argument of `timeout` is the duration.
-            if name == "timeout" {
-                options = options.get(1..).unwrap_or_default();
-            }
-            if options.is_empty() {
-                break;
-            }
-            elevated |= matches!(name, "sudo" | "doas");
-            words = options;
-        }
-        let (name, arguments) = match words.split_first() {
-            Some((first, rest)) => (program_name(&first.text), rest),
-            None => ("", words),
+impl<'c, 's> EffectiveCommand<'c, 's> {
+    /// Finds the program that a command executes: skips wrappers with their options (`sudo -u x rm`), and a first word
+    /// that the shell computes and that may be empty (`$SUDO rm`).
+    pub(super) fn new(
+        words: &'c [Argument<'s>],
+        redirects: &'c [RedirectTarget<'s>],
+        span: Range<usize>,
+    ) -> Self {
+        let mut call = Self {
+            wrappers: Vec::new(),
+            assigned: Vec::new(),
+            program: None,
+            name: "",
+            arguments: &[],
+            redirects,
+            span,
+            elevated: false,
+            unclear: false,
         };
-        Self { command, name, arguments, elevated }
+        let mut words = words;
+        while let Some((first, rest)) = words.split_first() {
+            if !first.known {
+                if first.splits && rest.first().is_some_and(|next| !next.text.starts_with('-')) {
+                    call.wrappers.push(first);
+                    words = rest;
+                    continue;
+                }
+                call.program = Some(first);
+                call.arguments = rest;
+                return call;
+            }
+            let name = program_name(&first.text);
+            let found = wrapper(name).map(|wrapper| wrapper.find_program(rest));
+            let skipped = match found {
+                Some(WrapperOptions::Program(at)) => at,
+                Some(WrapperOptions::Unclear(at)) => {
+                    call.unclear = true;
+                    at
+                }
+                // `sudo -i` and `env` are the command itself.
+                Some(WrapperOptions::Inert) | None => {
+                    call.assigned
+                        .extend(rest.iter().filter(|word| found.is_some() && is_assignment(&word.text)));
+                    call.program = Some(first);
+                    call.name = name;
+                    call.arguments = rest;
+                    return call;
+                }
+            };
+            let (options, program) = rest.split_at_checked(skipped).unwrap_or((rest, &[]));
+            call.assigned.extend(options.iter().filter(|word| is_assignment(&word.text)));
+            call.elevated |= matches!(name, "sudo" | "doas");
+            call.wrappers.push(first);
+            words = program;
+        }
+        call
     }
 
     /// Returns whether the program has one of these names.
@@ -117,18 +116,8 @@ impl<'c> EffectiveCommand<'c> {
         names.contains(&self.name)
     }
 
-    /// Returns the arguments.
-    pub(super) fn words(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
-        self.arguments.iter()
-    }
-
-    /// Returns all words, including those before the program and in redirections.
-    pub(super) fn every_word(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
-        self.command.words.iter().chain(self.command.redirects.iter().map(|(_, word)| word))
-    }
-
     /// Returns the texts of the arguments.
-    fn texts(&self) -> impl Iterator<Item = &'c str> + use<'c> {
+    pub(super) fn texts(&self) -> impl Iterator<Item = &'c str> + use<'c, 's> {
         self.arguments.iter().map(|word| word.text.as_str())
     }
 
@@ -137,7 +126,7 @@ impl<'c> EffectiveCommand<'c> {
     }
 
     /// Returns whether a letter is among the short options, or the long option is present.
-    fn has_option(&self, letter: char, long: &str) -> bool {
+    pub(super) fn has_option(&self, letter: char, long: &str) -> bool {
         self.texts().any(|text| {
             text == long || text.starts_with('-') && !text.starts_with("--") && text.contains(letter)
         })
@@ -187,7 +176,10 @@ impl<'c> EffectiveCommand<'c> {
     /// Returns whether an argument or the input is a file with keys or passwords.
     pub(super) fn reads_sensitive(&self) -> bool {
         self.texts().any(is_sensitive_path)
-            || self.command.redirects.iter().any(|(op, word)| *op == "<" && is_sensitive_path(&word.text))
+            || self
+                .redirects
+                .iter()
+                .any(|redirect| redirect.operator == "<" && is_sensitive_path(&redirect.target.text))
     }
 
     /// Returns whether the command prints the environment variables, which often contain secrets.
@@ -197,20 +189,11 @@ impl<'c> EffectiveCommand<'c> {
             || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
     }
 
-    /// Returns the script that `eval` or `bash -c` receives as an argument, with the bytes of the text that contain
-    /// it. `None` if the command runs no such script, or if the script of `-c` contains a variable, so that its text
-    /// is unknown.
-    pub(super) fn inner_script(&self) -> Option<(String, Range<usize>)> {
-        if self.name == "eval" {
-            let arguments: Vec<_> = self.texts().collect();
-            return Some((arguments.join(" "), self.command.span()));
-        }
-        // `-c` may be combined with other options, as in `-lc`.
-        let at = self.texts().position(|text| text.starts_with('-') && text.ends_with('c'))?;
-        let word =
-            self.arguments.get(at + 1).filter(|_| self.is_one_of(SHELLS) || self.is_one_of(&["su"]))?;
-        // Substitutions in double quotes have already been followed.
-        (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
+    /// Returns the files to which the output is redirected, and those that an option of a download names.
+    pub(super) fn written_files(&self) -> impl Iterator<Item = String> {
+        let redirected = self.redirects.iter().filter(|redirect| redirect.operator.starts_with('>'));
+        let redirected = redirected.map(|redirect| redirect.target.text.clone());
+        redirected.chain(["-o", "-O", "--output"].into_iter().filter_map(|option| self.option_value(option)))
     }
 
     /// Reports the unsafe effects of the command alone, regardless of the other commands of its pipeline. `report`
@@ -219,8 +202,7 @@ impl<'c> EffectiveCommand<'c> {
         use IssueSeverity::{Error, Warning};
         let any = |test: fn(&str) -> bool| self.texts().any(test);
         let writes = |test: fn(&str) -> bool| {
-            let to_file =
-                self.command.redirects.iter().any(|(op, word)| op.contains('>') && test(&word.text));
+            let to_file = self.redirects.iter().any(|it| it.operator.contains('>') && test(&it.target.text));
             to_file || self.name == "tee" && self.texts().any(test)
         };
         let is_device = |text: &str| {
@@ -229,11 +211,14 @@ impl<'c> EffectiveCommand<'c> {
                 .any(|prefix| text.starts_with(prefix))
         };
         let is_socket = |text: &str| text.contains("/dev/tcp/") || text.contains("/dev/udp/");
-        if self.every_word().any(|word| is_socket(&word.text)) {
+        let targets = self.redirects.iter().map(|redirect| redirect.target.text.as_str());
+        if self.texts().chain(targets).any(is_socket) {
             report("REVERSE_SHELL", Error);
         }
         match self.name {
-            "eval" => report("EVAL", if self.words().any(|word| word.dynamic) { Error } else { Warning }),
+            "eval" => {
+                report("EVAL", if self.arguments.iter().any(|word| !word.known) { Error } else { Warning })
+            }
             "rm" => {
                 let recursive = self.has_option('r', "--recursive") || self.has_option('R', "--recursive");
                 if recursive && any(is_whole_tree) || self.has_argument("--no-preserve-root") {
@@ -380,7 +365,7 @@ impl<'c> EffectiveCommand<'c> {
 }
 
 /// Returns the name of a program without its directory.
-fn program_name(word: &str) -> &str {
+pub(super) fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
 }
 

@@ -1,0 +1,101 @@
+//! The variables of the environment that decide what programs run: `BASH_ENV`, `PATH`, `GIT_PAGER`.
+
+use super::expansion::Argument;
+
+/// What an assignment to a variable runs later.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum EnvironmentEffect {
+    /// Nothing, as far as this crate knows.
+    Harmless,
+    /// Something that cannot be read.
+    Unknown,
+    /// This script.
+    Runs(String),
+}
+
+/// The variables that name files which shells and the loader read, or scripts with expansions.
+const HOOKS: &[&str] = &[
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS4",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "SHELL",
+    "ZDOTDIR",
+    "PYTHONSTARTUP",
+    "PERL5OPT",
+    "RUBYOPT",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "GIT_EXEC_PATH",
+    "GIT_CONFIG_PARAMETERS",
+    "MAKEFLAGS",
+    "TAR_OPTIONS",
+];
+/// The variables whose value is a command.
+const COMMANDS: &[&str] = &[
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "MANPAGER",
+    "BROWSER",
+    "GIT_EDITOR",
+    "GIT_SEQUENCE_EDITOR",
+    "GIT_PAGER",
+    "GIT_SSH_COMMAND",
+    "GIT_SSH",
+    "GIT_ASKPASS",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PROXY_COMMAND",
+    "RSYNC_RSH",
+    "CVS_RSH",
+    "RUSTC_WRAPPER",
+    "CC",
+    "CXX",
+    "FCEDIT",
+    "SYSTEMD_PAGER",
+    "DELTA_PAGER",
+    "BAT_PAGER",
+];
+
+/// Returns the effect of an assignment.
+pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> EnvironmentEffect {
+    let name = name.trim_end_matches('+');
+    if HOOKS.contains(&name)
+        || ["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"]
+            .iter()
+            .any(|start| name.starts_with(start))
+            && name != "LD_LIBRARY_PATH"
+    {
+        return EnvironmentEffect::Unknown;
+    }
+    if COMMANDS.contains(&name) && !value.text.is_empty() {
+        return match value.known_text() {
+            Some(text) => EnvironmentEffect::Runs(text.to_owned()),
+            None => EnvironmentEffect::Unknown,
+        };
+    }
+    // A folder in front of the system's can have any program of the system's names.
+    if matches!(name, "PATH" | "LD_LIBRARY_PATH") && !value.text.is_empty() {
+        let is_known = |folder: &str| {
+            matches!(folder, "$PATH" | "${PATH}" | "$LD_LIBRARY_PATH")
+                || [
+                    "/usr/", "/opt/", "/bin", "/sbin", "/snap/", "$HOME/", "${HOME}/", "~/", "/home/",
+                    "/root/", "/nix/",
+                ]
+                .iter()
+                .any(|start| folder.starts_with(start))
+                    && !folder.contains("..")
+        };
+        if !value.text.split(':').all(is_known) {
+            return EnvironmentEffect::Unknown;
+        }
+    }
+    EnvironmentEffect::Harmless
+}

@@ -1,0 +1,172 @@
+//! Says what is known of a word after its expansion: its text, or that the shell computes it.
+//!
+//! The value of a variable is known if a literal assignment precedes the word in code that runs once and in order, and
+//! nothing between can have changed it. Everything else that a shell computes is unknown. The scanner owns the variables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::limits::{MAX_VALUE, MAX_VARIABLES};
+use super::syntax::{Assignment, PartKind, Word};
+
+/// A word after its expansion, as far as it is known.
+#[derive(Debug, Clone)]
+pub(super) struct Argument<'s> {
+    /// The text without quotes. What is computed is spelled as in the script, or has a placeholder.
+    pub(super) text: String,
+    /// The bytes of the whole text that spell it.
+    pub(super) span: Range<usize>,
+    /// Whether `text` is what the command receives.
+    pub(super) known: bool,
+    /// Whether the command can receive any number of words here, also words that look like options.
+    pub(super) splits: bool,
+    /// The parsed word, unless a program adds the argument.
+    pub(super) word: Option<&'s Word>,
+}
+
+impl Argument<'_> {
+    /// Returns the text if it is known.
+    pub(super) fn known_text(&self) -> Option<&str> {
+        self.known.then_some(self.text.as_str())
+    }
+
+    /// Creates an argument that a program adds, and of which nothing is known.
+    pub(super) fn added(span: &Range<usize>) -> Self {
+        Self { text: "…".to_owned(), span: span.clone(), known: false, splits: true, word: None }
+    }
+}
+
+/// The variables and functions that are known at a position of a script.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ShellVariables {
+    values: BTreeMap<String, String>,
+    /// The functions that are certainly defined.
+    pub(super) functions: BTreeSet<String>,
+    /// Whether something has happened after which no value is known.
+    disabled: bool,
+}
+
+impl ShellVariables {
+    /// Forgets all values, and follows no variable from here on.
+    pub(super) fn disable(&mut self) {
+        self.values.clear();
+        self.disabled = true;
+    }
+
+    /// Forgets all values: code follows or ends that may run in another order.
+    pub(super) fn forget(&mut self) {
+        self.values.clear();
+        self.functions.clear();
+    }
+
+    /// Takes over from the end of a nested script that something has disabled the variables.
+    pub(super) fn join(&mut self, inner: &Self) {
+        self.disabled |= inner.disabled;
+        if inner.disabled {
+            self.values.clear();
+        }
+    }
+
+    /// Records an assignment. `certain` says whether it runs in order and exactly once.
+    pub(super) fn assign(&mut self, assignment: &Assignment, certain: bool) {
+        let value = self.expand(&assignment.value);
+        // Values that would be split, expanded as patterns, or evaluated are not followed.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+,".contains(&byte);
+        let followed = certain
+            && assignment.plain
+            && !self.disabled
+            && value.known
+            && value.text.len() <= MAX_VALUE
+            && value.text.bytes().all(is_plain)
+            && !is_special(&assignment.name)
+            && (self.values.len() < MAX_VARIABLES || self.values.contains_key(&assignment.name));
+        if followed {
+            self.values.insert(assignment.name.clone(), value.text);
+        } else {
+            self.values.remove(&assignment.name);
+        }
+        if assignment.name == "IFS" {
+            self.disable();
+        }
+    }
+
+    /// Returns what is known of a word.
+    pub(super) fn expand<'s>(&self, word: &'s Word) -> Argument<'s> {
+        let mut text = String::new();
+        // The text with `q` for each part that quotes protect, so that only unquoted characters are special.
+        let mut outline = String::new();
+        let (mut known, mut splits) = (true, false);
+        for part in &word.parts {
+            match &part.kind {
+                PartKind::Literal => {
+                    text.push_str(&part.text);
+                    outline.push_str(if part.quoted { "q" } else { &part.text });
+                }
+                PartKind::Variable(name) => match self.values.get(name) {
+                    // An unquoted empty value is no word at all.
+                    Some(value) if part.quoted || !value.is_empty() => {
+                        text.push_str(value);
+                        outline.push('q');
+                    }
+                    _ => {
+                        text.push_str(&part.text);
+                        outline.push('q');
+                        known = false;
+                        splits |= !part.quoted;
+                    }
+                },
+                PartKind::Computed | PartKind::Several => {
+                    text.push_str(&part.text);
+                    outline.push('q');
+                    known = false;
+                    splits |= !part.quoted || part.kind == PartKind::Several;
+                }
+            }
+        }
+        if has_brace_expansion(&outline) {
+            known = false;
+            splits = true;
+        }
+        known &= !is_pattern(&outline);
+        Argument { text, span: word.span.clone(), known, splits, word: Some(word) }
+    }
+}
+
+/// Returns whether the shell sets a variable itself, so that an assignment does not determine its value.
+fn is_special(name: &str) -> bool {
+    ["BASH", "COMP", "EPOCH", "HIST", "OPT", "LC_"].iter().any(|prefix| name.starts_with(prefix))
+        || matches!(
+            name,
+            "_" | "RANDOM"
+                | "SRANDOM"
+                | "SECONDS"
+                | "LINENO"
+                | "PWD"
+                | "OLDPWD"
+                | "REPLY"
+                | "UID"
+                | "EUID"
+                | "PPID"
+                | "GROUPS"
+                | "FUNCNAME"
+                | "DIRSTACK"
+                | "PIPESTATUS"
+                | "MAPFILE"
+                | "COPROC"
+                | "SHELLOPTS"
+                | "LINES"
+                | "COLUMNS"
+                | "IFS"
+        )
+}
+
+/// Returns whether an outline contains a brace expansion: `{a,b}` or `{1..3}`.
+fn has_brace_expansion(outline: &str) -> bool {
+    let Some((_, rest)) = outline.split_once('{') else { return false };
+    rest.rsplit_once('}').is_some_and(|(inside, _)| inside.contains(',') || inside.contains(".."))
+}
+
+/// Returns whether an outline is a pattern for the names of files.
+fn is_pattern(outline: &str) -> bool {
+    outline.contains(['*', '?']) || outline.split_once('[').is_some_and(|(_, rest)| rest.contains(']'))
+}

@@ -1,0 +1,77 @@
+//! Recognises programs of `sed` and `awk` that certainly run no commands.
+
+/// Returns whether a script of `sed` consists of commands that neither run programs nor write files.
+pub(super) fn sed_is_plain(script: &str) -> bool {
+    let mut chars = script.chars().peekable();
+    loop {
+        // Addresses and separators.
+        let Some(c) = chars.next() else { return true };
+        match c {
+            ' ' | '\t' | '\n' | ';' | '{' | '}' | ',' | '!' | '$' | '~' | '+' | 'I' | 'M' | '0'..='9' => {}
+            '/' => {
+                if !skip_section(&mut chars, '/') {
+                    return false;
+                }
+            }
+            '\\' => match chars.next() {
+                Some(delimiter) if skip_section(&mut chars, delimiter) => {}
+                _ => return false,
+            },
+            's' | 'y' => {
+                let Some(delimiter) = chars.next().filter(|c| !matches!(c, '\n' | '\\')) else {
+                    return false;
+                };
+                if !skip_section(&mut chars, delimiter) || !skip_section(&mut chars, delimiter) {
+                    return false;
+                }
+                // The flags `e` and `w` are not among these.
+                while chars.next_if(|c| matches!(c, 'g' | 'p' | 'i' | 'I' | 'm' | 'M' | '0'..='9')).is_some()
+                {
+                }
+                if chars.peek().is_some_and(|c| !matches!(c, ' ' | '\t' | '\n' | ';' | '}' | '#')) {
+                    return false;
+                }
+            }
+            'p' | 'd' | 'q' | 'Q' | 'D' | 'P' | 'G' | 'H' | 'h' | 'g' | 'x' | 'n' | 'N' | '=' | 'l' => {}
+            // Their text, label, file or comment ends with the line; a label can also end with a semicolon, but then
+            // this skips too much.
+            '#' => while chars.next().is_some_and(|c| c != '\n') {},
+            'b' | 't' | ':' => {
+                for c in chars.by_ref() {
+                    if matches!(c, '\n' | ';' | '}') {
+                        break;
+                    }
+                }
+            }
+            'a' | 'i' | 'c' => {
+                let mut escaped = false;
+                for c in chars.by_ref() {
+                    if c == '\n' && !escaped {
+                        break;
+                    }
+                    escaped = c == '\\' && !escaped;
+                }
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// Skips a part of a command up to its delimiter. Returns whether there is one.
+fn skip_section(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, delimiter: char) -> bool {
+    while let Some(c) = chars.next() {
+        if c == delimiter {
+            return true;
+        }
+        if c == '\\' {
+            chars.next();
+        }
+    }
+    false
+}
+
+/// Returns whether a program of `awk` runs no commands, and reads and writes no files by a computed name.
+pub(super) fn awk_is_plain(program: &str) -> bool {
+    let without_or = program.replace("||", "");
+    !["system", "getline", "|", "@", "ENVIRON"].iter().any(|form| without_or.contains(form))
+}

@@ -1,0 +1,93 @@
+//! Reads the contents of here-documents, which follow the line of their redirection.
+//!
+//! A content ends at the line that is equal to the delimiter: spaces and carriage returns count. If the delimiter is not
+//! quoted, joined lines are joined before the comparison, as bash does.
+
+use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, WordBuilder};
+use super::limits::ReadError;
+use super::syntax::Word;
+
+impl ScriptReader<'_, '_> {
+    /// Reads a line break and the contents of the here-documents that begin after it. Fails if a content has a
+    /// substitution that is open at its end, or where shells disagree about its end.
+    pub(super) fn newline(&mut self) -> Result<(), ReadError> {
+        self.at += 1;
+        for document in std::mem::take(&mut self.pending) {
+            let content = self.document(&document)?;
+            if let Some(slot) = self.facts.documents.get_mut(document.number) {
+                *slot = content;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the content of a here-document.
+    fn document(&mut self, document: &PendingDocument) -> Result<Word, ReadError> {
+        let start = self.at;
+        // The content with tabs removed and lines joined, and whether it differs from the text.
+        let mut content = String::new();
+        let mut changed = false;
+        let mut end = self.text.len();
+        while self.at < self.text.len() {
+            let line_start = self.at;
+            let mut line = String::new();
+            loop {
+                let rest = self.text.get(self.at..).unwrap_or_default();
+                let physical = rest.split_inclusive('\n').next().unwrap_or_default();
+                self.at += physical.len();
+                let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
+                match physical.strip_suffix('\n') {
+                    Some(before) if !document.literal && backslashes(before) % 2 == 1 => {
+                        line.push_str(before.strip_suffix('\\').unwrap_or(before));
+                        changed = true;
+                    }
+                    _ => {
+                        line.push_str(physical);
+                        break;
+                    }
+                }
+            }
+            let kept = if document.strips_tabs { line.trim_start_matches('\t') } else { &line };
+            changed |= kept.len() != line.len();
+            let compared = kept.strip_suffix('\n').unwrap_or(kept);
+            if compared == document.delimiter {
+                end = line_start;
+                break;
+            }
+            // In a substitution, some versions end the content here.
+            if self.substitutions > 0
+                && compared.strip_prefix(&document.delimiter).is_some_and(|rest| rest.contains(')'))
+            {
+                return Err(ReadError::Syntax);
+            }
+            content.push_str(kept);
+        }
+        self.budget.spend(self.at - start + 1)?;
+        let span = self.location.locate(&(start..end));
+        let location = match &self.location {
+            ScriptLocation::From(offset) if !changed => ScriptLocation::From(offset + start),
+            _ => ScriptLocation::Within(span.clone()),
+        };
+        let mut word = WordBuilder::default();
+        if document.literal {
+            word.push_text(&content, true);
+        } else {
+            self.budget.enter()?;
+            let mut reader = ScriptReader {
+                text: &content,
+                at: 0,
+                location,
+                budget: &mut *self.budget,
+                facts: &mut *self.facts,
+                pending: Vec::new(),
+                substitutions: 0,
+                reads_patterns: false,
+            };
+            reader.double_quoted(&mut word, false)?;
+            self.budget.leave();
+        }
+        let word = Word { parts: word.parts, span };
+        self.note_literals(&word);
+        Ok(word)
+    }
+}

@@ -1,0 +1,522 @@
+//! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`, `find -exec`),
+//! and code that cannot be read.
+//!
+//! The scanner follows each launch. A program that is not listed here runs nothing that its arguments name, as far as this
+//! crate knows.
+
+use std::ops::Range;
+
+use super::UnreadReason;
+use super::effective_command::{EffectiveCommand, INTERPRETERS};
+use super::expansion::Argument;
+use super::foreign::{awk_is_plain, sed_is_plain};
+use super::remote::{container_launches, git_launches, ssh_launches};
+use super::shells::{file_launch, interpreter_launches, is_shell, script_launch, shell_launches};
+
+/// Something that a command runs.
+#[derive(Debug)]
+pub(super) enum Launch<'s> {
+    /// A command of these words.
+    Words(Vec<Argument<'s>>),
+    /// A script, spelled in these bytes of the whole text.
+    Text(String, Range<usize>),
+    /// A script of which parts are computed. An unread part must be reported with it.
+    Guess(String, Range<usize>),
+    /// Code that cannot be read.
+    Unread(UnreadReason, Range<usize>),
+}
+
+/// The standard input of a command.
+#[derive(Debug, Clone)]
+pub(super) enum CommandInput {
+    /// That of the whole script.
+    Terminal,
+    /// A file.
+    File,
+    /// The output of a command, or something else that is computed.
+    Unknown,
+    /// A text of the script; `known` says whether all of it is known.
+    Text { text: String, known: bool, span: Range<usize> },
+}
+
+/// Interpreters beside those that the effects of commands name.
+const OTHER_INTERPRETERS: &[&str] = &[
+    "pypy",
+    "pypy3",
+    "nodejs",
+    "bun",
+    "deno",
+    "lua",
+    "luajit",
+    "tclsh",
+    "wish",
+    "osascript",
+    "Rscript",
+    "julia",
+    "ghci",
+    "irb",
+    "pwsh",
+    "powershell",
+    "groovy",
+    "guile",
+    "racket",
+    "scheme",
+    "sbcl",
+    "elixir",
+    "erl",
+    "escript",
+    "jshell",
+    "ts-node",
+    "tsx",
+    "ipython",
+    "ipython3",
+    "gdb",
+    "lldb",
+    "expect",
+    "raku",
+    "octave",
+    "scala",
+    "clojure",
+];
+/// Programs that run commands which their arguments or their input name, in ways that are not followed.
+const OPAQUE: &[&str] = &[
+    "parallel",
+    "tmux",
+    "screen",
+    "hyperfine",
+    "entr",
+    "watchexec",
+    "systemd-run",
+    "unshare",
+    "nsenter",
+    "bwrap",
+    "firejail",
+    "strace",
+    "ltrace",
+    "valgrind",
+    "perf",
+    "script",
+    "flock",
+    "at",
+    "batch",
+    "xvfb-run",
+    "start-stop-daemon",
+    "run-parts",
+    "socat",
+    "dialog",
+    "nix-shell",
+    "nix",
+    "direnv",
+    "pkexec",
+    "runcon",
+    "sg",
+    "newgrp",
+    "capsh",
+    "setpriv",
+    "prlimit",
+    "numactl",
+    "proot",
+    "schroot",
+    "machinectl",
+    "lxc-attach",
+    "vagrant",
+    "ansible",
+    "pdsh",
+    "salt",
+    "fc",
+    "complete",
+    "compgen",
+    "bind",
+    "enable",
+    "coproc",
+    "m4",
+    "unlink0",
+    "rundll32",
+    "cmd",
+    "wsl",
+    "adb",
+    "inotifywait",
+    "fswatch",
+    "nodemon",
+    "concurrently",
+    "dotenv",
+    "trurl",
+    "mosh",
+    "rsh",
+    "rexec",
+    "autossh",
+    "sshpass",
+    "ssh-agent",
+    "gosu",
+    "su-exec",
+    "tini",
+    "dumb-init",
+    "s6-setuidgid",
+    "daemonize",
+    "ld.so",
+];
+/// Editors that run commands which options name.
+const EDITORS: &[&str] =
+    &["vi", "vim", "nvim", "view", "ex", "vimdiff", "emacs", "emacsclient", "ed", "less", "more", "man"];
+/// Programs whose first operands name a program that follows: `uv run pytest`.
+const RUNNERS: &[(&str, &[&str])] = &[
+    ("uv", &["run"]),
+    ("poetry", &["run"]),
+    ("pipenv", &["run"]),
+    ("pdm", &["run"]),
+    ("hatch", &["run"]),
+    ("rye", &["run"]),
+    ("bundle", &["exec"]),
+    ("npm", &["exec"]),
+    ("pnpm", &["exec"]),
+    ("yarn", &["exec"]),
+    ("mise", &["exec"]),
+    ("conda", &["run"]),
+    ("rustup", &["run"]),
+];
+
+/// Returns what a command runs because of its name, its arguments and its standard input.
+pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
+    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
+    let operands = || call.arguments.iter().filter(|word| !word.text.starts_with('-'));
+    match call.name {
+        "" => Vec::new(),
+        name if is_shell(name) => shell_launches(call, input),
+        name if INTERPRETERS.contains(&name)
+            || is_versioned_python(name)
+            || OTHER_INTERPRETERS.contains(&name) =>
+        {
+            interpreter_launches(call, input)
+        }
+        "eval" => joined(call.arguments, call),
+        "source" | "." => operands().next().map(|file| file_launch(file, call)).into_iter().collect(),
+        "trap" => {
+            let words = call.arguments.iter().skip_while(|word| word.text == "--");
+            let script = words.clone().next().filter(|word| !word.known || !word.text.starts_with('-'));
+            script.map_or_else(Vec::new, |script| script_launch(script, call))
+        }
+        // An alias can change how everything after it is parsed.
+        "alias" if call.arguments.iter().any(|word| !word.known || word.text.contains('=')) => {
+            let mut launches = unread(UnreadReason::Script);
+            launches.extend(call.arguments.iter().filter_map(|word| {
+                Some(Launch::Guess(word.text.split_once('=')?.1.to_owned(), word.span.clone()))
+            }));
+            launches
+        }
+        "mapfile" | "readarray" if call.has_option('C', "-C") => unread(UnreadReason::Script),
+        "hash" if call.has_option('p', "-p") => unread(UnreadReason::Environment),
+        "jobs" if call.has_option('x', "-x") => {
+            let words = call.arguments.iter().skip_while(|word| word.text.starts_with('-'));
+            vec![Launch::Words(words.cloned().collect())]
+        }
+        "env" => match call.option_value("-S").or_else(|| call.option_value("--split-string")) {
+            Some(_) => unread(UnreadReason::Arguments),
+            None => Vec::new(),
+        },
+        "su" | "runuser" => su(call),
+        "xargs" => xargs(call),
+        "find" | "gfind" | "fd" | "fdfind" => find(call),
+        "watch" => watch(call),
+        "ssh" => ssh_launches(call),
+        "docker" | "podman" | "nerdctl" | "kubectl" | "oc" | "docker-compose" => container_launches(call),
+        "git" => git_launches(call),
+        "awk" | "gawk" | "mawk" | "nawk" => awk(call),
+        "sed" | "gsed" => sed(call),
+        "tar" | "bsdtar" | "gtar" | "zip" | "rsync" | "scp" | "sftp" | "cpio" | "sort" | "split" | "wget"
+        | "ldd" | "pip" | "go" => {
+            let runs = |text: &str| {
+                ["--to-command", "--checkpoint-action", "--use-compress", "--rsh", "--info-script"]
+                    .iter()
+                    .chain(
+                        ["--new-volume-script", "--unzip-command", "-TT", "--compress-program", "--filter"]
+                            .iter(),
+                    )
+                    .chain(["--use-askpass", "--rsync-path", "-exec", "-toolexec", "--xattr"].iter())
+                    .any(|option| text.starts_with(option))
+                    || matches!(call.name, "scp" | "sftp") && text.starts_with("-S")
+                    || matches!(call.name, "scp" | "sftp") && text.starts_with("-o")
+                    || call.name == "rsync" && is_cluster_with(text, 'e')
+                    || matches!(call.name, "tar" | "bsdtar" | "gtar") && is_cluster_with(text, 'I')
+                    || matches!(call.name, "tar" | "gtar") && is_cluster_with(text, 'F')
+            };
+            if call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
+        }
+        "make" | "gmake" | "just" | "ninja" => {
+            let from_input = call.texts().zip(call.texts().skip(1)).any(|(option, file)| {
+                matches!(option, "-f" | "--file" | "--makefile") && (file == "-" || file.starts_with("/dev/"))
+            });
+            let sets = |text: &str| {
+                text.starts_with("--eval")
+                    || text.starts_with("SHELL=")
+                    || text == "-f-"
+                    || text.contains("$(")
+            };
+            if from_input || call.texts().any(sets) { unread(UnreadReason::Script) } else { Vec::new() }
+        }
+        "crontab" if operands().next().is_some() || call.has_argument("-") => unread(UnreadReason::File),
+        name if EDITORS.contains(&name) => {
+            let runs = |text: &str| {
+                text.starts_with('+')
+                    || ["-c", "-S", "-s", "-e", "-l", "-f", "-P", "--"]
+                        .iter()
+                        .any(|option| text.starts_with(option))
+            };
+            let fed = name == "ed" && !matches!(input, CommandInput::Terminal);
+            if fed || call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
+        }
+        name if OPAQUE.contains(&name) && !call.arguments.is_empty() => unread(UnreadReason::Arguments),
+        "sqlite3" | "psql" | "mysql" => {
+            let runs =
+                |text: &str| text.contains(".shell") || text.contains(".system") || text.contains("\\!");
+            if call.texts().any(runs) { unread(UnreadReason::Arguments) } else { Vec::new() }
+        }
+        name => match RUNNERS.iter().find(|(runner, _)| *runner == name) {
+            Some((_, subcommands)) => runner(call, subcommands),
+            None => Vec::new(),
+        },
+    }
+}
+
+/// Returns whether a name is that of Python with its version: `python3.12`.
+fn is_versioned_python(name: &str) -> bool {
+    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+/// Returns whether a text is a group of short options that contains a letter.
+fn is_cluster_with(text: &str, letter: char) -> bool {
+    text.strip_prefix('-').is_some_and(|letters| !letters.starts_with('-') && letters.contains(letter))
+}
+
+/// Returns the launch of arguments that a program joins to a script.
+pub(super) fn joined<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let script: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+    let script = script.join(" ");
+    if words.iter().all(|word| word.known) {
+        return vec![Launch::Text(script, call.span.clone())];
+    }
+    vec![Launch::Unread(UnreadReason::Script, call.span.clone()), Launch::Guess(script, call.span.clone())]
+}
+
+/// Returns what `su` runs: the value of `-c`, or a shell.
+fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    if call.arguments.iter().any(|word| word.splits) {
+        return vec![Launch::Unread(UnreadReason::Script, call.span.clone())];
+    }
+    let at = call.texts().position(|text| {
+        text == "--command" || text.starts_with('-') && !text.starts_with("--") && text.ends_with('c')
+    });
+    match at.and_then(|at| call.arguments.get(at + 1)) {
+        Some(script) => script_launch(script, call),
+        // `-c'…'` and `--command=…` are rare; a file or a command may follow the user.
+        None if call.arguments.len() > 2 || call.texts().any(|text| text.contains('=')) => {
+            vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())]
+        }
+        None => vec![Launch::Unread(UnreadReason::Input, call.span.clone())],
+    }
+}
+
+/// Returns what `xargs` runs: the command in its arguments, with words from its input.
+fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| Launch::Unread(reason, call.span.clone());
+    let mut launches = Vec::new();
+    let mut replaced: Option<String> = None;
+    let mut at = 0;
+    while let Some(word) = call.arguments.get(at) {
+        if word.splits || !word.known && word.text.starts_with('$') {
+            break;
+        }
+        let text = word.text.as_str();
+        if text == "--" {
+            at += 1;
+            break;
+        }
+        let Some(short) = text.strip_prefix('-').filter(|short| !short.is_empty()) else { break };
+        at += 1;
+        if let Some(long) = short.strip_prefix('-') {
+            let (name, value) = long.split_once('=').map_or((long, None), |(name, v)| (name, Some(v)));
+            match name {
+                "null" | "no-run-if-empty" | "verbose" | "interactive" | "exit" | "open-tty"
+                | "show-limits" | "eof" | "max-lines" => {}
+                "arg-file" | "delimiter" | "max-args" | "max-procs" | "max-chars" | "process-slot-var" => {
+                    at += usize::from(value.is_none());
+                }
+                "replace" => replaced = Some(value.unwrap_or("{}").to_owned()),
+                "help" | "version" => return launches,
+                _ => launches.push(unread(UnreadReason::Arguments)),
+            }
+            continue;
+        }
+        for (i, letter) in short.char_indices() {
+            let rest = short.get(i + letter.len_utf8()..).unwrap_or_default();
+            match letter {
+                '0' | 'r' | 't' | 'p' | 'x' | 'o' => continue,
+                'I' | 'J' => {
+                    let value = if rest.is_empty() {
+                        call.arguments.get(at).map(|word| word.text.as_str())
+                    } else {
+                        Some(rest)
+                    };
+                    at += usize::from(rest.is_empty());
+                    replaced = value.map(str::to_owned);
+                }
+                'i' => replaced = Some(if rest.is_empty() { "{}" } else { rest }.to_owned()),
+                'e' | 'l' => {}
+                'a' | 'd' | 'E' | 'L' | 'n' | 'P' | 's' | 'R' | 'S' => at += usize::from(rest.is_empty()),
+                _ => launches.push(unread(UnreadReason::Arguments)),
+            }
+            break;
+        }
+    }
+    let command = call.arguments.get(at..).unwrap_or_default();
+    // Without a command, `xargs` prints its input.
+    if command.is_empty() {
+        return launches;
+    }
+    let mut words: Vec<Argument<'s>> = command.to_vec();
+    match replaced {
+        Some(mark) => mark_computed(&mut words, &mark),
+        None => words.push(Argument::added(&call.span)),
+    }
+    launches.push(Launch::Words(words));
+    launches
+}
+
+/// Marks the words as computed that contain a placeholder, which a program replaces by names of files or by its input.
+fn mark_computed(words: &mut [Argument<'_>], placeholder: &str) {
+    for word in words.iter_mut().filter(|word| word.text.contains(placeholder)) {
+        word.known = false;
+    }
+}
+
+/// Returns what `find -exec` and `fd --exec` run.
+fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let mut launches = Vec::new();
+    // A word that is split can be `-exec`.
+    if call.arguments.iter().any(|word| word.splits) {
+        launches.push(Launch::Unread(UnreadReason::Arguments, call.span.clone()));
+    }
+    let is_fd = call.name.starts_with("fd");
+    let mut words = call.arguments.iter();
+    while let Some(word) = words.next() {
+        let starts = match word.text.as_str() {
+            "-exec" | "-execdir" | "-ok" | "-okdir" => !is_fd,
+            "-x" | "-X" | "--exec" | "--exec-batch" => is_fd,
+            text => {
+                let attached =
+                    text.starts_with("--exec") || is_cluster_with(text, 'x') || is_cluster_with(text, 'X');
+                if is_fd && attached {
+                    launches.push(Launch::Unread(UnreadReason::Arguments, call.span.clone()));
+                }
+                false
+            }
+        };
+        if starts {
+            let mut command: Vec<Argument<'s>> = Vec::new();
+            for word in words.by_ref() {
+                let after_files = command.last().is_some_and(|last| last.text == "{}");
+                if word.text == ";" || word.text == "+" && after_files {
+                    break;
+                }
+                command.push(word.clone());
+            }
+            mark_computed(&mut command, "{}");
+            if is_fd {
+                mark_computed(&mut command, "{");
+                command.push(Argument::added(&call.span));
+            }
+            launches.push(Launch::Words(command));
+        }
+    }
+    launches
+}
+
+/// Returns what `watch` runs: its arguments, joined to a script.
+fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let mut at = 0;
+    while let Some(text) = call.arguments.get(at).filter(|word| word.known).map(|word| word.text.as_str()) {
+        at += match text {
+            "-n" | "--interval" | "-q" | "--equexit" => 2,
+            "--" => {
+                at += 1;
+                break;
+            }
+            _ if text.starts_with('-') => 1,
+            _ => break,
+        };
+    }
+    joined(call.arguments.get(at..).unwrap_or_default(), call)
+}
+
+/// Returns what a runner such as `uv run` runs.
+fn runner<'s>(call: &EffectiveCommand<'_, 's>, subcommands: &[&str]) -> Vec<Launch<'s>> {
+    let Some(at) = call.texts().position(|text| subcommands.contains(&text)) else { return Vec::new() };
+    let rest = call.arguments.get(at + 1..).unwrap_or_default();
+    let rest = match rest.split_first() {
+        Some((first, rest)) if first.text == "--" => rest,
+        _ => rest,
+    };
+    let first_is_option = rest.first().is_some_and(|word| word.text.starts_with('-'));
+    if first_is_option || call.texts().take(at).any(|text| text.starts_with('-')) {
+        return vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())];
+    }
+    vec![Launch::Words(rest.to_vec())]
+}
+
+/// Returns the launch of a program of `awk` that may run commands.
+fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
+    let mut words = call.arguments.iter();
+    while let Some(word) = words.next() {
+        match word.text.as_str() {
+            _ if !word.known => return unread(UnreadReason::Language),
+            "-F" | "-v" | "--assign" | "--field-separator" => {
+                words.next();
+            }
+            "--" => {}
+            text if text.starts_with("-F") || text.starts_with("-v") || text.starts_with("--assign=") => {}
+            text if text.starts_with("-f") => return unread(UnreadReason::File),
+            text if text.starts_with('-') => return unread(UnreadReason::Arguments),
+            text if awk_is_plain(text) => return Vec::new(),
+            _ => return unread(UnreadReason::Language),
+        }
+    }
+    Vec::new()
+}
+
+/// Returns the launch of a script of `sed` that may run commands.
+fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
+    let mut scripts: Vec<&Argument<'_>> = Vec::new();
+    let mut operands: Vec<&Argument<'_>> = Vec::new();
+    let mut words = call.arguments.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        if let Some(script) = text.strip_prefix("--expression=") {
+            if !word.known || !sed_is_plain(script) {
+                return unread(UnreadReason::Language);
+            }
+            operands.clear();
+            scripts.push(word);
+        } else if text == "--expression" || is_cluster_with(text, 'e') && text.ends_with('e') {
+            scripts.extend(words.next());
+        } else if text.starts_with("--file") || is_cluster_with(text, 'f') && text.ends_with('f') {
+            return unread(UnreadReason::File);
+        } else if !word.known && word.splits {
+            return unread(UnreadReason::Language);
+        } else if !text.starts_with('-') {
+            operands.push(word);
+        }
+    }
+    let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
+    let mut checked: Vec<&Argument<'_>> = given.copied().collect();
+    if scripts.is_empty() {
+        // `-i ''` has an empty suffix on some systems, so that the script is the second operand.
+        let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
+        checked.extend(operands.get(skipped));
+    }
+    let plain = |word: &&Argument<'_>| word.known && sed_is_plain(&word.text);
+    if checked.iter().all(plain) { Vec::new() } else { unread(UnreadReason::Language) }
+}

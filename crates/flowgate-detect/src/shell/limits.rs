@@ -1,0 +1,78 @@
+//! Bounds the time and memory that the reading of a script may take, so that no text hangs its reader.
+//!
+//! One budget is shared by a text and by all scripts inside it. What exceeds it is reported as unread: no limit is
+//! silent. The parser spends it for the bytes that it reads, and the scanner for the texts that it creates.
+
+/// The budget of one text.
+#[derive(Debug)]
+pub(super) struct ReadBudget {
+    work: usize,
+    depth: usize,
+}
+
+/// Maximum length of a text that is read, in bytes.
+pub(super) const MAX_BYTES: usize = 1 << 20;
+/// Maximum number of bytes that are read in all, those of scripts inside the text included.
+const MAX_WORK: usize = 4 << 20;
+/// Maximum depth of constructs inside each other: groups, substitutions, and scripts that a shell executes.
+const MAX_DEPTH: usize = 64;
+/// Maximum number of bytes in a value of a variable that is followed.
+pub(super) const MAX_VALUE: usize = 256;
+/// Maximum number of variables that are followed.
+pub(super) const MAX_VARIABLES: usize = 256;
+/// Maximum number of syntax errors after which the reading of one script continues.
+pub(super) const MAX_ERRORS: usize = 64;
+
+/// Why a reader stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ReadError {
+    /// A limit is exceeded, so that nothing more is read.
+    Limit,
+    /// The text is no valid script, or one that different shells read differently.
+    Syntax,
+}
+
+impl ReadBudget {
+    /// Creates the budget of a text.
+    pub(super) fn new() -> Self {
+        Self { work: MAX_WORK, depth: 0 }
+    }
+
+    /// Spends work, in bytes. Fails if too little is left.
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), ReadError> {
+        match self.work.checked_sub(bytes) {
+            Some(left) => {
+                self.work = left;
+                Ok(())
+            }
+            None => {
+                self.work = 0;
+                Err(ReadError::Limit)
+            }
+        }
+    }
+
+    /// Enters a construct. Fails if it is nested too deeply; else [`leave`](Self::leave) must follow.
+    pub(super) fn enter(&mut self) -> Result<(), ReadError> {
+        if self.depth >= MAX_DEPTH {
+            return Err(ReadError::Limit);
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Returns the number of constructs that were entered and not left.
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Leaves constructs until this depth is reached, after a failure inside them.
+    pub(super) fn return_to(&mut self, depth: usize) {
+        self.depth = depth;
+    }
+
+    /// Leaves the construct that was entered last.
+    pub(super) fn leave(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+}

@@ -1,0 +1,624 @@
+//! Parses scripts: lists, pipelines, compound commands, functions and redirections, by recursive descent.
+//!
+//! It accepts what bash accepts, and some texts that bash does not, but reads no text differently from bash: where it is
+//! not sure, it fails. The scanner reports a failure, so that a script is never half read without a finding.
+
+use super::lexer::{PendingDocument, ScriptLocation, ScriptReader, TextFacts, is_name};
+use super::limits::{MAX_ERRORS, ReadBudget, ReadError};
+use super::syntax::{
+    Assignment, Command, CommandForm, CompoundKind, PartKind, Pipeline, Redirect, Script, Statement, Word,
+    WordPart,
+};
+use std::ops::Range;
+
+/// The redirections, longer ones first.
+const REDIRECTIONS: &[&str] = &["&>>", "&>", "<<<", "<<-", "<<", "<>", "<&", "<", ">>", ">&", ">|", ">"];
+/// The words that end a list of commands, where a command is expected.
+const LIST_ENDS: &[&str] = &["then", "else", "elif", "fi", "do", "done", "esac", "}"];
+
+/// A part of a text that could not be parsed, with the reason.
+pub(super) type ParseFailure = (ReadError, Range<usize>);
+
+/// Parses a script. Returns its statements and what could not be parsed: the reading continues on the line after the
+/// beginning of a statement that is not valid.
+pub(super) fn parse(
+    text: &str,
+    location: ScriptLocation,
+    budget: &mut ReadBudget,
+    facts: &mut TextFacts,
+) -> (Script, Vec<ParseFailure>) {
+    let mut reader = ScriptReader {
+        text,
+        at: 0,
+        location,
+        budget,
+        facts,
+        pending: Vec::new(),
+        substitutions: 0,
+        reads_patterns: false,
+    };
+    let mut script = Script::default();
+    let mut failures = Vec::new();
+    // Shells drop zero bytes or end at them.
+    if text.contains('\0') {
+        failures.push((ReadError::Syntax, reader.location.locate(&(0..text.len()))));
+    }
+    loop {
+        let depth = reader.budget.depth();
+        match reader.statements(&mut script, false) {
+            Ok(()) if reader.at >= text.len() => break,
+            Ok(()) => failures.push((ReadError::Syntax, reader.rest_span(reader.at))),
+            Err((error, from)) => {
+                failures.push((error.clone(), reader.rest_span(from)));
+                if error == ReadError::Limit {
+                    break;
+                }
+                reader.at = from;
+            }
+        }
+        if failures.len() >= MAX_ERRORS {
+            break;
+        }
+        reader.budget.return_to(depth);
+        reader.pending.clear();
+        reader.substitutions = 0;
+        reader.reads_patterns = false;
+        match text.get(reader.at..).and_then(|rest| rest.find('\n')) {
+            Some(length) => reader.at += length + 1,
+            None => break,
+        }
+    }
+    (script, failures)
+}
+
+/// A failure with the offset of the statement that contains it.
+type StatementError = (ReadError, usize);
+
+impl ScriptReader<'_, '_> {
+    /// Returns the bytes of the whole text from an offset to the end of the script.
+    fn rest_span(&self, from: usize) -> Range<usize> {
+        self.location.locate(&(from.min(self.text.len())..self.text.len()))
+    }
+
+    /// Parses the whole text as one script. Fails if any part of it is not valid.
+    pub(super) fn strict_script(&mut self) -> Result<Script, ReadError> {
+        let mut script = Script::default();
+        self.statements(&mut script, false).map_err(|(error, _)| error)?;
+        if self.at < self.text.len() { Err(ReadError::Syntax) } else { Ok(script) }
+    }
+
+    /// Parses the script of a substitution after its opening bracket, and the closing bracket.
+    pub(super) fn substitution(&mut self) -> Result<Script, ReadError> {
+        self.budget.enter()?;
+        let pending = std::mem::take(&mut self.pending);
+        let reads_patterns = std::mem::replace(&mut self.reads_patterns, false);
+        self.substitutions += 1;
+        let script = self.list()?;
+        self.substitutions = self.substitutions.saturating_sub(1);
+        self.reads_patterns = reads_patterns;
+        self.skip_blanks()?;
+        // A here-document that begins before the bracket would have its content after it.
+        if self.byte() != Some(b')') || !self.pending.is_empty() {
+            return Err(ReadError::Syntax);
+        }
+        self.at += 1;
+        self.pending = pending;
+        self.budget.leave();
+        Ok(script)
+    }
+
+    /// Skips blanks, joined lines and comments. Fails if the budget is spent.
+    pub(super) fn skip_blanks(&mut self) -> Result<(), ReadError> {
+        let start = self.at;
+        loop {
+            self.skip_joins();
+            match self.byte() {
+                Some(b' ' | b'\t') => self.at += 1,
+                Some(b'#') => {
+                    let rest = self.text.get(self.at..).unwrap_or_default();
+                    self.at += rest.find('\n').unwrap_or(rest.len());
+                }
+                _ => break,
+            }
+        }
+        self.budget.spend(self.at - start)
+    }
+
+    /// Skips blanks and line breaks.
+    fn skip_lines(&mut self) -> Result<(), ReadError> {
+        loop {
+            self.skip_blanks()?;
+            if self.byte() != Some(b'\n') {
+                return Ok(());
+            }
+            self.newline()?;
+        }
+    }
+
+    /// Returns the offset after a keyword at the position, or `None` if another word is there.
+    fn after_keyword(&self, keyword: &str) -> Option<usize> {
+        let end = self.after_text(keyword)?;
+        let delimited = match self.byte_at(self.after_joins(end)) {
+            None => true,
+            // `<(` and `>(` continue the word.
+            Some(b'<' | b'>') => self.byte_at(self.after_joins(end + 1)) != Some(b'('),
+            Some(byte) => matches!(byte, b' ' | b'\t' | b'\n' | b'|' | b'&' | b';' | b'(' | b')'),
+        };
+        delimited.then_some(end)
+    }
+
+    /// Skips a keyword if it is next, and returns whether it was.
+    fn take_keyword(&mut self, keyword: &str) -> bool {
+        let end = self.after_keyword(keyword);
+        self.at = end.unwrap_or(self.at);
+        end.is_some()
+    }
+
+    /// Skips an operator if it is next, and returns whether it was.
+    fn take_operator(&mut self, operator: &str) -> bool {
+        let end = self.after_text(operator);
+        self.at = end.unwrap_or(self.at);
+        end.is_some()
+    }
+
+    /// Skips blanks and line breaks, and the keyword that must follow.
+    fn expect_keyword(&mut self, keyword: &str) -> Result<(), ReadError> {
+        self.skip_lines()?;
+        if self.take_keyword(keyword) { Ok(()) } else { Err(ReadError::Syntax) }
+    }
+
+    /// Returns whether the list of commands ends here.
+    fn at_list_end(&self) -> bool {
+        matches!(self.byte(), None | Some(b')'))
+            || self.after_text(";;").is_some()
+            || self.after_text(";&").is_some()
+            || LIST_ENDS.iter().any(|word| self.after_keyword(word).is_some())
+    }
+
+    /// Parses the body of a construct.
+    fn list(&mut self) -> Result<Script, ReadError> {
+        let mut script = Script::default();
+        self.budget.enter()?;
+        self.statements(&mut script, true).map_err(|(error, _)| error)?;
+        self.budget.leave();
+        Ok(script)
+    }
+
+    /// Parses statements up to the end of the list, and adds them to the script. If `nested` is false, keywords and
+    /// brackets that end a list are errors.
+    fn statements(&mut self, script: &mut Script, nested: bool) -> Result<(), StatementError> {
+        loop {
+            let start = self.at;
+            self.skip_lines().map_err(|error| (error, start))?;
+            let start = self.at;
+            if self.byte().is_none() {
+                return Ok(());
+            }
+            if self.at_list_end() {
+                return if nested { Ok(()) } else { Err((ReadError::Syntax, start)) };
+            }
+            script.statements.push(self.statement().map_err(|error| (error, start))?);
+        }
+    }
+
+    /// Parses pipelines that are joined by `&&` and `||`, and the separator after them.
+    fn statement(&mut self) -> Result<Statement, ReadError> {
+        let mut pipelines = vec![self.pipeline()?];
+        let mut background = false;
+        loop {
+            self.skip_blanks()?;
+            if self.take_operator("&&") || self.take_operator("||") {
+                self.skip_lines()?;
+                pipelines.push(self.pipeline()?);
+                continue;
+            }
+            match self.byte() {
+                None | Some(b'\n' | b')') => {}
+                Some(b';') if self.at_list_end() => {}
+                Some(b';') => self.at += 1,
+                Some(b'&') => {
+                    self.at += 1;
+                    background = true;
+                }
+                Some(_) => return Err(ReadError::Syntax),
+            }
+            return Ok(Statement { pipelines, background });
+        }
+    }
+
+    /// Parses commands that are joined by `|`.
+    fn pipeline(&mut self) -> Result<Pipeline, ReadError> {
+        loop {
+            self.skip_blanks()?;
+            if self.take_keyword("time") {
+                self.skip_blanks()?;
+                if !self.take_keyword("-p") {
+                    self.take_keyword("--");
+                }
+            } else if !self.take_keyword("!") {
+                break;
+            }
+        }
+        let mut commands = Vec::new();
+        loop {
+            commands.push(self.command()?);
+            self.skip_blanks()?;
+            if self.after_text("||").is_some() || !(self.take_operator("|&") || self.take_operator("|")) {
+                return Ok(Pipeline { commands });
+            }
+            self.skip_lines()?;
+            // bash 5.2 has `!` and `time` at the beginning of a pipeline only.
+            if self.after_keyword("!").is_some() || self.after_keyword("time").is_some() {
+                return Err(ReadError::Syntax);
+            }
+        }
+    }
+
+    /// Parses a command and its redirections.
+    fn command(&mut self) -> Result<Command, ReadError> {
+        self.skip_blanks()?;
+        self.budget.spend(1)?;
+        let start = self.at;
+        let form = match self.compound()? {
+            Some(form) => form,
+            None => return self.simple(start),
+        };
+        let mut redirects = Vec::new();
+        loop {
+            self.skip_blanks()?;
+            let before = self.at;
+            let descriptor = self.descriptor()?;
+            match self.redirect(descriptor)? {
+                Some(redirect) => redirects.push(redirect),
+                None => {
+                    self.at = before;
+                    break;
+                }
+            }
+        }
+        Ok(Command { form, redirects, span: self.location.locate(&(start..self.at)) })
+    }
+
+    /// Reads the descriptor before a redirection: a number, or a variable in braces.
+    fn descriptor(&mut self) -> Result<Option<String>, ReadError> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'{' | b'}');
+        let start = self.at;
+        while self.byte().is_some_and(is_part) {
+            self.at += 1;
+        }
+        let text = self.text.get(start..self.at).unwrap_or_default();
+        if text.is_empty() || !is_descriptor(text) {
+            self.at = start;
+            return Ok(None);
+        }
+        Ok(Some(text.to_owned()))
+    }
+
+    /// Parses a compound command or the definition of a function with a keyword. Returns `None` if a simple command is
+    /// next.
+    fn compound(&mut self) -> Result<Option<CommandForm>, ReadError> {
+        use CompoundKind::{Choice, Group, Loop, Subshell, Test};
+        let compound = |kind, words, bodies| Ok(Some(CommandForm::Compound { kind, words, bodies }));
+        let start = self.at;
+        if self.take_operator("((") {
+            let scripts = self.arithmetic(b')', start)?;
+            return compound(Test, Vec::new(), scripts);
+        }
+        if self.take_operator("(") {
+            let body = self.list()?;
+            self.skip_blanks()?;
+            return if self.take_operator(")") {
+                compound(Subshell, Vec::new(), vec![body])
+            } else {
+                Err(ReadError::Syntax)
+            };
+        }
+        if self.take_keyword("{") {
+            let body = self.list()?;
+            self.expect_keyword("}")?;
+            return compound(Group, Vec::new(), vec![body]);
+        }
+        if self.take_keyword("if") {
+            let mut bodies = vec![self.list()?];
+            self.expect_keyword("then")?;
+            bodies.push(self.list()?);
+            loop {
+                if self.take_keyword("elif") {
+                    bodies.push(self.list()?);
+                    self.expect_keyword("then")?;
+                } else if !self.take_keyword("else") {
+                    self.expect_keyword("fi")?;
+                    return compound(Choice, Vec::new(), bodies);
+                }
+                bodies.push(self.list()?);
+            }
+        }
+        if self.take_keyword("while") || self.take_keyword("until") {
+            let condition = self.list()?;
+            let body = self.loop_body()?;
+            return compound(Loop, Vec::new(), vec![condition, body]);
+        }
+        if self.take_keyword("for") || self.take_keyword("select") {
+            return self.for_loop();
+        }
+        if self.take_keyword("case") {
+            return self.case();
+        }
+        if self.take_keyword("[[") {
+            return self.condition(start);
+        }
+        if self.take_keyword("function") {
+            self.skip_blanks()?;
+            let name = self.word()?.ok_or(ReadError::Syntax)?;
+            self.skip_blanks()?;
+            if self.take_operator("(") {
+                self.skip_blanks()?;
+                if !self.take_operator(")") {
+                    return Err(ReadError::Syntax);
+                }
+            }
+            return self.function(&name).map(Some);
+        }
+        // A `coproc` can have a name that only the command after it tells from a command.
+        if self.after_keyword("coproc").is_some() {
+            return Err(ReadError::Syntax);
+        }
+        Ok(None)
+    }
+
+    /// Parses the body of a function after its name and brackets.
+    fn function(&mut self, name: &Word) -> Result<CommandForm, ReadError> {
+        self.skip_lines()?;
+        self.facts.defines_function = true;
+        self.budget.enter()?;
+        let body = self.command()?;
+        self.budget.leave();
+        // A simple command is no body.
+        if !matches!(body.form, CommandForm::Compound { .. }) {
+            return Err(ReadError::Syntax);
+        }
+        Ok(CommandForm::Function { name: name.plain_text(), body: Box::new(body) })
+    }
+
+    /// Parses `do … done` or `{ … }`.
+    fn loop_body(&mut self) -> Result<Script, ReadError> {
+        self.skip_lines()?;
+        let end = if self.take_keyword("{") {
+            "}"
+        } else {
+            self.expect_keyword("do")?;
+            "done"
+        };
+        let body = self.list()?;
+        self.expect_keyword(end)?;
+        Ok(body)
+    }
+
+    /// Parses `for` and `select` after the keyword.
+    fn for_loop(&mut self) -> Result<Option<CommandForm>, ReadError> {
+        self.skip_blanks()?;
+        let start = self.at;
+        let mut words = Vec::new();
+        let mut bodies = Vec::new();
+        if self.take_operator("((") {
+            bodies = self.arithmetic(b')', start)?;
+            self.skip_blanks()?;
+            self.take_operator(";");
+        } else {
+            let name = self.word()?.ok_or(ReadError::Syntax)?;
+            if !name.plain_text().is_some_and(|name| is_name(&name)) {
+                return Err(ReadError::Syntax);
+            }
+            self.skip_blanks()?;
+            if !self.take_operator(";") {
+                self.skip_lines()?;
+                if self.take_keyword("in") {
+                    loop {
+                        self.skip_blanks()?;
+                        match self.word()? {
+                            Some(word) => words.push(word),
+                            None => break,
+                        }
+                    }
+                    if self.byte() != Some(b'\n') && !self.take_operator(";") {
+                        return Err(ReadError::Syntax);
+                    }
+                }
+            }
+        }
+        bodies.push(self.loop_body()?);
+        Ok(Some(CommandForm::Compound { kind: CompoundKind::Loop, words, bodies }))
+    }
+
+    /// Parses `case` after the keyword.
+    fn case(&mut self) -> Result<Option<CommandForm>, ReadError> {
+        self.skip_blanks()?;
+        let mut words = vec![self.word()?.ok_or(ReadError::Syntax)?];
+        let mut bodies = Vec::new();
+        self.expect_keyword("in")?;
+        loop {
+            self.skip_lines()?;
+            if self.take_keyword("esac") {
+                return Ok(Some(CommandForm::Compound { kind: CompoundKind::Choice, words, bodies }));
+            }
+            self.take_operator("(");
+            let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
+            loop {
+                self.skip_blanks()?;
+                words.push(self.word()?.ok_or(ReadError::Syntax)?);
+                self.skip_blanks()?;
+                if !self.take_operator("|") {
+                    break;
+                }
+            }
+            self.reads_patterns = reads_patterns;
+            if !self.take_operator(")") {
+                return Err(ReadError::Syntax);
+            }
+            bodies.push(self.list()?);
+            self.skip_lines()?;
+            let ended = [";;&", ";;", ";&"].iter().any(|end| self.take_operator(end));
+            if !ended && self.after_keyword("esac").is_none() {
+                return Err(ReadError::Syntax);
+            }
+        }
+    }
+
+    /// Parses `[[ … ]]` after its opening bracket; `start` is the offset of the bracket.
+    fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ReadError> {
+        let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
+        let mut words = Vec::new();
+        loop {
+            self.skip_lines()?;
+            if self.take_keyword("]]") {
+                break;
+            }
+            match self.byte() {
+                None | Some(b';') => return Err(ReadError::Syntax),
+                Some(b'(' | b')' | b'|' | b'&') => self.at += 1,
+                Some(b'<' | b'>') if self.byte_at(self.after_joins(self.at + 1)) != Some(b'(') => {
+                    self.at += 1
+                }
+                Some(_) => {
+                    let word = self.word()?.ok_or(ReadError::Syntax)?;
+                    let evaluates = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
+                    if word.plain_text().is_some_and(|text| evaluates.contains(&text.as_str())) {
+                        self.facts.arithmetic.get_or_insert(self.location.locate(&(start..self.at)));
+                    }
+                    words.push(word);
+                }
+            }
+        }
+        self.reads_patterns = reads_patterns;
+        Ok(Some(CommandForm::Compound { kind: CompoundKind::Test, words, bodies: Vec::new() }))
+    }
+
+    /// Parses a simple command or the definition of a function without a keyword, from its first word on.
+    fn simple(&mut self, start: usize) -> Result<Command, ReadError> {
+        let mut assignments = Vec::new();
+        let mut words: Vec<Word> = Vec::new();
+        let mut redirects = Vec::new();
+        let mut end = start;
+        loop {
+            self.skip_blanks()?;
+            let before = self.at;
+            let descriptor = self.descriptor()?;
+            if let Some(redirect) = self.redirect(descriptor)? {
+                redirects.push(redirect);
+                end = self.at;
+                continue;
+            }
+            self.at = before;
+            if self.byte() == Some(b'(') {
+                let name = words.pop().filter(|_| words.is_empty() && assignments.is_empty());
+                let Some(name) = name.filter(|_| redirects.is_empty()) else { return Err(ReadError::Syntax) };
+                self.at += 1;
+                self.skip_blanks()?;
+                if !self.take_operator(")") {
+                    return Err(ReadError::Syntax);
+                }
+                let form = self.function(&name)?;
+                let span = self.location.locate(&(start..self.at));
+                return Ok(Command { form, redirects, span });
+            }
+            let Some(word) = self.word()? else { break };
+            end = self.at;
+            if words.is_empty() {
+                match into_assignment(word) {
+                    Ok(assignment) => assignments.push(assignment),
+                    Err(word) => words.push(word),
+                }
+            } else {
+                // `shopt -s extglob`, also as an option of a shell.
+                self.facts.has_extended_patterns |=
+                    word.parts.iter().any(|part| part.text.contains("extglob"));
+                words.push(word);
+            }
+        }
+        if words.is_empty() && assignments.is_empty() && redirects.is_empty() {
+            return Err(ReadError::Syntax);
+        }
+        let span = self.location.locate(&(start..end));
+        Ok(Command { form: CommandForm::Simple { assignments, words }, redirects, span })
+    }
+
+    /// Parses a redirection. Returns `None` if no operator of one is next.
+    fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ReadError> {
+        let at = self.after_joins(self.at);
+        let second = self.byte_at(self.after_joins(at + 1));
+        // `<(` begins a word, and `&` alone is no redirection.
+        if matches!(self.byte_at(at), Some(b'<' | b'>')) && second == Some(b'(') {
+            return Ok(None);
+        }
+        let Some(operator) =
+            REDIRECTIONS.iter().copied().find(|operator| self.after_text(operator).is_some())
+        else {
+            return Ok(None);
+        };
+        self.take_operator(operator);
+        self.skip_blanks()?;
+        let word = self.word()?.ok_or(ReadError::Syntax)?;
+        if !matches!(operator, "<<" | "<<-") {
+            return Ok(Some(Redirect { operator, descriptor, target: word, document: None }));
+        }
+        let mut delimiter = String::new();
+        for part in &word.parts {
+            // The delimiter is a text: substitutions in it are not run, and are too rare to be worth a rule.
+            if part.kind != PartKind::Literal || !part.scripts.is_empty() {
+                return Err(ReadError::Syntax);
+            }
+            delimiter.push_str(&part.text);
+        }
+        if delimiter.contains('\n') {
+            return Err(ReadError::Syntax);
+        }
+        let number = self.facts.documents.len();
+        self.facts.documents.push(Word::default());
+        self.pending.push(PendingDocument {
+            delimiter,
+            literal: word.parts.iter().any(|part| part.quoted),
+            strips_tabs: operator == "<<-",
+            number,
+        });
+        Ok(Some(Redirect { operator, descriptor, target: word, document: Some(number) }))
+    }
+}
+
+/// Returns whether a text before a redirection is its descriptor: `2` or `{name}`.
+fn is_descriptor(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+        || text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).is_some_and(is_name)
+}
+
+/// Converts a word into an assignment. Returns the word if it is none.
+fn into_assignment(mut word: Word) -> Result<Assignment, Word> {
+    let first = word.parts.first().filter(|part| !part.quoted && part.kind == PartKind::Literal);
+    let Some(first) = first else { return Err(word) };
+    // The name may have a subscript, whose quotes and substitutions are parts of their own.
+    if let Some((name, _)) = first.text.split_once('[').filter(|(name, _)| is_name(name)) {
+        let name = name.to_owned();
+        let outline: String = word
+            .parts
+            .iter()
+            .map(|part| if part.kind == PartKind::Literal && !part.quoted { part.text.as_str() } else { "0" })
+            .collect();
+        let after = outline.split_once(']').map_or("", |(_, after)| after);
+        if !after.starts_with('=') && !after.starts_with("+=") {
+            return Err(word);
+        }
+        return Ok(Assignment { name, plain: false, value: word });
+    }
+    let Some((name, value)) = first.text.split_once('=') else { return Err(word) };
+    let plain_name = name.strip_suffix('+').unwrap_or(name);
+    if !is_name(plain_name) {
+        return Err(word);
+    }
+    let plain = plain_name.len() == name.len()
+        && word.parts.iter().all(|part| part.kind != PartKind::Several || part.quoted);
+    let (name, value) = (plain_name.to_owned(), value.to_owned());
+    let kept = WordPart { text: value, kind: PartKind::Literal, quoted: false, scripts: Vec::new() };
+    if let Some(slot) = word.parts.first_mut() {
+        *slot = kept;
+    }
+    Ok(Assignment { name, plain, value: word })
+}

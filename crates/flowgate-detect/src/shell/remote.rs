@@ -1,0 +1,259 @@
+//! Finds what programs run elsewhere, in containers, and through `git`: `ssh host …`, `docker exec …`, `git bisect run …`.
+
+use super::UnreadReason;
+use super::effective_command::EffectiveCommand;
+use super::expansion::Argument;
+use super::launches::{Launch, joined};
+
+/// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell there executes.
+pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let mut launches = Vec::new();
+    let unread = |reason| Launch::Unread(reason, call.span.clone());
+    let mut at = 0;
+    let mut host = false;
+    while let Some(word) = call.arguments.get(at) {
+        if word.splits {
+            launches.push(unread(UnreadReason::Arguments));
+            break;
+        }
+        let Some(letters) = word.text.strip_prefix('-').filter(|_| word.known) else {
+            if host {
+                break;
+            }
+            host = true;
+            at += 1;
+            continue;
+        };
+        at += 1;
+        for (i, letter) in letters.char_indices() {
+            let rest = letters.get(i + letter.len_utf8()..).unwrap_or_default();
+            if "46AaCfGgKkMNnqsTtVvXxYy".contains(letter) {
+                continue;
+            }
+            let value = if rest.is_empty() { call.arguments.get(at).map_or("", |w| &w.text) } else { rest };
+            at += usize::from(rest.is_empty());
+            let lower = value.to_ascii_lowercase();
+            if !"BbcDEeFIiJLlmoOpQRSWw".contains(letter)
+                || letter == 'F'
+                || letter == 'o' && ["command", "include", "match"].iter().any(|name| lower.contains(name))
+            {
+                launches.push(unread(UnreadReason::Arguments));
+            }
+            break;
+        }
+    }
+    let command = call.arguments.get(at..).unwrap_or_default();
+    if command.is_empty() && host {
+        launches.push(unread(UnreadReason::Input));
+    }
+    launches.extend(joined(command, call));
+    launches
+}
+
+/// The options of `docker run`, `docker exec` and `kubectl exec` without a value, as single letters and names.
+const CONTAINER_FLAGS: &str = "itdTP";
+const CONTAINER_LONG_FLAGS: &[&str] = &[
+    "rm",
+    "interactive",
+    "tty",
+    "detach",
+    "init",
+    "privileged",
+    "read-only",
+    "stdin",
+    "quiet",
+    "no-deps",
+    "publish-all",
+    "service-ports",
+];
+/// The options of these that take a value, as single letters and names.
+const CONTAINER_VALUES: &str = "evpuwnchlm";
+const CONTAINER_LONG_VALUES: &[&str] = &[
+    "env",
+    "volume",
+    "publish",
+    "user",
+    "workdir",
+    "name",
+    "network",
+    "mount",
+    "platform",
+    "env-file",
+    "memory",
+    "cpus",
+    "gpus",
+    "hostname",
+    "label",
+    "namespace",
+    "container",
+    "context",
+    "pull",
+    "ipc",
+    "shm-size",
+    "add-host",
+    "cap-add",
+    "cap-drop",
+    "security-opt",
+    "restart",
+    "index",
+    "detach-keys",
+    "net",
+    "tmpfs",
+    "ulimit",
+    "pid",
+];
+
+/// Returns what a program that manages containers runs in one: the arguments after the image or the container.
+pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| Launch::Unread(reason, call.span.clone());
+    let verbs = ["exec", "run", "create", "debug"];
+    let Some(verb) = call.texts().position(|text| verbs.contains(&text)) else { return Vec::new() };
+    let mut launches = Vec::new();
+    let mut at = verb + 1;
+    let mut operand = false;
+    let is_kubectl = matches!(call.name, "kubectl" | "oc");
+    while let Some(word) = call.arguments.get(at) {
+        let text = word.text.as_str();
+        if word.splits {
+            launches.push(unread(UnreadReason::Arguments));
+            break;
+        }
+        if text == "--" {
+            at += 1;
+            break;
+        }
+        if let Some(long) = text.strip_prefix("--") {
+            let (name, value) = long.split_once('=').map_or((long, None), |(name, v)| (name, Some(v)));
+            at += 1;
+            if CONTAINER_LONG_VALUES.contains(&name) {
+                at += usize::from(value.is_none());
+            } else if !CONTAINER_LONG_FLAGS.contains(&name) {
+                launches.push(unread(UnreadReason::Arguments));
+            }
+        } else if let Some(short) = text.strip_prefix('-').filter(|short| !short.is_empty()) {
+            at += 1;
+            for (i, letter) in short.char_indices() {
+                if CONTAINER_VALUES.contains(letter) {
+                    at += usize::from(i + letter.len_utf8() == short.len());
+                    break;
+                }
+                if !CONTAINER_FLAGS.contains(letter) {
+                    launches.push(unread(UnreadReason::Arguments));
+                    break;
+                }
+            }
+        } else if operand && !is_kubectl {
+            break;
+        } else {
+            operand = true;
+            at += 1;
+        }
+    }
+    let command = call.arguments.get(at..).unwrap_or_default();
+    // Without a command, the image determines what runs.
+    launches.push(match command {
+        [] => unread(UnreadReason::File),
+        words => Launch::Words(words.to_vec()),
+    });
+    launches
+}
+
+/// The settings that `git -c` and `git config` may change: none of them names a program.
+const GIT_SETTINGS: &[&str] = &[
+    "user.",
+    "color.",
+    "advice.",
+    "init.",
+    "pull.",
+    "push.",
+    "fetch.prune",
+    "safe.directory",
+    "core.autocrlf",
+    "core.quotepath",
+    "core.filemode",
+    "core.ignorecase",
+    "core.longpaths",
+    "commit.gpgsign",
+    "tag.gpgsign",
+    "merge.conflict",
+    "merge.ff",
+    "rebase.auto",
+    "diff.renames",
+    "diff.algorithm",
+    "log.",
+    "column.",
+    "branch.",
+    "http.postbuffer",
+    "http.version",
+    "protocol.version",
+    "status.",
+    "rerere.",
+    "gc.",
+    "pack.",
+];
+
+/// Returns what `git` runs because of its arguments: settings that name programs, and subcommands that run commands.
+pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| Launch::Unread(reason, call.span.clone());
+    let is_harmless = |setting: &str| {
+        let lower = setting.to_ascii_lowercase();
+        GIT_SETTINGS.iter().any(|name| lower.starts_with(name))
+    };
+    let mut launches = Vec::new();
+    let mut at = 0;
+    // The options before the subcommand.
+    while let Some(word) = call.arguments.get(at) {
+        let text = word.text.as_str();
+        let value = call.arguments.get(at + 1);
+        match text {
+            _ if word.splits => {
+                launches.push(unread(UnreadReason::Arguments));
+                return launches;
+            }
+            "-c" | "--config-env" => {
+                if !value.is_some_and(|value| is_harmless(&value.text) && !value.splits) {
+                    launches.push(unread(UnreadReason::Arguments));
+                }
+                at += 2;
+            }
+            "-C" | "--git-dir" | "--work-tree" | "--namespace" => at += 2,
+            _ if text.starts_with("--exec-path=") || text.starts_with("--config-env=") => {
+                launches.push(unread(UnreadReason::Arguments));
+                at += 1;
+            }
+            _ if text.starts_with('-') => at += 1,
+            _ => break,
+        }
+    }
+    let Some((subcommand, rest)) = call.arguments.get(at..).and_then(<[Argument<'s>]>::split_first) else {
+        return launches;
+    };
+    let operands = || rest.iter().filter(|word| !word.text.starts_with('-'));
+    let has =
+        |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.text.starts_with(option)));
+    let runs = match subcommand.text.as_str() {
+        _ if !subcommand.known => true,
+        "rebase" => has(&["-x", "--exec"]),
+        "filter-branch" | "difftool" | "mergetool" | "web--browse" | "instaweb" | "shell" => true,
+        "submodule" => operands().any(|word| word.text == "foreach"),
+        "bisect" if operands().next().is_some_and(|word| word.text == "run") => {
+            let command = rest.iter().skip_while(|word| word.text != "run").skip(1);
+            launches.push(Launch::Words(command.cloned().collect()));
+            false
+        }
+        "config" => {
+            let setting =
+                operands().find(|word| !matches!(word.text.as_str(), "set" | "get" | "unset" | "list"));
+            let sets = operands().count() > 1 || has(&["--add", "--replace-all", "-e", "--edit"]);
+            sets && !setting.is_some_and(|word| word.known && is_harmless(&word.text))
+        }
+        "grep" => has(&["-O", "--open-files-in-pager"]),
+        _ => has(&["--upload-pack", "--receive-pack", "--exec=", "ext::", "--config=", "--extcmd"]),
+    };
+    // The options of `clone` that set a setting or the program of the other side.
+    let clones = subcommand.text == "clone" && has(&["-c", "-u", "--config", "--template"]);
+    if runs || clones {
+        launches.push(unread(UnreadReason::Arguments));
+    }
+    launches
+}

@@ -1,0 +1,165 @@
+//! Finds the scripts that a shell or an interpreter runs: `bash -c '…'`, `sh file`, `python -c '…'`, and the standard
+//! input.
+
+use super::UnreadReason;
+use super::effective_command::{EffectiveCommand, SHELLS};
+use super::expansion::Argument;
+use super::launches::{CommandInput, Launch};
+
+/// The options of shells that take the next word as a value.
+const SHELL_VALUES: &[&str] = &["--rcfile", "--init-file", "--init-command", "--features"];
+/// The long options of shells without a value.
+const SHELL_FLAGS: &[&str] =
+    &["--norc", "--noprofile", "--login", "--posix", "--restricted", "--verbose", "--no-rcs", "--private"];
+
+/// Returns what a shell runs.
+pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
+    let unread = |reason| Launch::Unread(reason, call.span.clone());
+    let mut launches = Vec::new();
+    let (mut runs_command, mut reads_input) = (false, false);
+    let mut words = call.arguments.iter();
+    let operand = loop {
+        let Some(word) = words.next() else { break None };
+        let text = word.text.as_str();
+        if !word.known && (word.splits || !runs_command) {
+            // It may be an option, or the script's file.
+            launches.push(unread(UnreadReason::Script));
+            return launches;
+        }
+        let short = text.strip_prefix('-').or_else(|| text.strip_prefix('+')).filter(|s| !s.is_empty());
+        if !word.known || short.is_none() && text != "-" {
+            break Some(word);
+        }
+        if text == "--" || text == "-" {
+            break words.next();
+        }
+        if text.starts_with("--") {
+            let name = text.split_once('=').map_or(text, |(name, _)| name);
+            match name {
+                "--version" | "--help" => return launches,
+                "--command" if call.name == "fish" => runs_command = true,
+                // The file is run before the script.
+                _ if SHELL_VALUES.contains(&name) => {
+                    launches.push(unread(UnreadReason::File));
+                    words.next();
+                }
+                _ if SHELL_FLAGS.contains(&name) => {}
+                _ => launches.push(unread(UnreadReason::Arguments)),
+            }
+            continue;
+        }
+        let letters = short.unwrap_or_default();
+        runs_command |= text.starts_with('-') && letters.contains('c');
+        reads_input |= text.starts_with('-') && letters.contains('s');
+        if letters.contains(['o', 'O']) {
+            words.next();
+        }
+    };
+    match operand {
+        Some(script) if runs_command => launches.extend(script_launch(script, call)),
+        None if runs_command => launches.push(unread(UnreadReason::Script)),
+        Some(file) if !reads_input => launches.push(file_launch(file, call)),
+        _ => launches.extend(input_launch(input, call)),
+    }
+    launches
+}
+
+/// Returns the launch of an argument that is a script. What is known of a computed script is read as well.
+pub(super) fn script_launch<'s>(script: &Argument<'_>, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let (text, span) = (script.text.clone(), script.span.clone());
+    if script.known {
+        return vec![Launch::Text(text, span)];
+    }
+    vec![Launch::Unread(UnreadReason::Script, call.span.clone()), Launch::Guess(text, span)]
+}
+
+/// Returns the launch of a file with a script.
+pub(super) fn file_launch<'s>(file: &Argument<'_>, call: &EffectiveCommand<'_, 's>) -> Launch<'s> {
+    let is_stream = |text: &str| ["/dev/", "/proc/"].iter().any(|start| text.contains(start));
+    let known = file.known_text().is_some_and(|text| !is_stream(text));
+    let reason = if known { UnreadReason::File } else { UnreadReason::Script };
+    Launch::Unread(reason, call.span.clone())
+}
+
+/// Returns the launch of a script from the standard input.
+fn input_launch<'s>(input: &CommandInput, call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| Launch::Unread(reason, call.span.clone());
+    match input {
+        CommandInput::Terminal => vec![unread(UnreadReason::Input)],
+        CommandInput::File => vec![unread(UnreadReason::File)],
+        CommandInput::Unknown => vec![unread(UnreadReason::Script)],
+        CommandInput::Text { text, known: true, span } => vec![Launch::Text(text.clone(), span.clone())],
+        CommandInput::Text { text, known: false, span } => {
+            vec![unread(UnreadReason::Script), Launch::Guess(text.clone(), span.clone())]
+        }
+    }
+}
+
+/// Returns what an interpreter of another language runs. Its code is not read.
+pub(super) fn interpreter_launches<'s>(
+    call: &EffectiveCommand<'_, 's>,
+    input: &CommandInput,
+) -> Vec<Launch<'s>> {
+    let reason = interpreter_reason(call, input);
+    reason.map(|reason| Launch::Unread(reason, call.span.clone())).into_iter().collect()
+}
+
+/// Returns why the code of an interpreter is not read, or `None` if it runs no code of the text.
+fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> Option<UnreadReason> {
+    let code_letters = match call.name {
+        "php" => "rBRE",
+        "node" | "bun" => "ep",
+        "ruby" => "e",
+        "perl" => "eE",
+        _ => "c",
+    };
+    let mut words = call.arguments.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        if !word.known {
+            return Some(UnreadReason::Script);
+        }
+        if matches!(text, "--version" | "-V" | "--help" | "-h") || text == "-v" && call.name != "perl" {
+            return None;
+        }
+        // The standard input is the code.
+        if text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/") {
+            return Some(input_reason(input));
+        }
+        if matches!(text, "--eval" | "--print" | "--run" | "eval") || text.starts_with("--eval=") {
+            return Some(UnreadReason::Language);
+        }
+        // `-m module` and `-l file` name code that is not in the text.
+        if text == "-m" && call.name.starts_with("py") {
+            return None;
+        }
+        let Some(short) = text.strip_prefix('-').filter(|_| !text.starts_with("--")) else {
+            if text.starts_with("--") {
+                continue;
+            }
+            return Some(UnreadReason::File);
+        };
+        if short.contains(|letter| code_letters.contains(letter)) {
+            return Some(UnreadReason::Language);
+        }
+        if matches!(text, "-W" | "-X" | "-I" | "-r" | "--require") {
+            words.next();
+        }
+    }
+    Some(input_reason(input))
+}
+
+/// Returns why code of another language from the standard input is not read.
+fn input_reason(input: &CommandInput) -> UnreadReason {
+    match input {
+        CommandInput::Terminal => UnreadReason::Input,
+        CommandInput::File => UnreadReason::File,
+        CommandInput::Text { known: true, .. } => UnreadReason::Language,
+        CommandInput::Text { .. } | CommandInput::Unknown => UnreadReason::Script,
+    }
+}
+
+/// Returns whether a program is a shell.
+pub(super) fn is_shell(name: &str) -> bool {
+    SHELLS.contains(&name) || matches!(name, "rbash" | "mksh" | "yash" | "rksh" | "tcsh" | "csh" | "nu")
+}

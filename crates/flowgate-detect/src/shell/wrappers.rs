@@ -1,0 +1,223 @@
+//! The programs that run another program, which follows their options and operands: `sudo -u x rm`.
+//!
+//! An option that is not in the table may take the next word as its value, so that the program behind it is not known.
+
+use super::expansion::Argument;
+
+/// How the arguments of a wrapper are read up to the program.
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    /// The short options without a value.
+    flags: &'static str,
+    /// The short options with a value.
+    values: &'static str,
+    /// The long options without a value, or with an optional one after `=`.
+    long_flags: &'static [&'static str],
+    /// The long options with a value.
+    long_values: &'static [&'static str],
+    /// The short options and the words with which it runs no program.
+    inert: &'static str,
+    /// The number of operands before the program.
+    operands: usize,
+    /// Whether assignments may precede the program.
+    assignments: bool,
+}
+
+const PLAIN: Wrapper = Wrapper {
+    flags: "",
+    values: "",
+    long_flags: &[],
+    long_values: &[],
+    inert: "",
+    operands: 0,
+    assignments: false,
+};
+
+/// Returns how the arguments of a wrapper are read, or `None` if a program of this name is no wrapper.
+pub(super) fn wrapper(name: &str) -> Option<Wrapper> {
+    Some(match name {
+        "sudo" => Wrapper {
+            flags: "ABbEHiknNPSs",
+            values: "ugpCDRTUhrtac",
+            long_flags: &[
+                "askpass",
+                "bell",
+                "background",
+                "preserve-env",
+                "set-home",
+                "login",
+                "reset-timestamp",
+                "non-interactive",
+                "no-update",
+                "preserve-groups",
+                "stdin",
+                "shell",
+            ],
+            long_values: &[
+                "user",
+                "group",
+                "host",
+                "prompt",
+                "chroot",
+                "chdir",
+                "role",
+                "type",
+                "close-from",
+                "command-timeout",
+                "other-user",
+                "login-class",
+                "auth-type",
+            ],
+            inert: "eKlVv",
+            assignments: true,
+            ..PLAIN
+        },
+        "doas" => Wrapper { flags: "ns", values: "u", inert: "LC", ..PLAIN },
+        "env" => Wrapper {
+            flags: "iv0",
+            values: "uCa",
+            long_flags: &[
+                "ignore-environment",
+                "null",
+                "debug",
+                "block-signal",
+                "default-signal",
+                "ignore-signal",
+            ],
+            long_values: &["unset", "chdir", "argv0"],
+            assignments: true,
+            ..PLAIN
+        },
+        "timeout" | "gtimeout" => Wrapper {
+            flags: "vfp",
+            values: "ks",
+            long_flags: &["foreground", "preserve-status", "verbose"],
+            long_values: &["kill-after", "signal"],
+            operands: 1,
+            ..PLAIN
+        },
+        "nice" => Wrapper { flags: "0123456789", values: "n", long_values: &["adjustment"], ..PLAIN },
+        "ionice" => Wrapper {
+            flags: "t",
+            values: "cn",
+            long_flags: &["ignore"],
+            long_values: &["class", "classdata"],
+            inert: "pPu",
+            ..PLAIN
+        },
+        "stdbuf" => Wrapper { values: "ioe", long_values: &["input", "output", "error"], ..PLAIN },
+        "nohup" | "builtin" | "busybox" | "toybox" | "unbuffer" | "linux32" | "linux64" => PLAIN,
+        "setsid" => Wrapper { flags: "cfw", long_flags: &["ctty", "fork", "wait"], ..PLAIN },
+        "time" => Wrapper {
+            flags: "pvaq",
+            values: "fo",
+            long_flags: &["portability", "verbose", "append", "quiet"],
+            long_values: &["format", "output"],
+            ..PLAIN
+        },
+        "command" => Wrapper { flags: "p", inert: "vV", ..PLAIN },
+        "exec" => Wrapper { flags: "cl", values: "a", ..PLAIN },
+        "chroot" => Wrapper {
+            long_flags: &["skip-chdir"],
+            long_values: &["userspec", "groups"],
+            operands: 1,
+            ..PLAIN
+        },
+        "taskset" => Wrapper { flags: "ac", inert: "p", operands: 1, ..PLAIN },
+        "chrt" => Wrapper { flags: "abfioriv", inert: "mp", operands: 1, ..PLAIN },
+        "caffeinate" => Wrapper { flags: "dimsu", values: "tw", ..PLAIN },
+        "arch" => Wrapper { values: "deh", flags: "6", long_flags: &["x86_64", "arm64"], ..PLAIN },
+        "fakeroot" | "dbus-run-session" | "cachegrind" | "winpty" | "noglob" | "nocorrect" | "rlwrap"
+        | "chronic" | "ifne" | "setarch" => PLAIN,
+        _ => return None,
+    })
+}
+
+/// What follows the options of a wrapper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WrapperOptions {
+    /// The program begins at this argument.
+    Program(usize),
+    /// There is no program: the wrapper only prints something, or lacks arguments.
+    Inert,
+    /// An option is not known or is computed. The program may begin at this argument.
+    Unclear(usize),
+}
+
+impl Wrapper {
+    /// Finds the program among the arguments of the wrapper.
+    pub(super) fn find_program(&self, arguments: &[Argument<'_>]) -> WrapperOptions {
+        let mut at = 0;
+        let mut unclear = false;
+        let mut operands = self.operands;
+        while let Some(argument) = arguments.get(at) {
+            let text = argument.text.as_str();
+            let assigned = self.assignments && is_assignment(text);
+            if argument.splits || !argument.known && text.starts_with(['$', '`']) && !assigned {
+                // The word may be an option, or several words; an operand in quotes is one word.
+                let is_operand = !argument.splits && operands > 0;
+                if is_operand {
+                    operands -= 1;
+                    at += 1;
+                    continue;
+                }
+                // The scanner reports a computed program.
+                break;
+            }
+            if text == "--" {
+                at += 1;
+                while operands > 0
+                    || self.assignments && arguments.get(at).is_some_and(|a| is_assignment(&a.text))
+                {
+                    if operands > 0 {
+                        operands -= 1;
+                    }
+                    at += 1;
+                }
+                break;
+            }
+            if assigned || text == "-" && self.assignments {
+                at += 1;
+            } else if let Some(long) = text.strip_prefix("--") {
+                let (name, value) = long.split_once('=').map_or((long, None), |(name, v)| (name, Some(v)));
+                at += 1;
+                if self.long_values.contains(&name) {
+                    at += usize::from(value.is_none());
+                } else if matches!(name, "help" | "version") {
+                    return WrapperOptions::Inert;
+                } else if !self.long_flags.contains(&name) {
+                    unclear = true;
+                }
+            } else if let Some(short) = text.strip_prefix('-').filter(|short| !short.is_empty()) {
+                at += 1;
+                for (i, letter) in short.char_indices() {
+                    if self.inert.contains(letter) {
+                        return WrapperOptions::Inert;
+                    }
+                    if self.values.contains(letter) {
+                        at += usize::from(i + letter.len_utf8() == short.len());
+                        break;
+                    }
+                    if !self.flags.contains(letter) {
+                        unclear = true;
+                        break;
+                    }
+                }
+            } else if operands > 0 {
+                operands -= 1;
+                at += 1;
+            } else {
+                break;
+            }
+        }
+        if at >= arguments.len() {
+            return if unclear { WrapperOptions::Unclear(at) } else { WrapperOptions::Inert };
+        }
+        if unclear { WrapperOptions::Unclear(at) } else { WrapperOptions::Program(at) }
+    }
+}
+
+/// Returns whether a text is an assignment, as `env` and `sudo` read it.
+pub(super) fn is_assignment(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, _)| !name.is_empty() && !name.starts_with('-'))
+}
