@@ -195,6 +195,7 @@ pub fn shell_code(text: &str) -> ShellCode {
     let read = text.get(..end).unwrap_or_default();
     // The script is the whole text, so it begins at byte 0, and no script encloses it.
     scanner.scan_text(read, &ScriptLocation::From(0), &CommandInput::Terminal);
+    scanner.finish();
     if end < text.len() {
         scanner.note_unread(UnreadReason::Limit, end..text.len(), false);
     }

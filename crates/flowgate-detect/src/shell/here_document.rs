@@ -86,8 +86,6 @@ impl ScriptReader<'_, '_> {
             reader.double_quoted(&mut word, false)?;
             self.budget.leave();
         }
-        let word = Word { parts: word.parts, span };
-        self.note_literals(&word);
-        Ok(word)
+        Ok(Word { parts: word.parts, span })
     }
 }

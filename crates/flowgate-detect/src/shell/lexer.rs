@@ -35,8 +35,8 @@ pub(super) struct TextFacts {
     pub(super) documents: Vec<Word>,
     /// The bytes of a construct that evaluates variables as arithmetic, which runs substitutions in their values.
     pub(super) arithmetic: Option<Range<usize>>,
-    /// Whether a quoted text contains a substitution, which arithmetic runs if the text is a variable's value:
-    /// `x='a[$(…)]'`.
+    /// Whether a quoted text in an expansion contains a substitution, which arithmetic runs if the text becomes the
+    /// value of a variable: `${x:='a[$(…)]'}`.
     pub(super) has_quoted_substitution: bool,
     /// Whether an expansion changes a variable, as `${x:=y}` does.
     pub(super) assigns_in_expansion: bool,
@@ -217,18 +217,7 @@ impl ScriptReader<'_, '_> {
             }
         }
         let word = Word { parts: word.parts, span: self.location.locate(&(start..self.at)) };
-        self.note_literals(&word);
         Ok(Some(word))
-    }
-
-    /// Records whether the literal text of the word contains a substitution.
-    pub(super) fn note_literals(&mut self, word: &Word) {
-        if self.facts.has_quoted_substitution || word.parts.iter().all(|part| !part.quoted) {
-            return;
-        }
-        let literals = word.parts.iter().filter(|part| part.kind == PartKind::Literal);
-        let text: String = literals.map(|part| part.text.as_str()).collect();
-        self.facts.has_quoted_substitution = text.contains("$(") || text.contains('`');
     }
 
     /// Reads up to the closing single quote. Returns the text before it. Fails if there is none.
@@ -431,7 +420,7 @@ impl ScriptReader<'_, '_> {
         // The word of `${x:-word}` can be `"$@"`.
         let several = several || inner.parts.iter().any(|part| part.kind == PartKind::Several);
         let inner = Word { parts: inner.parts, span: 0..0 };
-        self.note_literals(&inner);
+        self.facts.has_quoted_substitution |= inner.has_quoted_substitution();
         let scripts = inner.parts.into_iter().flat_map(|part| part.scripts).collect();
         let kind = if several { PartKind::Several } else { PartKind::Computed };
         word.parts.push(WordPart { text: format!("${{{name}…}}"), kind, quoted, scripts });

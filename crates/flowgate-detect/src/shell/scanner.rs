@@ -82,6 +82,12 @@ pub(super) struct CommandScanner {
     stopped: bool,
     /// Whether `exec` has replaced the standard input.
     replaced_input: bool,
+    /// Whether a function is defined.
+    defines_function: bool,
+    /// Whether a variable may have a value with a substitution that is not run yet.
+    has_quoted_substitution: bool,
+    /// The bytes of the first construct that evaluates variables as arithmetic, which runs substitutions in their values.
+    arithmetic: Option<Range<usize>>,
 }
 
 impl CommandScanner {
@@ -95,6 +101,9 @@ impl CommandScanner {
             fetched: BTreeSet::new(),
             stopped: false,
             replaced_input: false,
+            defines_function: false,
+            has_quoted_substitution: false,
+            arithmetic: None,
         }
     }
 
@@ -113,6 +122,25 @@ impl CommandScanner {
             self.issues.push(UnsafeCommand { kind, span: span.clone(), severity });
         }
         self.unread.push(UnreadPart { reason, span });
+    }
+
+    /// Records the first construct that evaluates arithmetic.
+    fn note_arithmetic(&mut self, span: Option<Range<usize>>) {
+        self.arithmetic = self.arithmetic.take().or(span);
+    }
+
+    /// Reports arithmetic that may run a substitution in the value of a variable. Called after the whole text is scanned.
+    pub(super) fn finish(&mut self) {
+        if let Some(span) = self.arithmetic.take().filter(|_| self.has_quoted_substitution) {
+            self.note_unread(UnreadReason::Script, span, false);
+        }
+    }
+
+    /// Records whether words that become values of variables contain a substitution that is not run yet.
+    fn note_values<'w>(&mut self, words: impl IntoIterator<Item = &'w Word>) {
+        if !self.has_quoted_substitution {
+            self.has_quoted_substitution = words.into_iter().any(Word::has_quoted_substitution);
+        }
     }
 
     /// Records a command.
@@ -158,9 +186,9 @@ impl CommandScanner {
         if facts.defines_function || facts.assigns_in_expansion || facts.arithmetic.is_some() {
             variables.disable();
         }
-        if let Some(span) = facts.arithmetic.filter(|_| facts.has_quoted_substitution) {
-            self.note_unread(UnreadReason::Script, span, false);
-        }
+        self.has_quoted_substitution |= facts.has_quoted_substitution;
+        self.defines_function |= facts.defines_function;
+        self.note_arithmetic(facts.arithmetic);
         let context = ScriptContext { documents: &facts.documents, input, in_order: true };
         // What was parsed before a limit is scanned as well.
         let stopped = std::mem::replace(&mut self.stopped, false);
@@ -231,6 +259,7 @@ impl CommandScanner {
                             call.name == "exec" && command.redirects.iter().any(Redirect::feeds_input);
                     }
                     for assignment in assignments {
+                        self.note_values([&assignment.value]);
                         let value = variables.expand(&assignment.value);
                         self.check_environment(&assignment.name, &value);
                         self.scan_words([&assignment.value], variables, context);
@@ -239,6 +268,12 @@ impl CommandScanner {
                     self.scan_words(words, variables, context);
                     if let Some(call) = calls.get(i) {
                         let changes = CHANGES_VARIABLES.contains(&call.name);
+                        if changes || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
+                            self.note_values(words);
+                        }
+                        if evaluates_arithmetic(call) {
+                            self.note_arithmetic(Some(call.span.clone()));
+                        }
                         if changes || call.unclear || call.program.is_some_and(|program| !program.known) {
                             variables.disable();
                             if !matches!(call.name, "export" | "set" | "printf" | "read") {
@@ -248,6 +283,7 @@ impl CommandScanner {
                     }
                 }
                 CommandForm::Compound { kind, words, bodies } => {
+                    self.note_values(words);
                     self.scan_words(words, variables, context);
                     self.scan_bodies(*kind, bodies, variables, certain, context);
                 }
@@ -325,8 +361,14 @@ impl CommandScanner {
         context: ScriptContext<'_>,
     ) {
         for redirect in redirects {
+            if redirect.operator == "<<<" {
+                self.note_values([&redirect.target]);
+            }
             match redirect.document.and_then(|number| context.documents.get(number)) {
-                Some(content) => self.scan_words([content], variables, context),
+                Some(content) => {
+                    self.note_values([content]);
+                    self.scan_words([content], variables, context);
+                }
                 None => self.scan_words([&redirect.target], variables, context),
             }
         }
@@ -487,8 +529,9 @@ impl CommandScanner {
         let direct = call.wrappers.is_empty() && !variables.functions.contains(call.name);
         match (call.name, redirects) {
             ("echo", []) if direct => {
-                let plain = |word: &Argument<'_>| !word.text.starts_with('-') && !word.text.contains('\\');
-                let known = call.arguments.iter().all(|word| word.known && plain(word));
+                let is_option = call.texts().next().is_some_and(|first| first.starts_with('-'));
+                let plain = |word: &Argument<'_>| word.known && !word.text.contains('\\');
+                let known = !is_option && call.arguments.iter().all(plain);
                 let text: Vec<&str> = call.texts().collect();
                 CommandInput::Text { text: text.join(" "), known, span: call.span.clone() }
             }
@@ -558,6 +601,18 @@ fn inner_input(input: &CommandInput) -> &CommandInput {
 /// Returns whether an effect says that a command runs a script which is not in the text.
 fn is_covering(issue: &UnsafeCommand) -> bool {
     issue.severity == IssueSeverity::Error && COVERING.contains(&issue.kind)
+}
+
+/// Returns whether a builtin evaluates a word as arithmetic, or as the name of an element of an array.
+fn evaluates_arithmetic(call: &EffectiveCommand<'_, '_>) -> bool {
+    match call.name {
+        "let" | "declare" | "typeset" | "local" | "readonly" | "unset" | "read" | "getopts" => true,
+        "test" | "[" | "printf" => {
+            call.has_option('v', "-v") || call.arguments.iter().any(|word| word.splits)
+        }
+        "wait" => call.has_option('p', "-p"),
+        _ => false,
+    }
 }
 
 /// Returns the words and redirections of a simple command, as far as they are known; none for another command.

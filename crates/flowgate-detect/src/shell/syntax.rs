@@ -99,6 +99,17 @@ impl Word {
         self.parts.iter().flat_map(|part| &part.scripts)
     }
 
+    /// Returns whether the literal text contains a substitution that quotes protect. Arithmetic runs it if the text is
+    /// the value of a variable: `x='a[$(…)]'; echo $((x))`.
+    pub(super) fn has_quoted_substitution(&self) -> bool {
+        if self.parts.iter().all(|part| !part.quoted) {
+            return false;
+        }
+        let literals = self.parts.iter().filter(|part| part.kind == PartKind::Literal);
+        let text: String = literals.map(|part| part.text.as_str()).collect();
+        text.contains("$(") || text.contains('`')
+    }
+
     /// Returns the text if no part of it is quoted or computed: only such a word can be a keyword or the name of a
     /// variable.
     pub(super) fn plain_text(&self) -> Option<String> {

@@ -14,14 +14,14 @@ const STUBS: &[&str] = &[
 const REAL: &[&str] = &["env", "xargs", "nice", "nohup", "timeout", "cat", "stdbuf", "setsid"];
 
 /// The folder. It is deleted when this value is dropped.
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     folder: PathBuf,
     bash: PathBuf,
 }
 
 impl Sandbox {
     /// Creates the folder. Returns `None` if there is no bash.
-    pub fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let bash = find_program("bash")?;
         let name = format!("flowgate-shell-{}-{:?}", std::process::id(), std::thread::current().id());
         let folder = std::env::temp_dir().join(name.replace(['(', ')'], ""));
@@ -46,7 +46,7 @@ impl Sandbox {
     }
 
     /// Runs a script and returns the names of the stubs that ran, each once.
-    pub fn run(&self, script: &str) -> Vec<String> {
+    pub(crate) fn run(&self, script: &str) -> Vec<String> {
         let log = self.folder.join("log");
         fs::write(&log, "").unwrap();
         let work = self.folder.join("work");

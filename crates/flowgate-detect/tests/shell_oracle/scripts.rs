@@ -1,7 +1,7 @@
 //! The scripts that the tests compare: written, generated, and those of coding agents.
 
 /// Scripts that run programs in all ways that bash has.
-pub const WRITTEN: &[&str] = &[
+pub(crate) const WRITTEN: &[&str] = &[
     // Quotes and backslashes.
     r#"r""m x"#,
     r"\rm x",
@@ -447,7 +447,7 @@ pub const WRITTEN: &[&str] = &[
 ];
 
 /// Scripts that are read completely, with the names of their commands.
-pub const READ: &[(&str, &[&str])] = &[
+pub(crate) const READ: &[(&str, &[&str])] = &[
     ("ls", &["ls"]),
     ("", &[]),
     ("# rm", &[]),
@@ -484,7 +484,7 @@ pub const READ: &[(&str, &[&str])] = &[
 ];
 
 /// Scripts of which a part cannot be read, with the reasons.
-pub const UNREAD: &[(&str, &[&str])] = &[
+pub(crate) const UNREAD: &[(&str, &[&str])] = &[
     ("$x y", &["name"]),
     ("r? x", &["name"]),
     ("{rm,-rf,/}", &["name"]),
@@ -517,7 +517,7 @@ pub const UNREAD: &[(&str, &[&str])] = &[
 ];
 
 /// Ordinary commands of coding agents.
-pub const ORDINARY: &[&str] = &[
+pub(crate) const ORDINARY: &[&str] = &[
     "cargo test",
     "cargo test --workspace -- --nocapture 2>&1 | tail -50",
     "cargo build --release && ./target/release/app --help",
@@ -603,10 +603,11 @@ impl Choices {
 }
 
 /// Returns a valid script with nested constructs.
-pub fn generated(seed: u64) -> String {
+pub(crate) fn generated(seed: u64) -> String {
     let mut choices = Choices(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
     let mut documents = Vec::new();
-    let script = list(&mut choices, 4, &mut documents);
+    let depth = 1 + choices.below(4);
+    let script = list(&mut choices, depth, &mut documents);
     finish(script, documents)
 }
 
@@ -689,8 +690,8 @@ fn command(choices: &mut Choices, depth: usize, documents: &mut Vec<String>) -> 
         if words.last().is_some_and(|word| word == "!") && words.len() > 1 {
             words.pop();
         }
-        words.push(match choices.below(14) {
-            0 => "$x".to_owned(),
+        words.push(match choices.below(20) {
+            0 if choices.below(4) == 0 => "$x".to_owned(),
             1 => "echo".to_owned(),
             2 => "cat".to_owned(),
             _ => name(choices),
@@ -745,7 +746,7 @@ fn command(choices: &mut Choices, depth: usize, documents: &mut Vec<String>) -> 
 }
 
 /// Returns a sequence of fragments.
-pub fn fragments(seed: u64) -> String {
+pub(crate) fn fragments(seed: u64) -> String {
     let pieces = [
         "rm",
         "cat",
