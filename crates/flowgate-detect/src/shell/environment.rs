@@ -82,7 +82,7 @@ pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> Environm
         };
     }
     // A folder in front of the system's can have any program of the system's names.
-    if matches!(name, "PATH" | "LD_LIBRARY_PATH") && !value.text.is_empty() {
+    if matches!(name, "PATH" | "LD_LIBRARY_PATH") {
         let is_known = |folder: &str| {
             matches!(folder, "$PATH" | "${PATH}" | "$LD_LIBRARY_PATH")
                 || [

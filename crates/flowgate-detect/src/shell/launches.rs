@@ -370,6 +370,7 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             break;
         }
     }
+    launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     // Without a command, `xargs` prints its input.
     if command.is_empty() {
@@ -382,6 +383,12 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     }
     launches.push(Launch::Words(words));
     launches
+}
+
+/// Returns a launch if an argument before the one at `end` can be several words, of which one may be the program.
+pub(super) fn split_options<'s>(call: &EffectiveCommand<'_, 's>, end: usize) -> Option<Launch<'s>> {
+    let splits = call.arguments.iter().take(end).any(|word| word.splits);
+    splits.then(|| Launch::Unread(UnreadReason::Arguments, call.span.clone()))
 }
 
 /// Marks the words as computed that contain a placeholder, which a program replaces by names of files or by its input.
@@ -447,7 +454,9 @@ fn watch<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             _ => break,
         };
     }
-    joined(call.arguments.get(at..).unwrap_or_default(), call)
+    let mut launches: Vec<Launch<'s>> = split_options(call, at).into_iter().collect();
+    launches.extend(joined(call.arguments.get(at..).unwrap_or_default(), call));
+    launches
 }
 
 /// Returns what a runner such as `uv run` runs.

@@ -3,7 +3,7 @@
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
 use super::expansion::Argument;
-use super::launches::{Launch, joined};
+use super::launches::{Launch, joined, split_options};
 
 /// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell there executes.
 pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
@@ -42,6 +42,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             break;
         }
     }
+    launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     if command.is_empty() && host {
         launches.push(unread(UnreadReason::Input));
@@ -149,6 +150,7 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
             at += 1;
         }
     }
+    launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
     // Without a command, the image determines what runs.
     launches.push(match command {
@@ -225,6 +227,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             _ => break,
         }
     }
+    launches.extend(split_options(call, at));
     let Some((subcommand, rest)) = call.arguments.get(at..).and_then(<[Argument<'s>]>::split_first) else {
         return launches;
     };

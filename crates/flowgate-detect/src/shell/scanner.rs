@@ -84,6 +84,8 @@ pub(super) struct CommandScanner {
     replaced_input: bool,
     /// Whether a function is defined.
     defines_function: bool,
+    /// Whether a function may have been removed or replaced, so that a call of it may run a program.
+    may_remove_functions: bool,
     /// Whether a variable may have a value with a substitution that is not run yet.
     has_quoted_substitution: bool,
     /// The bytes of the first construct that evaluates variables as arithmetic, which runs substitutions in their values.
@@ -102,6 +104,7 @@ impl CommandScanner {
             stopped: false,
             replaced_input: false,
             defines_function: false,
+            may_remove_functions: false,
             has_quoted_substitution: false,
             arithmetic: None,
         }
@@ -263,7 +266,9 @@ impl CommandScanner {
                         let value = variables.expand(&assignment.value);
                         self.check_environment(&assignment.name, &value);
                         self.scan_words([&assignment.value], variables, context);
-                        variables.assign(assignment, certain && words.is_empty());
+                        // If a redirection fails, the assignment may not happen.
+                        let alone = words.is_empty() && command.redirects.is_empty();
+                        variables.assign(assignment, certain && alone);
                     }
                     self.scan_words(words, variables, context);
                     if let Some(call) = calls.get(i) {
@@ -276,9 +281,9 @@ impl CommandScanner {
                         }
                         if changes || call.unclear || call.program.is_some_and(|program| !program.known) {
                             variables.disable();
-                            if !matches!(call.name, "export" | "set" | "printf" | "read") {
-                                variables.functions.clear();
-                            }
+                            let keeps =
+                                ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
+                            self.may_remove_functions |= !keeps.contains(&call.name);
                         }
                     }
                 }
@@ -398,7 +403,9 @@ impl CommandScanner {
         }
         if let Some(program) = call.program {
             computed |= !program.known;
-            let is_function = call.wrappers.is_empty() && variables.functions.contains(&program.text);
+            let is_function = call.wrappers.is_empty()
+                && !self.may_remove_functions
+                && variables.functions.contains(&program.text);
             if program.known && !is_function && !program.text.is_empty() {
                 self.note_command(program, call.arguments, &call.span);
             }
@@ -466,7 +473,7 @@ impl CommandScanner {
 
     /// Reports the effect of an assignment among the arguments of a command.
     fn check_environment_argument(&mut self, argument: &Argument<'_>) {
-        let (name, value) = argument.text.split_once('=').unwrap_or((&argument.text, ""));
+        let Some((name, value)) = argument.text.split_once('=') else { return };
         let value = Argument { text: value.to_owned(), ..argument.clone() };
         self.check_environment(name, &value);
     }

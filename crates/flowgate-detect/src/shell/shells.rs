@@ -51,8 +51,8 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
         let letters = short.unwrap_or_default();
         runs_command |= text.starts_with('-') && letters.contains('c');
         reads_input |= text.starts_with('-') && letters.contains('s');
-        if letters.contains(['o', 'O']) {
-            words.next();
+        if letters.contains(['o', 'O']) && words.next().is_some_and(|value| value.splits) {
+            launches.push(unread(UnreadReason::Arguments));
         }
     };
     match operand {

@@ -210,6 +210,8 @@ impl Wrapper {
                 break;
             }
         }
+        // A value that is split may contain the program.
+        unclear |= arguments.iter().take(at).any(|word| word.splits);
         if at >= arguments.len() {
             return if unclear { WrapperOptions::Unclear(at) } else { WrapperOptions::Inert };
         }
