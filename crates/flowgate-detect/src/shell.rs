@@ -20,11 +20,16 @@
 //! compares this module with bash. Policies call it by the functions `semgrep` and `shell_code`, and
 //! [`python`](super::python) calls it for the commands in notebooks.
 
+mod combinations;
+mod compound;
 mod effective_command;
 mod environment;
 mod expansion;
 mod foreign;
+mod foreign_launches;
 mod here_document;
+mod input;
+mod launch;
 mod launches;
 mod lexer;
 mod limits;
@@ -32,13 +37,14 @@ mod parser;
 mod remote;
 mod scanner;
 mod shells;
+mod substitutions;
 mod syntax;
 mod wrappers;
 
 use std::ops::Range;
 
 use super::MAX_FINDINGS;
-use launches::CommandInput;
+use launch::CommandInput;
 use lexer::ScriptLocation;
 use limits::MAX_BYTES;
 use scanner::CommandScanner;

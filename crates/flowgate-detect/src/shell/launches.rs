@@ -4,40 +4,13 @@
 //! The scanner follows each launch. A program that is not listed here runs nothing that its arguments name, as far as this
 //! crate knows.
 
-use std::ops::Range;
-
 use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, INTERPRETERS};
 use super::expansion::Argument;
-use super::foreign::{awk_is_plain, sed_is_plain};
+use super::foreign_launches::{awk, sed};
+use super::launch::{CommandInput, Launch, is_cluster_with, joined, split_options};
 use super::remote::{container_launches, git_launches, ssh_launches};
 use super::shells::{file_launch, interpreter_launches, is_shell, script_launch, shell_launches};
-
-/// Something that a command runs.
-#[derive(Debug)]
-pub(super) enum Launch<'s> {
-    /// A command of these words.
-    Words(Vec<Argument<'s>>),
-    /// A script, spelled in these bytes of the whole text.
-    Text(String, Range<usize>),
-    /// A script of which parts are computed. An unread part must be reported with it.
-    Guess(String, Range<usize>),
-    /// Code that cannot be read.
-    Unread(UnreadReason, Range<usize>),
-}
-
-/// The standard input of a command.
-#[derive(Debug, Clone)]
-pub(super) enum CommandInput {
-    /// That of the whole script.
-    Terminal,
-    /// A file.
-    File,
-    /// The output of a command, or something else that is computed.
-    Unknown,
-    /// A text of the script; `known` says whether all of it is known.
-    Text { text: String, known: bool, span: Range<usize> },
-}
 
 /// Interpreters beside those that the effects of commands name.
 const OTHER_INTERPRETERS: &[&str] = &[
@@ -282,24 +255,6 @@ fn is_versioned_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// Returns whether a text is a group of short options that contains a letter.
-fn is_cluster_with(text: &str, letter: char) -> bool {
-    text.strip_prefix('-').is_some_and(|letters| !letters.starts_with('-') && letters.contains(letter))
-}
-
-/// Returns the launch of arguments that a program joins to a script.
-pub(super) fn joined<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
-    if words.is_empty() {
-        return Vec::new();
-    }
-    let script: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
-    let script = script.join(" ");
-    if words.iter().all(|word| word.known) {
-        return vec![Launch::Text(script, call.span.clone())];
-    }
-    vec![Launch::Unread(UnreadReason::Script, call.span.clone()), Launch::Guess(script, call.span.clone())]
-}
-
 /// Returns what `su` runs: the value of `-c`, or a shell.
 fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if call.arguments.iter().any(|word| word.splits) {
@@ -385,12 +340,6 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     launches
 }
 
-/// Returns a launch if an argument before the one at `end` can be several words, of which one may be the program.
-pub(super) fn split_options<'s>(call: &EffectiveCommand<'_, 's>, end: usize) -> Option<Launch<'s>> {
-    let splits = call.arguments.iter().take(end).any(|word| word.splits);
-    splits.then(|| Launch::Unread(UnreadReason::Arguments, call.span.clone()))
-}
-
 /// Marks the words as computed that contain a placeholder, which a program replaces by names of files or by its input.
 fn mark_computed(words: &mut [Argument<'_>], placeholder: &str) {
     for word in words.iter_mut().filter(|word| word.text.contains(placeholder)) {
@@ -472,60 +421,4 @@ fn runner<'s>(call: &EffectiveCommand<'_, 's>, subcommands: &[&str]) -> Vec<Laun
         return vec![Launch::Unread(UnreadReason::Arguments, call.span.clone())];
     }
     vec![Launch::Words(rest.to_vec())]
-}
-
-/// Returns the launch of a program of `awk` that may run commands.
-fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
-    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
-    let mut words = call.arguments.iter();
-    while let Some(word) = words.next() {
-        match word.text.as_str() {
-            _ if !word.known => return unread(UnreadReason::Language),
-            "-F" | "-v" | "--assign" | "--field-separator" => {
-                words.next();
-            }
-            "--" => {}
-            text if text.starts_with("-F") || text.starts_with("-v") || text.starts_with("--assign=") => {}
-            text if text.starts_with("-f") => return unread(UnreadReason::File),
-            text if text.starts_with('-') => return unread(UnreadReason::Arguments),
-            text if awk_is_plain(text) => return Vec::new(),
-            _ => return unread(UnreadReason::Language),
-        }
-    }
-    Vec::new()
-}
-
-/// Returns the launch of a script of `sed` that may run commands.
-fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
-    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
-    let mut scripts: Vec<&Argument<'_>> = Vec::new();
-    let mut operands: Vec<&Argument<'_>> = Vec::new();
-    let mut words = call.arguments.iter();
-    while let Some(word) = words.next() {
-        let text = word.text.as_str();
-        if let Some(script) = text.strip_prefix("--expression=") {
-            if !word.known || !sed_is_plain(script) {
-                return unread(UnreadReason::Language);
-            }
-            operands.clear();
-            scripts.push(word);
-        } else if text == "--expression" || is_cluster_with(text, 'e') && text.ends_with('e') {
-            scripts.extend(words.next());
-        } else if text.starts_with("--file") || is_cluster_with(text, 'f') && text.ends_with('f') {
-            return unread(UnreadReason::File);
-        } else if !word.known && word.splits {
-            return unread(UnreadReason::Language);
-        } else if !text.starts_with('-') {
-            operands.push(word);
-        }
-    }
-    let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
-    let mut checked: Vec<&Argument<'_>> = given.copied().collect();
-    if scripts.is_empty() {
-        // `-i ''` has an empty suffix on some systems, so that the script is the second operand.
-        let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
-        checked.extend(operands.get(skipped));
-    }
-    let plain = |word: &&Argument<'_>| word.known && sed_is_plain(&word.text);
-    if checked.iter().all(plain) { Vec::new() } else { unread(UnreadReason::Language) }
 }

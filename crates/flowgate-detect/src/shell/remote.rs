@@ -3,7 +3,7 @@
 use super::UnreadReason;
 use super::effective_command::EffectiveCommand;
 use super::expansion::Argument;
-use super::launches::{Launch, joined, split_options};
+use super::launch::{Launch, joined, split_options};
 
 /// Returns what `ssh` runs: the arguments after the host, joined to a script that a shell there executes.
 pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {

@@ -7,13 +7,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::effective_command::{EffectiveCommand, INTERPRETERS, READERS, RedirectTarget, SHELLS};
+use super::combinations::{SimpleCall, expand_command, report_combinations};
+use super::effective_command::EffectiveCommand;
 use super::environment::{EnvironmentEffect, effect_of_assignment};
 use super::expansion::{Argument, ShellVariables};
-use super::launches::{CommandInput, Launch, launches};
+use super::input::{ScriptContext, inner_input, input_of, output_of};
+use super::launch::{CommandInput, Launch};
+use super::launches::launches;
 use super::lexer::{ScriptLocation, TextFacts};
 use super::limits::{ReadBudget, ReadError};
-use super::syntax::{Command, CommandForm, CompoundKind, PartKind, Pipeline, Redirect, Script, Word};
+use super::syntax::{CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
 use super::{Invocation, IssueSeverity, UNREAD_KINDS, UnreadPart, UnreadReason, UnsafeCommand, parser};
 use crate::MAX_FINDINGS;
 
@@ -51,24 +54,6 @@ const CHANGES_VARIABLES: &[&str] = &[
 ];
 /// The unsafe effects that already say that a command runs a script which is not in the text.
 const COVERING: &[&str] = &["PIPE_TO_SHELL", "DECODE_TO_SHELL", "EVAL", "REVERSE_SHELL"];
-
-/// The code around a script.
-#[derive(Clone, Copy)]
-struct ScriptContext<'d> {
-    /// The contents of the here-documents.
-    documents: &'d [Word],
-    /// The standard input of its commands.
-    input: &'d CommandInput,
-    /// Whether it runs at most once and in order.
-    in_order: bool,
-}
-
-/// The words and redirections of a simple command.
-struct SimpleCall<'s> {
-    words: Vec<Argument<'s>>,
-    redirects: Vec<RedirectTarget<'s>>,
-    span: Range<usize>,
-}
 
 /// Collects what a text runs.
 pub(super) struct CommandScanner {
@@ -241,7 +226,7 @@ impl CommandScanner {
             .map(|call| EffectiveCommand::new(&call.words, &call.redirects, call.span.clone()))
             .collect();
         let first_issue = self.issues.len();
-        self.report_combinations(pipeline, &calls);
+        report_combinations(pipeline, &calls, &self.fetched, &mut self.issues);
         for call in calls.iter().filter(|call| call.fetches()) {
             self.fetched.extend(call.written_files());
         }
@@ -250,9 +235,9 @@ impl CommandScanner {
             let previous = i.checked_sub(1).map(|previous| {
                 let call = calls.get(previous);
                 let redirects = pipeline.commands.get(previous).map_or(&[][..], |command| &command.redirects);
-                call.map_or(CommandInput::Unknown, |call| self.output(call, redirects, context, variables))
+                call.map_or(CommandInput::Unknown, |call| output_of(call, redirects, context, variables))
             });
-            let input = self.input(command, previous, context, variables);
+            let input = input_of(self.replaced_input, command, previous, context, variables);
             let context = ScriptContext { input: &input, ..context };
             match &command.form {
                 CommandForm::Simple { assignments, words } => {
@@ -490,119 +475,6 @@ impl CommandScanner {
             }
         }
     }
-
-    /// Returns the standard input of a command. `previous` is what the command before it in the pipeline writes.
-    fn input(
-        &self,
-        command: &Command,
-        previous: Option<CommandInput>,
-        context: ScriptContext<'_>,
-        variables: &ShellVariables,
-    ) -> CommandInput {
-        let mut feeds = command.redirects.iter().filter(|redirect| redirect.feeds_input());
-        match (feeds.next(), feeds.next()) {
-            (None, _) if previous.is_none() && self.replaced_input => CommandInput::Unknown,
-            (None, _) => previous.unwrap_or_else(|| match (&command.form, context.input) {
-                // Several commands may read parts of one text.
-                (_, CommandInput::Text { .. }) => CommandInput::Unknown,
-                (_, input) => input.clone(),
-            }),
-            (Some(redirect), None) => {
-                let is_text = redirect.document.is_some() || redirect.operator == "<<<";
-                if is_text {
-                    text_of(redirect, context, variables)
-                } else {
-                    let target = variables.expand(&redirect.target);
-                    let is_file = |text: &str| !text.contains("/dev/") && !text.contains("/proc/");
-                    match target.known_text() {
-                        Some(text) if redirect.operator == "<" && is_file(text) => CommandInput::File,
-                        Some("/dev/null") => CommandInput::File,
-                        _ => CommandInput::Unknown,
-                    }
-                }
-            }
-            (Some(_), Some(_)) => CommandInput::Unknown,
-        }
-    }
-
-    /// Returns what a command writes to the next one of its pipeline: the text that `echo` or `cat` repeats.
-    fn output(
-        &self,
-        call: &EffectiveCommand<'_, '_>,
-        redirects: &[Redirect],
-        context: ScriptContext<'_>,
-        variables: &ShellVariables,
-    ) -> CommandInput {
-        let direct = call.wrappers.is_empty() && !variables.functions.contains(call.name);
-        match (call.name, redirects) {
-            ("echo", []) if direct => {
-                let is_option = call.texts().next().is_some_and(|first| first.starts_with('-'));
-                let plain = |word: &Argument<'_>| word.known && !word.text.contains('\\');
-                let known = !is_option && call.arguments.iter().all(plain);
-                let text: Vec<&str> = call.texts().collect();
-                CommandInput::Text { text: text.join(" "), known, span: call.span.clone() }
-            }
-            ("cat", [redirect]) if direct && call.arguments.is_empty() && redirect.document.is_some() => {
-                text_of(redirect, context, variables)
-            }
-            _ => CommandInput::Unknown,
-        }
-    }
-
-    /// Reports what the commands of a pipeline do together, such as a download that a shell executes.
-    fn report_combinations(&mut self, pipeline: &Pipeline, calls: &[EffectiveCommand<'_, '_>]) {
-        let first = pipeline.commands.first().map_or(0, |command| command.span.start);
-        let last = pipeline.commands.last().map_or(first, |command| command.span.end);
-        let fetched = &self.fetched;
-        let issues = &mut self.issues;
-        let mut report =
-            |kind, span| issues.push(UnsafeCommand { kind, span, severity: IssueSeverity::Error });
-        for (i, call) in calls.iter().enumerate() {
-            let earlier = calls.get(..i).unwrap_or_default();
-            let whole = || first.min(last)..last.max(first);
-            if call.reads_script() {
-                if earlier.iter().any(EffectiveCommand::fetches) {
-                    report("PIPE_TO_SHELL", whole());
-                }
-                if earlier.iter().any(EffectiveCommand::decodes) {
-                    report("DECODE_TO_SHELL", whole());
-                }
-            }
-            if call.connects() {
-                if earlier.iter().any(|call| call.is_one_of(SHELLS) && call.has_argument("-i")) {
-                    report("REVERSE_SHELL", whole());
-                }
-                if earlier.iter().any(|call| {
-                    call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment()
-                }) {
-                    report("UPLOAD", whole());
-                }
-            }
-            let scripts: Vec<&Script> =
-                call.arguments.iter().filter_map(|word| word.word).flat_map(Word::scripts).collect();
-            let any_inner = |test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool| {
-                scripts.iter().any(|script| any_direct_command(script, test))
-            };
-            let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
-            if runs
-                && (any_inner(&|inner| inner.fetches()) || call.texts().any(|text| fetched.contains(text)))
-            {
-                report("PIPE_TO_SHELL", call.span.clone());
-            }
-            if call.fetches() && any_inner(&|inner| inner.is_one_of(READERS) || inner.dumps_environment()) {
-                report("UPLOAD", call.span.clone());
-            }
-        }
-    }
-}
-
-/// Returns the standard input of the commands in a script: if the script itself is a text from the standard input, what
-/// remains of it.
-fn inner_input(input: &CommandInput) -> &CommandInput {
-    match input {
-        CommandInput::Text { .. } => &CommandInput::Unknown,
-        other => other,
-    }
 }
 
 /// Returns whether an effect says that a command runs a script which is not in the text.
@@ -620,42 +492,4 @@ fn evaluates_arithmetic(call: &EffectiveCommand<'_, '_>) -> bool {
         "wait" => call.has_option('p', "-p"),
         _ => false,
     }
-}
-
-/// Returns the words and redirections of a simple command, as far as they are known; none for another command.
-fn expand_command<'s>(command: &'s Command, variables: &ShellVariables) -> SimpleCall<'s> {
-    let words = match &command.form {
-        CommandForm::Simple { words, .. } => words.iter().map(|word| variables.expand(word)).collect(),
-        _ => Vec::new(),
-    };
-    let target = |redirect: &'s Redirect| RedirectTarget {
-        operator: redirect.operator,
-        target: variables.expand(&redirect.target),
-    };
-    SimpleCall {
-        words,
-        redirects: command.redirects.iter().map(target).collect(),
-        span: command.span.clone(),
-    }
-}
-
-/// Returns the text that a here-document or a here-string has.
-fn text_of(redirect: &Redirect, context: ScriptContext<'_>, variables: &ShellVariables) -> CommandInput {
-    let content = redirect.document.and_then(|number| context.documents.get(number));
-    let word = content.unwrap_or(&redirect.target);
-    let argument = variables.expand(word);
-    // A here-document has no patterns.
-    let known = argument.known
-        || content.is_some() && word.parts.iter().all(|part| part.quoted && part.kind == PartKind::Literal);
-    CommandInput::Text { text: argument.text, known, span: word.span.clone() }
-}
-
-/// Returns whether a command of a script fulfils a condition: one that is not inside a construct.
-fn any_direct_command(script: &Script, test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool) -> bool {
-    let variables = ShellVariables::default();
-    let commands = script.statements.iter().flat_map(|statement| &statement.pipelines);
-    commands.flat_map(|pipeline| &pipeline.commands).any(|command| {
-        let call = expand_command(command, &variables);
-        test(&EffectiveCommand::new(&call.words, &call.redirects, call.span.clone()))
-    })
 }

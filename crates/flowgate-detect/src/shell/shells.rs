@@ -4,7 +4,7 @@
 use super::UnreadReason;
 use super::effective_command::{EffectiveCommand, SHELLS};
 use super::expansion::Argument;
-use super::launches::{CommandInput, Launch};
+use super::launch::{CommandInput, Launch};
 
 /// The options of shells that take the next word as a value.
 const SHELL_VALUES: &[&str] = &["--rcfile", "--init-file", "--init-command", "--features"];

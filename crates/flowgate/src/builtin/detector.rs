@@ -98,6 +98,16 @@ pub(super) const TABLE: &[Function] = &[
         )
     },
     Function {
+        parameters: &["data"],
+        ..row(
+            "shell_code",
+            (1, 1),
+            "What shell scripts in a value run: `.commands`, `.invocations` (each with `.name`, `.arguments`, `.computed`), \
+            `.unsafe_commands`, `.unreadable`, `.reasons`.",
+            shell_code,
+        )
+    },
+    Function {
         parameters: &["data", "lang"],
         ..row(
             "semgrep",
@@ -339,6 +349,40 @@ fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
 
+/// Implements `shell_code`: returns a map of what the shell scripts in all texts run together. `commands` has the names
+/// of the commands, and `unreadable` is true if anything cannot be read, so that it can run any command; `reasons` says
+/// why. Records the locations of unsafe commands and of what cannot be read.
+fn shell_code(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
+    let (mut commands, mut invocations, mut unsafe_commands, mut reasons) = (vec![], vec![], vec![], vec![]);
+    for piece in texts(e, a)? {
+        e.spend(piece.text.len())?;
+        let code = shell::shell_code(&piece.text);
+        for command in code.commands {
+            commands.push(Value::text(&command.name));
+            invocations.push(dict([
+                ("name", Value::text(&command.name)),
+                ("arguments", strings(&command.arguments)),
+                ("computed", Value::Bool(command.computed)),
+            ]));
+        }
+        for issue in code.issues {
+            unsafe_commands.push(issue.kind);
+            e.mark_bytes(piece.place, issue.span);
+        }
+        for part in code.unread {
+            reasons.push(part.reason.as_str());
+            e.mark_bytes(piece.place, part.span);
+        }
+    }
+    Ok(dict([
+        ("commands", Value::list(commands)),
+        ("invocations", Value::list(invocations)),
+        ("unsafe_commands", strings(unsafe_commands)),
+        ("unreadable", Value::Bool(!reasons.is_empty())),
+        ("reasons", strings(reasons)),
+    ]))
+}
+
 /// Implements `semgrep` by Flowgate's own detectors; invariant-ai runs the program of that name. Returns a map for each
 /// unsafe call in code of the language that the second argument names. An unknown language is an error, since an empty
 /// list would say that the code is harmless.
@@ -457,6 +501,21 @@ mod tests {
             "semgrep",
             r#""x", "cobol""#,
             "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two",
+        );
+        check(
+            "semgrep",
+            r#""eval $x; $y", "bash""#,
+            r#"[{description: "EVAL", severity: "error", lang: "bash"}, {description: "UNKNOWN_COMMAND", severity: "error", lang: "bash"}]"#,
+        );
+        check(
+            "shell_code",
+            r#""sudo -u x rm a $b""#,
+            r#"{commands: ["sudo", "rm"], invocations: [{name: "sudo", arguments: [], computed: false}, {name: "rm", arguments: ["a", "$b"], computed: true}], unsafe_commands: [], unreadable: false, reasons: []}"#,
+        );
+        check(
+            "shell_code",
+            r#""ls | sh""#,
+            r#"{commands: ["ls", "sh"], invocations: [{name: "ls", arguments: [], computed: false}, {name: "sh", arguments: [], computed: false}], unsafe_commands: ["UNREADABLE"], unreadable: true, reasons: ["script"]}"#,
         );
         check("moderated", r#""a fine day""#, "false");
         check("topics", r#""a fine day""#, "[]");

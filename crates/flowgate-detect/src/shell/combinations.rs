@@ -1,0 +1,90 @@
+//! Reports what the commands of a pipeline do together: they run what is downloaded, or send files away.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::effective_command::{EffectiveCommand, INTERPRETERS, READERS, RedirectTarget, SHELLS};
+use super::expansion::{Argument, ShellVariables};
+use super::syntax::{Command, CommandForm, Pipeline, Redirect, Script, Word};
+use super::{IssueSeverity, UnsafeCommand};
+
+/// The words and redirections of a simple command.
+pub(super) struct SimpleCall<'s> {
+    pub(super) words: Vec<Argument<'s>>,
+    pub(super) redirects: Vec<RedirectTarget<'s>>,
+    pub(super) span: Range<usize>,
+}
+
+/// Reports what the commands of a pipeline do together, such as a download that a shell executes. `fetched` are the
+/// files into which earlier commands downloaded.
+pub(super) fn report_combinations(
+    pipeline: &Pipeline,
+    calls: &[EffectiveCommand<'_, '_>],
+    fetched: &BTreeSet<String>,
+    issues: &mut Vec<UnsafeCommand>,
+) {
+    let first = pipeline.commands.first().map_or(0, |command| command.span.start);
+    let last = pipeline.commands.last().map_or(first, |command| command.span.end);
+    let mut report = |kind, span| issues.push(UnsafeCommand { kind, span, severity: IssueSeverity::Error });
+    for (i, call) in calls.iter().enumerate() {
+        let earlier = calls.get(..i).unwrap_or_default();
+        let whole = || first.min(last)..last.max(first);
+        if call.reads_script() {
+            if earlier.iter().any(EffectiveCommand::fetches) {
+                report("PIPE_TO_SHELL", whole());
+            }
+            if earlier.iter().any(EffectiveCommand::decodes) {
+                report("DECODE_TO_SHELL", whole());
+            }
+        }
+        if call.connects() {
+            if earlier.iter().any(|call| call.is_one_of(SHELLS) && call.has_argument("-i")) {
+                report("REVERSE_SHELL", whole());
+            }
+            if earlier.iter().any(|call| {
+                call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment()
+            }) {
+                report("UPLOAD", whole());
+            }
+        }
+        let scripts: Vec<&Script> =
+            call.arguments.iter().filter_map(|word| word.word).flat_map(Word::scripts).collect();
+        let any_inner = |test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool| {
+            scripts.iter().any(|script| any_direct_command(script, test))
+        };
+        let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
+        if runs && (any_inner(&|inner| inner.fetches()) || call.texts().any(|text| fetched.contains(text))) {
+            report("PIPE_TO_SHELL", call.span.clone());
+        }
+        if call.fetches() && any_inner(&|inner| inner.is_one_of(READERS) || inner.dumps_environment()) {
+            report("UPLOAD", call.span.clone());
+        }
+    }
+}
+
+/// Returns the words and redirections of a simple command, as far as they are known; none for another command.
+pub(super) fn expand_command<'s>(command: &'s Command, variables: &ShellVariables) -> SimpleCall<'s> {
+    let words = match &command.form {
+        CommandForm::Simple { words, .. } => words.iter().map(|word| variables.expand(word)).collect(),
+        _ => Vec::new(),
+    };
+    let target = |redirect: &'s Redirect| RedirectTarget {
+        operator: redirect.operator,
+        target: variables.expand(&redirect.target),
+    };
+    SimpleCall {
+        words,
+        redirects: command.redirects.iter().map(target).collect(),
+        span: command.span.clone(),
+    }
+}
+
+/// Returns whether a command of a script fulfils a condition: one that is not inside a construct.
+fn any_direct_command(script: &Script, test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool) -> bool {
+    let variables = ShellVariables::default();
+    let commands = script.statements.iter().flat_map(|statement| &statement.pipelines);
+    commands.flat_map(|pipeline| &pipeline.commands).any(|command| {
+        let call = expand_command(command, &variables);
+        test(&EffectiveCommand::new(&call.words, &call.redirects, call.span.clone()))
+    })
+}

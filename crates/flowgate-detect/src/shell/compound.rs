@@ -1,0 +1,206 @@
+//! Parses compound commands: groups, `if`, loops, `case`, `[[ … ]]`, arithmetic, and functions.
+
+use super::lexer::{ScriptReader, is_name};
+use super::limits::ReadError;
+use super::syntax::{CommandForm, CompoundKind, Script, Word};
+
+impl ScriptReader<'_, '_> {
+    /// Parses a compound command or the definition of a function with a keyword. Returns `None` if a simple command is
+    /// next.
+    pub(super) fn compound(&mut self) -> Result<Option<CommandForm>, ReadError> {
+        use CompoundKind::{Choice, Group, Loop, Subshell, Test};
+        let compound = |kind, words, bodies| Ok(Some(CommandForm::Compound { kind, words, bodies }));
+        let start = self.at;
+        if self.take_operator("((") {
+            let scripts = self.arithmetic(b')', start)?;
+            return compound(Test, Vec::new(), scripts);
+        }
+        if self.take_operator("(") {
+            let body = self.list()?;
+            self.skip_blanks()?;
+            return if self.take_operator(")") {
+                compound(Subshell, Vec::new(), vec![body])
+            } else {
+                Err(ReadError::Syntax)
+            };
+        }
+        if self.take_keyword("{") {
+            let body = self.list()?;
+            self.expect_keyword("}")?;
+            return compound(Group, Vec::new(), vec![body]);
+        }
+        if self.take_keyword("if") {
+            let mut bodies = vec![self.list()?];
+            self.expect_keyword("then")?;
+            bodies.push(self.list()?);
+            loop {
+                if self.take_keyword("elif") {
+                    bodies.push(self.list()?);
+                    self.expect_keyword("then")?;
+                } else if !self.take_keyword("else") {
+                    self.expect_keyword("fi")?;
+                    return compound(Choice, Vec::new(), bodies);
+                }
+                bodies.push(self.list()?);
+            }
+        }
+        if self.take_keyword("while") || self.take_keyword("until") {
+            let condition = self.list()?;
+            let body = self.loop_body()?;
+            return compound(Loop, Vec::new(), vec![condition, body]);
+        }
+        if self.take_keyword("for") || self.take_keyword("select") {
+            return self.for_loop();
+        }
+        if self.take_keyword("case") {
+            return self.case();
+        }
+        if self.take_keyword("[[") {
+            return self.condition(start);
+        }
+        if self.take_keyword("function") {
+            self.skip_blanks()?;
+            let name = self.word()?.ok_or(ReadError::Syntax)?;
+            self.skip_blanks()?;
+            if self.take_operator("(") {
+                self.skip_blanks()?;
+                if !self.take_operator(")") {
+                    return Err(ReadError::Syntax);
+                }
+            }
+            return self.function(&name).map(Some);
+        }
+        // A `coproc` can have a name that only the command after it tells from a command.
+        if self.after_keyword("coproc").is_some() {
+            return Err(ReadError::Syntax);
+        }
+        Ok(None)
+    }
+
+    /// Parses the body of a function after its name and brackets.
+    pub(super) fn function(&mut self, name: &Word) -> Result<CommandForm, ReadError> {
+        self.skip_lines()?;
+        self.facts.defines_function = true;
+        self.budget.enter()?;
+        let body = self.command()?;
+        self.budget.leave();
+        // A simple command is no body.
+        if !matches!(body.form, CommandForm::Compound { .. }) {
+            return Err(ReadError::Syntax);
+        }
+        Ok(CommandForm::Function { name: name.plain_text(), body: Box::new(body) })
+    }
+
+    /// Parses `do … done` or `{ … }`.
+    fn loop_body(&mut self) -> Result<Script, ReadError> {
+        self.skip_lines()?;
+        let end = if self.take_keyword("{") {
+            "}"
+        } else {
+            self.expect_keyword("do")?;
+            "done"
+        };
+        let body = self.list()?;
+        self.expect_keyword(end)?;
+        Ok(body)
+    }
+
+    /// Parses `for` and `select` after the keyword.
+    fn for_loop(&mut self) -> Result<Option<CommandForm>, ReadError> {
+        self.skip_blanks()?;
+        let start = self.at;
+        let mut words = Vec::new();
+        let mut bodies = Vec::new();
+        if self.take_operator("((") {
+            bodies = self.arithmetic(b')', start)?;
+            self.skip_blanks()?;
+            self.take_operator(";");
+        } else {
+            let name = self.word()?.ok_or(ReadError::Syntax)?;
+            if !name.plain_text().is_some_and(|name| is_name(&name)) {
+                return Err(ReadError::Syntax);
+            }
+            self.skip_blanks()?;
+            if !self.take_operator(";") {
+                self.skip_lines()?;
+                if self.take_keyword("in") {
+                    loop {
+                        self.skip_blanks()?;
+                        match self.word()? {
+                            Some(word) => words.push(word),
+                            None => break,
+                        }
+                    }
+                    if self.byte() != Some(b'\n') && !self.take_operator(";") {
+                        return Err(ReadError::Syntax);
+                    }
+                }
+            }
+        }
+        bodies.push(self.loop_body()?);
+        Ok(Some(CommandForm::Compound { kind: CompoundKind::Loop, words, bodies }))
+    }
+
+    /// Parses `case` after the keyword.
+    fn case(&mut self) -> Result<Option<CommandForm>, ReadError> {
+        self.skip_blanks()?;
+        let mut words = vec![self.word()?.ok_or(ReadError::Syntax)?];
+        let mut bodies = Vec::new();
+        self.expect_keyword("in")?;
+        loop {
+            self.skip_lines()?;
+            if self.take_keyword("esac") {
+                return Ok(Some(CommandForm::Compound { kind: CompoundKind::Choice, words, bodies }));
+            }
+            self.take_operator("(");
+            let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
+            loop {
+                self.skip_blanks()?;
+                words.push(self.word()?.ok_or(ReadError::Syntax)?);
+                self.skip_blanks()?;
+                if !self.take_operator("|") {
+                    break;
+                }
+            }
+            self.reads_patterns = reads_patterns;
+            if !self.take_operator(")") {
+                return Err(ReadError::Syntax);
+            }
+            bodies.push(self.list()?);
+            self.skip_lines()?;
+            let ended = [";;&", ";;", ";&"].iter().any(|end| self.take_operator(end));
+            if !ended && self.after_keyword("esac").is_none() {
+                return Err(ReadError::Syntax);
+            }
+        }
+    }
+
+    /// Parses `[[ … ]]` after its opening bracket; `start` is the offset of the bracket.
+    fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ReadError> {
+        let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);
+        let mut words = Vec::new();
+        loop {
+            self.skip_lines()?;
+            if self.take_keyword("]]") {
+                break;
+            }
+            match self.byte() {
+                None | Some(b';') => return Err(ReadError::Syntax),
+                Some(b'(' | b')' | b'|' | b'&') => self.at += 1,
+                Some(b'<' | b'>') if self.byte_at(self.after_joins(self.at + 1)) != Some(b'(') => {
+                    self.at += 1
+                }
+                Some(_) => {
+                    let word = self.word()?.ok_or(ReadError::Syntax)?;
+                    let evaluates = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
+                    if word.plain_text().is_some_and(|text| evaluates.contains(&text.as_str())) {
+                        self.facts.arithmetic.get_or_insert(self.location.locate(&(start..self.at)));
+                    }
+                    words.push(word);
+                }
+            }
+        }
+        self.reads_patterns = reads_patterns;
+        Ok(Some(CommandForm::Compound { kind: CompoundKind::Test, words, bodies: Vec::new() }))
+    }
+}

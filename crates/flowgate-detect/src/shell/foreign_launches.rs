@@ -1,0 +1,63 @@
+//! Finds the programs of `awk` and `sed` that may run commands.
+
+use super::UnreadReason;
+use super::effective_command::EffectiveCommand;
+use super::expansion::Argument;
+use super::foreign::{awk_is_plain, sed_is_plain};
+use super::launch::{Launch, is_cluster_with};
+
+/// Returns the launch of a program of `awk` that may run commands.
+pub(super) fn awk<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
+    let mut words = call.arguments.iter();
+    while let Some(word) = words.next() {
+        match word.text.as_str() {
+            _ if !word.known => return unread(UnreadReason::Language),
+            "-F" | "-v" | "--assign" | "--field-separator" => {
+                words.next();
+            }
+            "--" => {}
+            text if text.starts_with("-F") || text.starts_with("-v") || text.starts_with("--assign=") => {}
+            text if text.starts_with("-f") => return unread(UnreadReason::File),
+            text if text.starts_with('-') => return unread(UnreadReason::Arguments),
+            text if awk_is_plain(text) => return Vec::new(),
+            _ => return unread(UnreadReason::Language),
+        }
+    }
+    Vec::new()
+}
+
+/// Returns the launch of a script of `sed` that may run commands.
+pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
+    let mut scripts: Vec<&Argument<'_>> = Vec::new();
+    let mut operands: Vec<&Argument<'_>> = Vec::new();
+    let mut words = call.arguments.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        if let Some(script) = text.strip_prefix("--expression=") {
+            if !word.known || !sed_is_plain(script) {
+                return unread(UnreadReason::Language);
+            }
+            operands.clear();
+            scripts.push(word);
+        } else if text == "--expression" || is_cluster_with(text, 'e') && text.ends_with('e') {
+            scripts.extend(words.next());
+        } else if text.starts_with("--file") || is_cluster_with(text, 'f') && text.ends_with('f') {
+            return unread(UnreadReason::File);
+        } else if !word.known && word.splits {
+            return unread(UnreadReason::Language);
+        } else if !text.starts_with('-') {
+            operands.push(word);
+        }
+    }
+    let given = scripts.iter().filter(|word| !word.text.starts_with("--expression="));
+    let mut checked: Vec<&Argument<'_>> = given.copied().collect();
+    if scripts.is_empty() {
+        // `-i ''` has an empty suffix on some systems, so that the script is the second operand.
+        let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
+        checked.extend(operands.get(skipped));
+    }
+    let plain = |word: &&Argument<'_>| word.known && sed_is_plain(&word.text);
+    if checked.iter().all(plain) { Vec::new() } else { unread(UnreadReason::Language) }
+}

@@ -1,0 +1,95 @@
+//! Determines the standard input of a command: a shell runs it as a script.
+
+use super::effective_command::EffectiveCommand;
+use super::expansion::{Argument, ShellVariables};
+use super::launch::CommandInput;
+use super::syntax::{Command, PartKind, Redirect, Word};
+
+/// The code around a script.
+#[derive(Clone, Copy)]
+pub(super) struct ScriptContext<'d> {
+    /// The contents of the here-documents.
+    pub(super) documents: &'d [Word],
+    /// The standard input of its commands.
+    pub(super) input: &'d CommandInput,
+    /// Whether it runs at most once and in order.
+    pub(super) in_order: bool,
+}
+
+/// Returns the standard input of a command. `previous` is what the command before it in the pipeline writes, and
+/// `replaced` says whether `exec` has replaced the input of the script.
+pub(super) fn input_of(
+    replaced: bool,
+    command: &Command,
+    previous: Option<CommandInput>,
+    context: ScriptContext<'_>,
+    variables: &ShellVariables,
+) -> CommandInput {
+    let mut feeds = command.redirects.iter().filter(|redirect| redirect.feeds_input());
+    match (feeds.next(), feeds.next()) {
+        (None, _) if previous.is_none() && replaced => CommandInput::Unknown,
+        (None, _) => previous.unwrap_or_else(|| match (&command.form, context.input) {
+            // Several commands may read parts of one text.
+            (_, CommandInput::Text { .. }) => CommandInput::Unknown,
+            (_, input) => input.clone(),
+        }),
+        (Some(redirect), None) => {
+            let is_text = redirect.document.is_some() || redirect.operator == "<<<";
+            if is_text {
+                text_of(redirect, context, variables)
+            } else {
+                let target = variables.expand(&redirect.target);
+                let is_file = |text: &str| !text.contains("/dev/") && !text.contains("/proc/");
+                match target.known_text() {
+                    Some(text) if redirect.operator == "<" && is_file(text) => CommandInput::File,
+                    Some("/dev/null") => CommandInput::File,
+                    _ => CommandInput::Unknown,
+                }
+            }
+        }
+        (Some(_), Some(_)) => CommandInput::Unknown,
+    }
+}
+
+/// Returns what a command writes to the next one of its pipeline: the text that `echo` or `cat` repeats.
+pub(super) fn output_of(
+    call: &EffectiveCommand<'_, '_>,
+    redirects: &[Redirect],
+    context: ScriptContext<'_>,
+    variables: &ShellVariables,
+) -> CommandInput {
+    let direct = call.wrappers.is_empty() && !variables.functions.contains(call.name);
+    match (call.name, redirects) {
+        ("echo", []) if direct => {
+            let is_option = call.texts().next().is_some_and(|first| first.starts_with('-'));
+            let plain = |word: &Argument<'_>| word.known && !word.text.contains('\\');
+            let known = !is_option && call.arguments.iter().all(plain);
+            let text: Vec<&str> = call.texts().collect();
+            CommandInput::Text { text: text.join(" "), known, span: call.span.clone() }
+        }
+        ("cat", [redirect]) if direct && call.arguments.is_empty() && redirect.document.is_some() => {
+            text_of(redirect, context, variables)
+        }
+        _ => CommandInput::Unknown,
+    }
+}
+
+/// Returns the standard input of the commands in a script: if the script itself is a text from the standard input, what
+/// remains of it.
+pub(super) fn inner_input(input: &CommandInput) -> &CommandInput {
+    match input {
+        CommandInput::Text { .. } => &CommandInput::Unknown,
+        other => other,
+    }
+}
+
+/// Returns the text that a here-document or a here-string has.
+fn text_of(redirect: &Redirect, context: ScriptContext<'_>, variables: &ShellVariables) -> CommandInput {
+    let content = redirect.document.and_then(|number| context.documents.get(number));
+    let word = content.unwrap_or(&redirect.target);
+    let argument = variables.expand(word);
+    // A here-document has no patterns.
+    let known = argument.known
+        || content.is_some() && word.parts.iter().all(|part| part.quoted && part.kind == PartKind::Literal);
+    CommandInput::Text { text: argument.text, known, span: word.span.clone() }
+}

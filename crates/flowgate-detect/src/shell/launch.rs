@@ -1,0 +1,57 @@
+//! What a command runs beside itself, and what a command reads: the result of [`launches`](super::launches).
+
+use std::ops::Range;
+
+use super::UnreadReason;
+use super::effective_command::EffectiveCommand;
+use super::expansion::Argument;
+
+/// Something that a command runs.
+#[derive(Debug)]
+pub(super) enum Launch<'s> {
+    /// A command of these words.
+    Words(Vec<Argument<'s>>),
+    /// A script, spelled in these bytes of the whole text.
+    Text(String, Range<usize>),
+    /// A script of which parts are computed. An unread part must be reported with it.
+    Guess(String, Range<usize>),
+    /// Code that cannot be read.
+    Unread(UnreadReason, Range<usize>),
+}
+
+/// The standard input of a command.
+#[derive(Debug, Clone)]
+pub(super) enum CommandInput {
+    /// That of the whole script.
+    Terminal,
+    /// A file.
+    File,
+    /// The output of a command, or something else that is computed.
+    Unknown,
+    /// A text of the script; `known` says whether all of it is known.
+    Text { text: String, known: bool, span: Range<usize> },
+}
+
+/// Returns whether a text is a group of short options that contains a letter.
+pub(super) fn is_cluster_with(text: &str, letter: char) -> bool {
+    text.strip_prefix('-').is_some_and(|letters| !letters.starts_with('-') && letters.contains(letter))
+}
+
+/// Returns the launch of arguments that a program joins to a script.
+pub(super) fn joined<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let script: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+    let script = script.join(" ");
+    if words.iter().all(|word| word.known) {
+        return vec![Launch::Text(script, call.span.clone())];
+    }
+    vec![Launch::Unread(UnreadReason::Script, call.span.clone()), Launch::Guess(script, call.span.clone())]
+}
+
+/// Returns a launch if an argument before the one at `end` can be several words, of which one may be the program.
+pub(super) fn split_options<'s>(call: &EffectiveCommand<'_, 's>, end: usize) -> Option<Launch<'s>> {
+    let splits = call.arguments.iter().take(end).any(|word| word.splits);
+    splits.then(|| Launch::Unread(UnreadReason::Arguments, call.span.clone()))
+}
