@@ -169,9 +169,7 @@ impl Wrapper {
                 while operands > 0
                     || self.assignments && arguments.get(at).is_some_and(|a| is_assignment(&a.text))
                 {
-                    if operands > 0 {
-                        operands -= 1;
-                    }
+                    operands = operands.saturating_sub(1);
                     at += 1;
                 }
                 break;
