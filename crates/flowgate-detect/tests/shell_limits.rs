@@ -1,8 +1,6 @@
 //! Tests that no text makes the reader of shell scripts panic, hang or be silent: texts from the alphabet of shells, and
 //! deep and long texts, for which a reader with more than linear time would not end.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use flowgate_detect::MAX_FINDINGS;
 use flowgate_detect::shell::{IssueSeverity, ShellCode, UnreadReason, shell_code};
 use proptest::prelude::*;
