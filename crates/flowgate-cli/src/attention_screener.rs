@@ -53,7 +53,11 @@ pub(crate) fn save(
         .map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-/// Loads a screener from its folder, with the model that it reads. `writer` writes the preliminary messages.
+/// Loads a screener from its folder, with the model whose attention it reads. `writer` is the model that writes the
+/// preliminary messages.
+///
+/// # Errors
+/// If a file or the model cannot be read, or the model is not the one that the screener was trained with.
 pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
     let network = DependencyClassifier::load(&folder.join(WEIGHTS));
@@ -75,7 +79,7 @@ pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn 
     }))
 }
 
-/// Reads and checks a description.
+/// Reads the description of a screener (`screener.json`), and checks its fields.
 fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let failed = |problem: &str| InputError(format!("--screener: {}: {problem}", path.display()));
     let bytes = std::fs::read(path)

@@ -42,7 +42,7 @@ pub(crate) fn open_counted(path: &Path, progress: &Progress) -> Result<Box<dyn B
     decompress(path, Box::new(progress.counting_reader(open_source(path)?)))
 }
 
-/// Opens a file or, for `-`, the standard input, as it is.
+/// Opens a file or, for `-`, the standard input, without decompression.
 fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
     if path == Path::new("-") {
         return Ok(Box::new(stdin()));

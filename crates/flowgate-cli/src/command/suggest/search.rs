@@ -152,7 +152,7 @@ impl Judge<'_> {
         (run, index): CallIndices,
         attacks_before: &[ReplayedRun],
     ) -> Result<(Vec<Candidate>, Arc<Policy>), String> {
-        // The call is missing if its event is rejected under a changed policy.
+        // The indices come from `replayed`, so this error does not occur.
         let gone = || "the call is not in the run any more".to_owned();
         let (replayed, recorded) =
             (replayed.get(run).ok_or_else(gone)?, self.runs.useful.get(run).ok_or_else(gone)?);
