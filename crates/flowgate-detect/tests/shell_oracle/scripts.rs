@@ -185,6 +185,8 @@ pub(crate) const WRITTEN: &[&str] = &[
     "cat <<-E\n\t$(rm)\n\tE\nls",
     "cat <<-E\n\tx\n  E\nrm\nE\nls",
     "cat <<E\nE \nrm\nE\nls",
+    "cat <<E\nE \n: '\nE\nrm # '",
+    "cat <<E\nE\r\n: '\nE\nrm # '",
     "cat <<E\nE\r\nrm\nE\nls",
     "cat <<E\nE\\\n\nrm\nE\nls",
     "cat <<EF\nE\\\nF\nrm\nEF",
