@@ -21,7 +21,7 @@ const IN_POLICIES: [(&str, &str, u64); 9] = [
 ];
 
 /// Events in runs, and the least percentage of cases. An event that does not occur is not tested.
-const IN_RUNS: [(&str, u64); 62] = [
+const IN_RUNS: [(&str, u64); 70] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
     ("a label that a condition granted", 30),
@@ -84,6 +84,14 @@ const IN_RUNS: [(&str, u64); 62] = [
     ("a step that carries less than its bound", 15),
     ("a step that the observer sees because its label floats", 6),
     ("an approval for the rest of a conversation", 0),
+    ("an endorsed URL on a listed host", 0),
+    ("an endorsed URL on a host that a message names", 0),
+    ("an endorsed URL on a domain that a message names", 0),
+    ("an endorsed path", 0),
+    ("an endorsed number", 0),
+    ("an endorsed yes or no", 0),
+    ("endorsed items of a list", 0),
+    ("endorsed items that an answer contains", 0),
 ];
 
 #[derive(Debug, Default)]
