@@ -124,7 +124,8 @@ fn grants_save_questions() {
         serde_json::json!({"role": "assistant", "content": null, "tool_calls": [
             {"id": id, "type": "function", "function": {"name": tool, "arguments": arguments}}]})
     };
-    let answer = |id: &str, text: &str| serde_json::json!({"role": "tool", "tool_call_id": id, "content": text});
+    let answer =
+        |id: &str, text: &str| serde_json::json!({"role": "tool", "tool_call_id": id, "content": text});
     let run = serde_json::json!([
         {"role": "user", "content": "Write to them."},
         call("c1", "read", "{}"),
@@ -139,7 +140,8 @@ fn grants_save_questions() {
         let words = ["replay", "--policy", name(&policy), "--method", "lowest-first", "--format", "json"];
         let output = flowgate(&[&words, more, &[name(&runs)]].concat());
         let printed = String::from_utf8(output.stdout.clone()).unwrap();
-        let figures: serde_json::Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
+        let rows = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let figures = rows.into_iter().find(|row| row["type"] == "figures").unwrap();
         figures["questions"].clone()
     };
     assert_eq!(replay(&[]), 2);

@@ -80,7 +80,10 @@ impl NoninterferenceCase {
         let accepts_much = Random::of(&format!("accepts more {seed}")).chance(40);
         let (mut text, mut declared) = policy(&mut random, &space, &tools, accepts_much);
         if Random::of(&format!("grants {seed}")).chance(40) {
-            text = with_grants(&text, if has_forms { &["conversation", "30 days", "always"] } else { &["conversation"] });
+            text = with_grants(
+                &text,
+                if has_forms { &["conversation", "30 days", "always"] } else { &["conversation"] },
+            );
             if has_forms {
                 store_that_nobody_reads(&mut text, &mut declared);
             }

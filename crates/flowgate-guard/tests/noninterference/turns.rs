@@ -88,7 +88,8 @@ impl RunState<'_> {
                 session.conversation.add_context("memory", content).expect("room");
             }
             let said = format!("turn {turn}: {}", world::scalar(&mut shared));
-            let has_links = case.has_forms && Random::of(&format!("links {} {number} {turn}", case.seed)).chance(60);
+            let has_links =
+                case.has_forms && Random::of(&format!("links {} {number} {turn}", case.seed)).chance(60);
             let said = json!(if has_links { said + forms::LINKS } else { said });
             // The message of the first run, or another one if the observer may not see it.
             let before = first.and_then(|first| Some((first, *first.said.get(turn)?)));
@@ -321,7 +322,8 @@ impl RunState<'_> {
                 self.log(line);
             }
             if self.case.text.contains("endorse ") {
-                let copies = self.case.text.contains("b in tool:") || self.case.text.contains("item in tool:");
+                let copies =
+                    self.case.text.contains("b in tool:") || self.case.text.contains("item in tool:");
                 let forms = ["is_decimal(", "is_yes_no("].iter().any(|form| self.case.text.contains(form));
                 let copies = match (copies, forms) {
                     (true, _) => ReleasedCopies::Any,

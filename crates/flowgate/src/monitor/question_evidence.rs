@@ -206,7 +206,8 @@ fn contains_words(text: &str, value: &str) -> bool {
 /// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and signs
 /// at their ends that no address begins or ends with do not belong to them.
 fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
-    let words = text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));
+    let words =
+        text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));
     // Cheap, before the characters are compared: a different character has at most four bytes, in lower case as well.
     let mut close = words.filter(|word| word.len().abs_diff(value.len()) <= 8);
     close.find(|word| is_similar(word, value))
@@ -321,7 +322,9 @@ require trusted, private if:
             ),
             (
                 r#"{"to": "karl@example.org"}"#,
-                vec![r#""karl@example.org" differs in one character from the user's word "carl@example.org"."#],
+                vec![
+                    r#""karl@example.org" differs in one character from the user's word "carl@example.org"."#,
+                ],
             ),
             // A part of a word is no occurrence, and so short a value has no similar one.
             (r#"{"to": "bobb"}"#, vec![r#""bobb" is in no text that this question may show."#]),

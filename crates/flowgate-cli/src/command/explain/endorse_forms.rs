@@ -43,8 +43,9 @@ pub(super) fn add(
     };
     for form in forms(argument, &value, role) {
         let condition = form.condition.replace("{}", target);
-        let statement =
-            format!("endorse {target} as {elements} if:\n    (call: ToolCall) is {tool}{items}\n    {condition}");
+        let statement = format!(
+            "endorse {target} as {elements} if:\n    (call: ToolCall) is {tool}{items}\n    {condition}"
+        );
         let of = if is_list { format!("each item of `{argument}`") } else { format!("`{argument}`") };
         let gain = format!("the choice of {} in {of}, and nothing else", form.choice);
         let kind = if is_list { "typed `endorse` of items" } else { "typed `endorse`" };
