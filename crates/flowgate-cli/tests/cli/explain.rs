@@ -107,7 +107,7 @@ const EXPLANATIONS: &[Explanation] = &[
         ],
         never: &["is_integer", "is_number"],
     },
-    // What the policy declares a sum of money is not left to whoever wrote the number, whatever the argument's name.
+    // What the policy declares a sum of money is not left to the author of a text, whatever the argument's name.
     Explanation {
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\nrole call.arguments.pay is amount if:\n    (call: ToolCall) is tool:book\n",
         arguments: r#"{"pay": 90817}"#,

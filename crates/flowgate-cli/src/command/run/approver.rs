@@ -430,7 +430,7 @@ It carries untrusted, private. Why you are asked:
         assert!(output.contains("You will also be asked about send."), "{output}");
     }
 
-    /// Whoever provokes questions gets refusals: after three in a row, nobody is asked until the user writes again.
+    /// A text that provokes questions gets refusals: after three in a row, nobody is asked until the user writes again.
     #[test]
     fn refusals_in_a_row_end_the_questions() {
         let asking = (ASKING, Method::LowestFirst);

@@ -16,7 +16,7 @@ use crate::progress::INTERRUPTED;
 /// The interval at which a thread that waits for a line checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The limits on questions in one chat: whoever can provoke questions must not be able to tire the person with them.
+/// The limits on questions in one chat: the author of a text who provokes questions must not tire the person with them.
 pub(crate) const QUESTION_BUDGET: QuestionBudget = QuestionBudget { questions: 100, refusals_in_row: 3 };
 
 /// The terminal of a chat. Replies go to the standard output, everything else goes here.
