@@ -8,7 +8,7 @@ use crate::run::NoninterferenceCase;
 
 /// Texts that policies contain, and the least percentage of cases. Only parts of the lattice, and statements
 /// whose effect is a call that runs: other features are counted where they have an effect.
-const IN_POLICIES: [(&str, &str, u64); 9] = [
+const IN_POLICIES: [(&str, &str, u64); 18] = [
     ("readers", "lattice readers", 20),
     ("a set", "lattice kinds", 15),
     ("an open set", "lattice sources", 12),
@@ -18,10 +18,19 @@ const IN_POLICIES: [(&str, &str, u64); 9] = [
     ("a default", "default ", 5),
     ("an endorsement of what answers contain", "b in tool:", 10),
     ("rules by what is hidden", "hidden(call)", 3),
+    ("an endorsement of URLs on listed hosts", "is_url_on(call.arguments.b, [", 10),
+    ("an endorsement of URLs on hosts that messages name", "is_url_on(call.arguments.b, Message)", 10),
+    ("an endorsement of URLs on domains that messages name", "is_url_on_domain(", 10),
+    ("an endorsement of URLs on hosts that answers name", "is_url_on(call.arguments.b, tool:", 10),
+    ("an endorsement of paths", "is_path_in(", 10),
+    ("an endorsement of numbers", "is_decimal(", 10),
+    ("an endorsement of yes or no", "is_yes_no(", 10),
+    ("an endorsement of items of a list", "item in [", 10),
+    ("an endorsement of items that answers contain", "item in tool:", 10),
 ];
 
 /// Events in runs, and the least percentage of cases. An event that does not occur is not tested.
-const IN_RUNS: [(&str, u64); 70] = [
+const IN_RUNS: [(&str, u64); 62] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
     ("a label that a condition granted", 30),
@@ -84,14 +93,6 @@ const IN_RUNS: [(&str, u64); 70] = [
     ("a step that carries less than its bound", 15),
     ("a step that the observer sees because its label floats", 6),
     ("an approval for the rest of a conversation", 0),
-    ("an endorsed URL on a listed host", 0),
-    ("an endorsed URL on a host that a message names", 0),
-    ("an endorsed URL on a domain that a message names", 0),
-    ("an endorsed path", 0),
-    ("an endorsed number", 0),
-    ("an endorsed yes or no", 0),
-    ("endorsed items of a list", 0),
-    ("endorsed items that an answer contains", 0),
 ];
 
 #[derive(Debug, Default)]
