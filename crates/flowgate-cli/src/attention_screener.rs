@@ -53,7 +53,11 @@ pub(crate) fn save(
         .map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
-/// Loads a screener from its folder, with the model that it reads. `writer` writes the preliminary messages.
+/// Loads a screener from its folder, with the model whose attention it reads. `writer` is the model that writes the
+/// preliminary messages.
+///
+/// # Errors
+/// If a file or the model cannot be read, or the model is not the one that the screener was trained with.
 pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
     let network = DependencyClassifier::load(&folder.join(WEIGHTS));
@@ -62,7 +66,7 @@ pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn 
     // The features depend on the weights, so a network that was trained on another model decides nothing.
     if name != saved.model_name {
         return Err(InputError(format!(
-            "--screener {}: it was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
+            "--screener {}: the screener was trained with the model `{}`, but the model is now `{name}`; train it again with `flowgate screen train`",
             folder.display(),
             saved.model_name
         )));
@@ -75,7 +79,7 @@ pub(crate) fn load(folder: &Path, writer: Arc<dyn ChatModel>) -> Result<Arc<dyn 
     }))
 }
 
-/// Reads and checks a description.
+/// Reads the description of a screener (`screener.json`), and checks its fields.
 fn read(path: &Path) -> Result<SavedScreener, InputError> {
     let failed = |problem: &str| InputError(format!("--screener: {}: {problem}", path.display()));
     let bytes = std::fs::read(path)
@@ -83,7 +87,8 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
     if bytes.len() > MAX_DESCRIPTION {
         return Err(failed("the file is too large to be the description of a screener"));
     }
-    let description: Value = serde_json::from_slice(&bytes).map_err(|error| failed(&error.to_string()))?;
+    let description: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| failed(&format!("the file is not valid JSON: {error}")))?;
     let field = |name: &str| description.get(name);
     let text = |name| {
         let value = field(name).and_then(Value::as_str).map(str::to_owned);
@@ -99,7 +104,8 @@ fn read(path: &Path) -> Result<SavedScreener, InputError> {
         model_name: text("model_name")?,
         threshold: threshold.ok_or_else(|| failed("`threshold` must be a number from 0 to 1"))?,
         seed: number("seed")?,
-        cases: u16::try_from(number("cases")?).map_err(|_| failed("`cases` must be below 65536"))?,
+        cases: u16::try_from(number("cases")?)
+            .map_err(|_| failed("`cases` must be a whole number from 0 to 65535"))?,
     })
 }
 

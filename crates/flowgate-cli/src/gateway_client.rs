@@ -17,25 +17,28 @@ use crate::output::Console;
 
 /// The time limit for a connection, and for the head of an answer.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The time after which a stream of events is opened anew, so that a dead connection is noticed.
+/// The time limit for the body of an answer, after which a stream of events is opened again, so that a dead
+/// connection is noticed.
 const STREAM_LIMIT: Duration = Duration::from_secs(600);
 /// The largest answer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
-/// The longest sentence of a gateway that is shown, in characters.
+/// The longest error message of a gateway that is shown, in characters; a longer one is cut.
 const MAX_SENTENCE: usize = 500;
 
 /// Why a request has no answer that can be used.
 #[derive(Debug)]
 pub(crate) enum GatewayError {
-    /// The gateway refuses it: its sentence.
+    /// The gateway refuses the request, with this message.
     Refused(String),
-    /// There is no connection, or the answer is not that of a gateway.
+    /// There is no connection, or the answer is not that of a gateway: why, with the address.
     Failed(String),
 }
 
 impl GatewayError {
-    /// Returns the exit code of a command that fails with this error, after it is printed; an error of the connection is
-    /// returned.
+    /// Prints the message of a gateway that refuses the request, and returns the exit code of the command: 1.
+    ///
+    /// # Errors
+    /// If there is no answer that can be used: the reason, which the caller prints.
     pub(crate) fn report(self, output: &mut Console) -> Result<u8, InputError> {
         match self {
             Self::Refused(sentence) => {
@@ -60,7 +63,7 @@ impl GatewayClient {
     /// unencrypted.
     ///
     /// # Errors
-    /// If there is no key or two, a file cannot be read, or the address is none of HTTP.
+    /// If there is no key or two, a file cannot be read, or the address is not one of HTTP or HTTPS.
     pub(crate) fn new(options: &GatewayArgs, output: &mut Console) -> Result<Self, InputError> {
         let address = options.gateway.trim_end_matches('/').to_owned();
         let uri: Option<ureq::http::Uri> = address.parse().ok();
@@ -135,7 +138,11 @@ impl GatewayClient {
         Ok(response.into_body().into_reader())
     }
 
-    /// Sends a request, and returns the response if it is a success.
+    /// Sends a request, and returns the response if its status is from 200 to 299. The body is not read yet.
+    ///
+    /// # Errors
+    /// [`GatewayError::Refused`] for another status with a `detail` in the body, the error message of a gateway;
+    /// [`GatewayError::Failed`] for any other answer, or none.
     fn request(
         &self,
         method: &str,
@@ -183,6 +190,8 @@ impl GatewayClient {
         Err(GatewayError::Refused(detail.chars().take(MAX_SENTENCE).collect()))
     }
 
+    /// Reads the body of a response as JSON. Fails with [`GatewayError::Failed`] if the connection breaks, or the
+    /// body is larger than [`MAX_ANSWER`] or not JSON.
     fn json(&self, mut response: Response<ureq::Body>) -> Result<Value, GatewayError> {
         let read = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
         let read =
@@ -193,12 +202,12 @@ impl GatewayClient {
     }
 }
 
-/// Returns the path of a question, by its id.
+/// Returns the path of the gateway's route for the question with this id.
 pub(crate) fn question_path(id: &str) -> String {
     format!("/api/v1/approvals/{}", encode(id))
 }
 
-/// Encodes a text as a part of a path or a value of a query.
+/// Percent-encodes a text, as a segment of a path or a value of a query.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -229,14 +238,18 @@ fn person_key(options: &GatewayArgs) -> Result<String, InputError> {
         (None, Err(error)) => return Err(InputError(format!("{PERSON_KEY}: {error}"))),
     };
     let key = text.trim();
-    if key.is_empty() || key.chars().any(|c| !c.is_ascii_graphic()) {
+    if key.is_empty() {
+        return Err(InputError(format!("{source}: the key is empty")));
+    }
+    if key.chars().any(|c| !c.is_ascii_graphic()) {
         return Err(InputError(format!(
-            "{source}: the key is empty, or has other characters than one word of ASCII"
+            "{source}: the key has white space within it, or characters other than visible ASCII"
         )));
     }
     Ok(key.to_owned())
 }
 
+/// Returns a TLS configuration that trusts only these authorities.
 fn trusted(authorities: &Authorities) -> TlsConfig {
     let certificates = authorities.certificates().unwrap_or_default().iter();
     let roots: Vec<Certificate<'static>> =
@@ -244,7 +257,7 @@ fn trusted(authorities: &Authorities) -> TlsConfig {
     TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots)).build()
 }
 
-/// Returns a clause for a failure of the connection.
+/// Returns a clause for an error message that says why a request has no answer that can be used.
 fn describe(error: &ureq::Error) -> &'static str {
     match error {
         ureq::Error::Timeout(_) => "the gateway does not answer in time",
@@ -252,7 +265,7 @@ fn describe(error: &ureq::Error) -> &'static str {
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
             "the certificate of the gateway is not trusted; name its authority with `--ca-file`"
         }
-        ureq::Error::BadUri(_) => "this is no address of a gateway",
+        ureq::Error::BadUri(_) => "the address is not that of a gateway",
         ureq::Error::BodyExceedsLimit(_) => "the answer is too large",
         _ => "there is no connection; check that the gateway runs",
     }

@@ -57,7 +57,7 @@ pub(crate) struct McpServerHandle {
     spec: McpServerSpec,
     limits: CallLimits,
     runtime: Arc<AsyncRuntime>,
-    /// None after the server ended.
+    /// `None` after the server has ended, until a call starts it again.
     connection: Mutex<Option<McpConnection>>,
 }
 

@@ -202,9 +202,9 @@ impl ProgressState {
         }
     }
 
-    /// Shows the progress if an update is due: on a terminal first after [`BRIEF`], so that a short command
-    /// shows nothing, and then when [`UPDATE`] has passed since the last one; elsewhere after each tenth of the
-    /// work.
+    /// Shows the progress if an update is due. On a terminal, the first one is due after [`BRIEF`], so that a short
+    /// command shows nothing, and each further one when [`UPDATE`] has passed. Elsewhere, one is due after each tenth
+    /// of the work or, if the total is unknown, whenever the number of items has doubled.
     fn update(&self) {
         if self.show == ProgressDisplay::Hidden {
             return;
@@ -228,7 +228,8 @@ impl ProgressState {
         }
     }
 
-    /// Returns the line that shows the progress.
+    /// Returns the line that shows the progress. `done` is the work done, in bytes or steps, and `now` is the time
+    /// since the command began.
     fn text(&self, done: u64, now: Duration) -> String {
         let items = usize::try_from(self.items.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         line::line(&self.work, items, done, self.total, now)

@@ -101,7 +101,8 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     }
 }
 
-/// Returns what the person may answer, in words.
+/// Returns what the person whose key is used may answer to a question, such as `allow it once, deny it`. A person who
+/// may answer nothing gets `not decide it`.
 pub(crate) fn answers(question: &Value) -> String {
     let may = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
     let mut answers = Vec::new();
@@ -123,12 +124,12 @@ pub(crate) fn answers(question: &Value) -> String {
     }
 }
 
-/// Returns a member that is a text; empty if it is none.
+/// Returns a text field of a JSON object; empty if the field is absent or no text.
 pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns a list of texts, or one text, as words.
+/// Joins a JSON list of texts with commas, or returns one text unchanged; empty for any other value.
 fn words(value: Option<&Value>) -> String {
     match value {
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
@@ -137,6 +138,7 @@ fn words(value: Option<&Value>) -> String {
     }
 }
 
+/// Prints a title and, below it, each text of a JSON list on one line. Prints nothing if the list is absent or empty.
 fn list(title: &str, items: Option<&Value>, output: &mut Console) {
     let items = items.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if items.is_empty() {
@@ -168,7 +170,8 @@ fn arguments(arguments: &Value, output: &mut Console) {
     }
 }
 
-/// Prints a text, each line behind a bar, so that no line of it looks like one of the program.
+/// Prints a text, escaped and with each line behind a bar, so that no line of it looks like one of the program. A
+/// text longer than [`MAX_EXCERPT`] is cut, which a last line `[…]` shows.
 fn block(text: &str, output: &mut Console) {
     let cut: String = text.chars().take(MAX_EXCERPT).collect();
     let is_cut = cut.len() < text.len();
@@ -178,6 +181,8 @@ fn block(text: &str, output: &mut Console) {
     }
 }
 
+/// Prints a text that is escaped already, each line behind a bar. If there are more than [`MAX_LINES`] lines, `[…]`
+/// replaces the rest.
 fn escaped_block(text: &str, output: &mut Console) {
     for line in text.lines().take(MAX_LINES) {
         output.line(&format!("    │ {line}"));

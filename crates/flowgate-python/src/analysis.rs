@@ -52,13 +52,13 @@ pub(crate) struct PyViolation {
 
 #[pymethods]
 impl PyViolation {
-    /// The message of the rule, or the arguments of its `Violation(...)`.
+    /// The message of the rule, or the positional arguments of its `Violation(...)`; empty if it has none.
     #[getter]
     fn args<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.violation.args.iter().map(|value| values::from_json(py, value)).collect()
     }
 
-    /// The named arguments of its `Violation(...)`.
+    /// The named arguments of the rule's `Violation(...)`; empty if it has none.
     #[getter]
     fn kwargs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         values::from_object(py, &self.violation.kwargs)
@@ -74,7 +74,8 @@ impl PyViolation {
         }
     }
 
-    /// The parts of the trace that it concerns, such as `messages.1.content:5-10`, in characters.
+    /// The locations that the match concerns, as addresses in the list of messages, counted from 0. `messages.1.content:5-10` names
+    /// the characters from 5 up to, but not including, 10 of that content.
     #[getter]
     fn ranges(&self) -> Vec<String> {
         self.violation.ranges.clone()
@@ -86,7 +87,7 @@ impl PyViolation {
         &self.violation.key
     }
 
-    /// `deny`, `ask` or `log`.
+    /// What the rule demands: `deny`, `ask` or `log`.
     #[getter]
     fn action(&self) -> &'static str {
         action_name(self.violation.action)
@@ -98,7 +99,7 @@ impl PyViolation {
         self.line
     }
 
-    /// The index of the rule among the rules of the policy.
+    /// The index of the rule among the rules of the policy, from 0.
     #[getter]
     fn rule(&self) -> usize {
         self.violation.rule
@@ -119,7 +120,7 @@ pub(crate) struct PyFailure {
     message: String,
     /// The line of the rule in the policy.
     line: usize,
-    /// The index of the rule among the rules of the policy.
+    /// The index of the rule among the rules of the policy, from 0.
     rule: usize,
 }
 
@@ -198,7 +199,8 @@ fn analyze(
 #[pymethods]
 impl PyPolicy {
     /// Finds all matches of the rules in a recorded run: a `Trace`, or a list of messages. `parameters` are the values of `input.NAME`,
-    /// `predicates` the functions that answer extern predicates, and `fuel` is the number of evaluation steps that it may spend.
+    /// `predicates` the functions that answer extern predicates, and `fuel` is the number of evaluation steps that the analysis may spend. A
+    /// rule for which they do not suffice is a `Failure`.
     #[pyo3(signature = (trace, *, parameters=None, predicates=None, fuel=None))]
     fn analyze(
         &self,

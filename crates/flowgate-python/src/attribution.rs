@@ -58,7 +58,7 @@ enum Dependency {
     Everything,
     /// Something that is hidden from the model, so that it cannot have written the call in this form.
     Hidden,
-    /// Parts of events: the index of the event, and the path of the part.
+    /// Regions: for each, the index of its event and the path of the part.
     Regions(Vec<(usize, String)>),
     /// The label of a view, in names.
     View(Value),
@@ -112,7 +112,7 @@ impl PyAttribution {
         Ok(Self { method: method.to_owned(), decision: dependency(decision)?, arguments: named, hidden })
     }
 
-    /// The influence method.
+    /// The name of the influence method, as verdicts show it.
     #[getter]
     fn method(&self) -> &str {
         &self.method

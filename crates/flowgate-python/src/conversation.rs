@@ -132,27 +132,27 @@ impl PyConversation {
         need::to_python(py, context, need)
     }
 
-    /// Adds the operator's instructions.
+    /// Adds the operator's instructions as a system message, and returns the event.
     fn system(&self, py: Python<'_>, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
         self.context(py, "system", content)
     }
 
-    /// Adds other context, such as retrieved memory. The policy labels it.
+    /// Adds other context, such as retrieved memory, as a message with this role, and returns the event. The policy labels it.
     fn context(&self, py: Python<'_>, role: &str, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
         let content = values::to_json(content, "content")?;
         let added = self.with(py, |conversation| conversation.add_context(role, content))?;
         self.event(added)
     }
 
-    /// Adds the user's next message and begins a turn. Unfinished work of the previous turn is dropped.
+    /// Adds the user's next message, begins a turn, and returns the event of the message. Unfinished work of the previous turn is dropped.
     fn user(&self, py: Python<'_>, content: &Bound<'_, PyAny>) -> PyResult<PyEvent> {
         let content = values::to_json(content, "content")?;
         let added = self.with(py, |conversation| conversation.add_user_message(content))?;
         self.event(added)
     }
 
-    /// Adds a task from another agent and begins a turn. `label` is the label of that agent's call; everything in this conversation
-    /// carries at least that label from now on.
+    /// Adds a task from another agent, begins a turn, and returns the event of the task. `label` is the label of that agent's call;
+    /// everything in this conversation carries at least that label from now on.
     fn task(
         &self,
         py: Python<'_>,
@@ -260,7 +260,7 @@ impl PyConversation {
         self.with(py, |conversation| conversation.withdraw_consents(&lines))
     }
 
-    /// Withdraws what people have approved for the rest of the conversation. Returns whether there was anything.
+    /// Withdraws the approvals that people have given for the rest of the conversation. Returns whether there were any.
     fn withdraw_grants(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, Conversation::withdraw_grants)
     }
@@ -271,7 +271,9 @@ impl PyConversation {
     fn accept_request(&self, py: Python<'_>, body: &Bound<'_, PyAny>, api: &str) -> PyResult<()> {
         let received = completion::read_request(body, completion::api(api)?)?;
         if received.request.tools.len() > MAX_TOOLS {
-            return Err(PyValueError::new_err(format!("the request has more than {MAX_TOOLS} tools")));
+            return Err(PyValueError::new_err(format!(
+                "the request has more than {MAX_TOOLS} tools: send only those that the agent needs"
+            )));
         }
         let mut names = HashMap::new();
         let mut tools = Vec::new();
@@ -387,7 +389,9 @@ impl PyConversation {
 /// [`MAX_TOOLS`], which bounds the time that each step spends on them.
 fn offered_tools(tools: &[Bound<'_, PyAny>]) -> PyResult<Vec<OfferedTool>> {
     if tools.len() > MAX_TOOLS {
-        return Err(PyValueError::new_err(format!("there are more than {MAX_TOOLS} tools")));
+        return Err(PyValueError::new_err(format!(
+            "`tools` has more than {MAX_TOOLS} tools: give only those that the agent needs"
+        )));
     }
     tools.iter().enumerate().map(|(index, tool)| offered_tool(tool, index)).collect()
 }

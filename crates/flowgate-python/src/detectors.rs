@@ -46,7 +46,7 @@ pub(crate) fn secrets(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::secrets(text)))
 }
 
-/// Finds personal data: addresses, numbers with check digits, names.
+/// Finds personal data: e-mail and IP addresses, URLs, phone numbers, numbers with check digits, names and places.
 #[pyfunction]
 pub(crate) fn personal_data(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::personal::all_findings(text)))
@@ -69,7 +69,8 @@ pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     })
 }
 
-/// Finds characters that readers do not see.
+/// Finds characters that readers do not see, such as zero-width spaces, tags and controls of the writing direction, and words that mix letters of
+/// two scripts.
 #[pyfunction]
 pub(crate) fn hidden_characters(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::unicode::find_hidden(text)))
@@ -97,13 +98,13 @@ pub(crate) fn moderated(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::moderation::find(text)))
 }
 
-/// Finds phrases of software licences.
+/// Finds software licences, by their titles and phrases, and copyright notices.
 #[pyfunction]
 pub(crate) fn licences(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| to_matches(text, detect::licence::find(text)))
 }
 
-/// Finds `query` in a text, approximately: `threshold` is the least similarity, from 0 to 1. `None` if there is no passage that similar.
+/// Finds `query` in a text, approximately: `threshold` is the least similarity, from 0 to 1. `None` if no passage is that similar.
 #[pyfunction]
 #[pyo3(signature = (text, query, threshold=0.8))]
 pub(crate) fn fuzzy_find(py: Python<'_>, text: &str, query: &str, threshold: f64) -> Option<PyMatch> {

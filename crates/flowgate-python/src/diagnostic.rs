@@ -7,12 +7,19 @@ use pyo3::prelude::*;
 #[pyclass(frozen, get_all, eq, module = "flowgate", name = "Diagnostic")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PyDiagnostic {
+    /// A stable identifier of the kind of problem, such as `unknown-name`.
     code: &'static str,
+    /// `error`, with which the policy cannot be used, or `warning`.
     severity: &'static str,
+    /// The file of the finding: that of the policy, or one that it imports; `None` if the policy has no file.
     file: Option<String>,
+    /// The line in the file, from 1.
     line: usize,
+    /// The character in the line, from 1.
     column: usize,
+    /// The problem, in one line.
     message: String,
+    /// How to correct it; `None` if there is no suggestion.
     hint: Option<String>,
     /// The line of the policy, an underline, the message and the hint.
     excerpt: String,

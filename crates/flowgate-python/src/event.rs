@@ -175,7 +175,7 @@ impl PyEvent {
         })
     }
 
-    /// What rules found about the event when it was added.
+    /// What rules found about the event when it was added; empty for an event that is read later, such as from `Monitor.events`.
     #[getter]
     fn findings(&self) -> Vec<PyFinding> {
         self.findings.clone()
@@ -227,7 +227,7 @@ impl PyPart {
         &self.path
     }
 
-    /// The bytes of the nearest enclosing text that spell the part.
+    /// The first byte, and the one after the last, that spell the part in the nearest enclosing text; `None` if the part is not in a text.
     #[getter]
     fn span(&self) -> Option<(usize, usize)> {
         self.span
@@ -239,13 +239,13 @@ impl PyPart {
         self.label.clone()
     }
 
-    /// The value, if it has no parts of its own.
+    /// The value; `None` for a list or a map, which has parts of its own.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.value.as_ref().map(|value| values::from_json(py, value)).transpose()
     }
 
-    /// The text that encodes the part, if it is a list or a map in a text.
+    /// The text that encodes the part, if it is a list or a map in a text; otherwise `None`.
     #[getter]
     fn text(&self) -> Option<&str> {
         self.text.as_deref()

@@ -46,9 +46,9 @@ pub(crate) fn influence_methods() -> Vec<(&'static str, &'static str)> {
 
 /// Registers a method of conversations: an object with `name` and `doc`, and optionally with these attributes. `shows_everything`, `has_look` and
 /// `has_slots` say whether the model is shown everything, can ask to see hidden regions, and can leave arguments to be filled with them.
-/// `confirms(label, tool_is_harmless)` says whether a person must approve a permitted call. A `screener`, which chooses the hidden regions that a
-/// step needs, has `instructions(names, nonce)`, which returns the question to its model about the regions with these names, marked by tags that
-/// contain the nonce, and `parse(text)`, which returns the names in the answer.
+/// `confirms(label, tool_is_harmless)` says whether a person must approve a permitted call. A `screener` chooses the hidden regions that a step
+/// needs. Its `instructions(names, nonce)` returns the question to its model about the regions with these names, which are marked by tags that
+/// contain the nonce; its `parse(text)` returns the names in the answer.
 #[pyfunction]
 pub(crate) fn register_method(method: &Bound<'_, PyAny>) -> PyResult<()> {
     let text = |name: &str| -> PyResult<&'static str> {

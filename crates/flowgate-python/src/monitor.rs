@@ -311,8 +311,8 @@ impl PyMonitor {
         })
     }
 
-    /// Returns the least label that every output of the tool carries. Rules can stop an output, and whether one is stopped reveals what they have
-    /// read.
+    /// Returns the least label that every output of the tool carries. Rules can stop an output, and whether one is stopped reveals what the
+    /// rules have read.
     fn output_floor(&self, py: Python<'_>, tool: ToolArgument) -> PyResult<PyLabel> {
         // The closure always returns a label, so the default does not occur; null is read as the top.
         self.to_python_label(py, |monitor| Some(monitor.output_floor(&tool.0))).map(|label| {
@@ -331,12 +331,12 @@ impl PyMonitor {
         self.session.monitor(py, |monitor| monitor.withdraw_consents(&lines))
     }
 
-    /// Withdraws what people have approved for the rest of the session. Returns whether there was anything.
+    /// Withdraws the approvals that people have given for the rest of the session. Returns whether there were any.
     fn withdraw_grants(&self, py: Python<'_>) -> PyResult<bool> {
         self.session.monitor(py, |monitor| monitor.withdraw_grants())
     }
 
-    /// What people have approved for the rest of the session: the tool, the arguments and the reasons of each.
+    /// The calls that people have approved for the rest of the session: the tool, the arguments and the reasons of each.
     #[getter]
     fn grants(&self, py: Python<'_>) -> PyResult<Vec<GrantParts>> {
         let grants = self.session.monitor(py, |monitor| monitor.session_grants().to_vec())?;

@@ -94,7 +94,11 @@ pub(crate) fn conversation<R: Send>(
         State::Conversation(chat) => Some(act(&mut chat.conversation)),
         State::Monitor(_) => None,
     })?;
-    result.ok_or_else(|| PyValueError::new_err("the session has no conversation"))
+    result.ok_or_else(|| {
+        PyValueError::new_err(
+            "the session is a monitor without a conversation, so it has no needs: create a `Conversation`",
+        )
+    })
 }
 
 /// The model's next message is needed.
@@ -159,13 +163,13 @@ pub(crate) struct PyScreen {
 
 #[pymethods]
 impl PyScreen {
-    /// The body of the request to the model; the arguments are those of `Complete.request`.
+    /// Returns the body of the request to the model; the arguments are those of `Complete.request`.
     #[pyo3(signature = (api="openai", *, model=None))]
     fn request<'py>(&self, py: Python<'py>, api: &str, model: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
         completion::request_body(py, &self.request, completion::api(api)?, model)
     }
 
-    /// Accepts what the model wrote.
+    /// Accepts what the screener's model wrote, in one of the forms that `Complete.accept` accepts.
     fn accept(slf: &Bound<'_, Self>, completion: &Bound<'_, PyAny>) -> PyResult<()> {
         let completion = completion::read(completion)?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_screening(&completion))
@@ -180,13 +184,13 @@ pub(crate) struct PyFill {
 
 #[pymethods]
 impl PyFill {
-    /// The body of the request to the model; the arguments are those of `Complete.request`.
+    /// Returns the body of the request to the model; the arguments are those of `Complete.request`.
     #[pyo3(signature = (api="openai", *, model=None))]
     fn request<'py>(&self, py: Python<'py>, api: &str, model: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
         completion::request_body(py, &self.request, completion::api(api)?, model)
     }
 
-    /// Accepts what the model wrote; anything other than text is dropped.
+    /// Accepts what the model wrote, in one of the forms that `Complete.accept` accepts; anything other than text is dropped.
     fn accept(slf: &Bound<'_, Self>, completion: &Bound<'_, PyAny>) -> PyResult<()> {
         let completion = completion::read(completion)?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.accept_fill(&completion))
@@ -209,7 +213,7 @@ pub(crate) struct PyApprove {
 
 #[pymethods]
 impl PyApprove {
-    /// The tool.
+    /// The tool of the call.
     #[getter]
     fn tool(&self) -> PyTool {
         PyTool(self.request.tool.clone())
@@ -280,7 +284,7 @@ impl PyApprove {
     }
 
     /// The questions about further calls of the same message of the model, as far as they can be foreseen: the tool, the arguments and the summary of
-    /// each. Each is asked when its call is judged.
+    /// each. Each is asked when its call is judged; it may then have other reasons, or not be asked.
     #[getter]
     fn upcoming(&self, py: Python<'_>) -> PyResult<Vec<UpcomingQuestion>> {
         let upcoming = self.request.upcoming.iter();
@@ -347,7 +351,7 @@ fn decision(given: &Bound<'_, PyAny>) -> PyResult<Decision> {
 /// A call may run; the output of its tool is needed.
 #[pyclass(frozen, extends = PyNeed, module = "flowgate", name = "Run")]
 pub(crate) struct PyRun {
-    /// None after the call was handed over.
+    /// The call, until it is handed over to the client; then `None`.
     call: Mutex<Option<AuthorizedCall>>,
     id: String,
     tool: PyTool,
@@ -363,7 +367,7 @@ impl PyRun {
         &self.id
     }
 
-    /// The tool.
+    /// The tool to run.
     #[getter]
     fn tool(&self) -> PyTool {
         self.tool.clone()
@@ -400,7 +404,7 @@ impl PyRun {
         need.answer(slf.py(), |conversation| conversation.accept_tool_answer(answer))
     }
 
-    /// Passes the error of the tool.
+    /// Reports that the tool failed: `text`, its error message, becomes its output.
     fn error(slf: &Bound<'_, Self>, text: String) -> PyResult<()> {
         slf.as_super().get().answer(slf.py(), |conversation| {
             conversation.accept_tool_answer(ToolAnswer::error(text));
@@ -412,7 +416,7 @@ impl PyRun {
     fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
         let call = slf.get().call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let call = call.ok_or_else(|| {
-            UsedError::new_err("the call is handed over already: send its output with the chat")
+            UsedError::new_err("the call was already handed over to the client: send its output with the chat, by `Conversation.accept_request`")
         })?;
         slf.as_super().get().answer(slf.py(), |conversation| conversation.hand_over(call))
     }

@@ -38,7 +38,7 @@ impl PyReplay {
         self.calls.clone()
     }
 
-    /// What rules found about the other events.
+    /// What rules found about the events that are not calls.
     #[getter]
     fn findings(&self) -> Vec<PyFinding> {
         self.findings.clone()
@@ -109,7 +109,7 @@ impl PyJudgedCall {
         &self.id
     }
 
-    /// The tool.
+    /// The tool of the call.
     #[getter]
     fn tool(&self) -> PyTool {
         PyTool(self.tool.clone())
@@ -189,8 +189,8 @@ impl<'py> Influence<'py> {
     }
 }
 
-/// Judges the calls of a run in a new session. Every call is recorded as one that ran, whatever its verdict, because in the recorded run it did;
-/// other events get the labels of the policy and, in addition, those that the program gave. An event that the session rejects is listed in the
+/// Judges the calls of a run in a new session. Every call is recorded as one that ran, whatever its verdict, because in the recorded run it did.
+/// Other events get the labels of the policy and, in addition, those that the program gave. An event that the session rejects is listed in the
 /// result, and the replay continues.
 ///
 /// Raises an exception if a label does not fit the policy, or the influence method in Python fails or names an unknown

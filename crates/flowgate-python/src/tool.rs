@@ -26,11 +26,13 @@ impl PyTool {
         Self(parse_tool(text))
     }
 
+    /// The name of the tool, without that of its server.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
+    /// The server that offers the tool; `None` for one of the agent's own.
     #[getter]
     fn server(&self) -> Option<&str> {
         self.0.server.as_deref()

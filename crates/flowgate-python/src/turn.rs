@@ -197,7 +197,7 @@ pub(crate) struct PyCallVerdict {
 
 #[pymethods]
 impl PyCallVerdict {
-    /// The tool.
+    /// The tool of the call.
     #[getter]
     fn tool(&self) -> PyTool {
         PyTool(self.call.tool.clone())

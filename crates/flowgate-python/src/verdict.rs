@@ -58,19 +58,19 @@ impl PyVerdict {
         self.outcome.name()
     }
 
-    /// The tool.
+    /// The tool of the call; `None` in the verdict of a `Denied` that `redeem` or `approve` raises, which no longer has the call.
     #[getter]
     fn tool(&self) -> Option<PyTool> {
         self.call.as_ref().map(|call| PyTool(call.tool.clone()))
     }
 
-    /// The id of the call.
+    /// The id of the call; `None` in the verdict of a `Denied` that `redeem` or `approve` raises, which no longer has the call.
     #[getter]
     fn id(&self) -> Option<&str> {
         self.call.as_ref().map(|call| call.id.as_str())
     }
 
-    /// The arguments; `None` if they are not one JSON object that every parser reads alike.
+    /// The arguments; `None` if they are not one JSON object that every parser reads alike, or where `tool` is `None`.
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let arguments = self.call.as_ref().and_then(|call| call.arguments.as_ref().ok());
@@ -205,7 +205,8 @@ impl PyPermit {
         Ok(call)
     }
 
-    /// A call without an output has failed, as far as the session knows: the tool may have had any effect.
+    /// Records that the call has failed, unless an output or an error of its tool was recorded: as far as the session knows, the tool may have
+    /// had any effect.
     #[pyo3(signature = (kind, error, traceback))]
     fn __exit__(
         &self,
@@ -345,7 +346,7 @@ impl PyAuthorizedCall {
         &self.call.call().id
     }
 
-    /// The tool.
+    /// The tool to run.
     #[getter]
     fn tool(&self) -> PyTool {
         PyTool(self.call.call().tool.clone())
@@ -367,14 +368,14 @@ impl PyAuthorizedCall {
         self.call.arguments_json()
     }
 
-    /// The index of the call among the events.
+    /// The index of the call among the events of the session, from 0.
     #[getter]
     fn event(&self) -> usize {
         self.call.event().0
     }
 
     /// Records the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON value, and `label`
-    /// a label that it carries at least.
+    /// a label that it carries at least. Returns the event of the output.
     #[pyo3(signature = (content, *, structured=None, label=None))]
     fn output(
         &self,
@@ -389,7 +390,8 @@ impl PyAuthorizedCall {
         self.push(py, TraceEntry::from(output), label)
     }
 
-    /// Records the error of the tool.
+    /// Records that the tool failed: `content`, its error message, becomes the output of the call. It carries at least `label`, if that is
+    /// given. Returns the event of the output.
     #[pyo3(signature = (content, *, label=None))]
     fn error(
         &self,

@@ -74,7 +74,7 @@ const COMMON_WORDS: &[&str] = &[
 
 impl CopyModel {
     /// Returns each word of a completion with its log-probability, at most 0: high if the prompt contains the word, low if it does not.
-    fn probabilities(&self, prompt: &str, completion: &str) -> Vec<(String, f64)> {
+    fn logprobs(&self, prompt: &str, completion: &str) -> Vec<(String, f64)> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let forms: BTreeSet<String> =
             visible.iter().filter(|w| has_digit(w)).map(|word| form(word)).collect();
@@ -126,7 +126,7 @@ impl ScoringModel for CopyModel {
         let score = |request: &ScoreRequest<'_>| {
             let mut score = Score::default();
             let mut sum = 0.0;
-            for (text, logprob) in self.probabilities(&request.whole_prompt(), request.continuation) {
+            for (text, logprob) in self.logprobs(&request.whole_prompt(), request.continuation) {
                 sum += logprob;
                 score.tokens.push(ScoredToken { text, logprob });
                 score.is_stopped = request.bound.is_some_and(|bound| sum < bound);
@@ -299,6 +299,7 @@ pub fn count_words(text: &str) -> usize {
     words(text).count()
 }
 
+/// Returns whether a word contains an ASCII digit.
 fn has_digit(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit())
 }

@@ -100,7 +100,8 @@ impl ChatTerminal {
         self.has_person
     }
 
-    /// Prints text that has been escaped.
+    /// Prints a text on a line of the standard error, in place of the line of the running activity, which is drawn again.
+    /// The caller has escaped control characters in the text.
     pub(crate) fn print(&self, text: &str) {
         let activity = lock(&self.activity);
         // The line of the activity is drawn again after the text.
@@ -119,7 +120,7 @@ impl ChatTerminal {
         self.print(&format!("{}: {text}", self.paint("1;31", "error")));
     }
 
-    /// Returns `text` in a colour, if there are colours.
+    /// Returns `text` between the escape sequences of the colour `code`, such as `1;31`; unchanged if there are no colours.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
@@ -139,14 +140,15 @@ impl ChatTerminal {
         ActivityGuard(self)
     }
 
-    /// Begins a turn: Ctrl-C cancels it. The user has written, so questions that were refused before no longer count.
+    /// Begins a turn: from now on, Ctrl-C cancels the turn. Earlier presses are forgotten. The user has written, so
+    /// questions that were refused before no longer count.
     pub(crate) fn begin_turn(&self) {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).resume();
         self.interrupts.store(0, Ordering::Relaxed);
         self.in_turn.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the turn.
+    /// Ends the turn: from now on, Ctrl-C cancels nothing, and a second press ends the program.
     pub(crate) fn end_turn(&self) {
         self.in_turn.store(false, Ordering::Relaxed);
         self.interrupts.store(0, Ordering::Relaxed);
@@ -213,7 +215,8 @@ impl ChatTerminal {
     }
 }
 
-/// Reads the standard input on a thread, so that waiting for a line can be stopped.
+/// Starts a thread that sends the lines of the standard input to the returned channel, so that waiting for a line can be
+/// stopped. The channel ends with the input.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
