@@ -10,6 +10,7 @@ the runs say what a policy permits, and nothing about how often a real model fal
 import argparse
 import contextlib
 import gzip
+import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -19,6 +20,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO, NamedTuple
 
 from agentdojo.agent_pipeline import AgentPipeline, BasePipelineElement, InitQuery, SystemMessage
@@ -58,12 +61,28 @@ examples:
       The first three attacked runs of one suite, on standard output.
 
 From v1.2 on, eight injection tasks of the workspace suite have no ground
-truth: the agent reads those injections and has nothing to obey them with.
+truth. The agent obeys them by the plans of the Python package, which AgentDojo's
+own checks accept: flowgate/bench/agentdojo/plans.py.
 """
 
 RESULTS = ["utility", "injection_seen", "attack_succeeded"]
 
 Run = dict[str, Any]
+
+
+def load_plans() -> ModuleType:
+    """Load the plans of the Python package from its source, so that the package need not be installed."""
+    source = Path(__file__).resolve().parents[2] / "crates/flowgate-python/python/flowgate/bench/agentdojo/plans.py"
+    spec = importlib.util.spec_from_file_location("agentdojo_plans", source)
+    assert spec is not None and spec.loader is not None, source
+    module = importlib.util.module_from_spec(spec)
+    # Data classes look up their module by its name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+PLANS = load_plans()
 
 
 class Job(NamedTuple):
@@ -120,7 +139,7 @@ class ObedientAgent(BasePipelineElement):
         self.transcript = [{"role": role, "content": text} for role, text in texts]
         # Both plans are made before the first call: AgentDojo defines ground truth on the initial environment.
         todo = deque((call, "user") for call in self.user_task.ground_truth(env))
-        orders = self.injection_task.ground_truth(env) if self.injection_task else []
+        orders = self.orders(env)
         done = 0
         while todo:
             call, origin = todo.popleft()
@@ -140,6 +159,16 @@ class ObedientAgent(BasePipelineElement):
         history.append(ChatAssistantMessage(role="assistant", content=[text_block(answer)], tool_calls=None))
         self.transcript.append({"role": "assistant", "content": answer, "origin": origin})
         return query, runtime, env, history, extra_args
+
+    def orders(self, env: Env) -> list[FunctionCall]:
+        """Return what an obedient agent does for the injection: its ground truth, or a plan where there is none."""
+        if self.injection_task is None:
+            return []
+        stated = self.injection_task.ground_truth(env)
+        if stated or self.injection_task.GROUND_TRUTH_OUTPUT:
+            return stated
+        plan = PLANS.plan_of(self.user_task, self.injection_task, {}, env)
+        return [FunctionCall(function=call.tool, args=call.arguments) for call in plan.injected_calls]
 
     def record(self, call: FunctionCall, shown: str, error: str | None, origin: str) -> list[ChatMessage]:
         """Add a call and its output to the transcript, and return them as AgentDojo's messages."""

@@ -189,6 +189,10 @@ pub(crate) enum Command {
         /// given several times, or as `all`.
         #[arg(long = "method", value_name = "METHOD", value_parser = step_method_or_all)]
         methods: Vec<String>,
+        /// How far the answer to a question goes, with --method: a grant covers equal calls of the rest of the run, where the policy
+        /// allows it. Without this option, every question is answered once.
+        #[arg(long, value_name = "SCOPE", value_parser = ["conversation"], requires = "methods")]
+        grant: Option<String>,
         /// The format of the result.
         #[arg(long, value_enum, default_value_t = TableFormat::Text)]
         format: TableFormat,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;
 
-pub use question_budget::{BudgetedApprover, QuestionBudget};
+pub use question_budget::{BudgetedApprover, QuestionBudget, QuestionCount};
 
 /// A question to a person about one call.
 #[derive(Debug, Clone, PartialEq)]

@@ -198,6 +198,7 @@ fn a_draft_gives_its_reasons() {
         {"name": "list_mails", "inputSchema": {"properties": {"count": {"type": "integer"}}},
          "annotations": {"readOnlyHint": true, "openWorldHint": false}},
         {"name": "send_mail", "inputSchema": {"properties": {"to": {}, "subject": {}, "body": {}}}},
+        {"name": "move_mail", "inputSchema": {"properties": {"mail": {"type": "string"}}}},
         {"name": "delete_mail", "inputSchema": {"properties": {"id": {"type": "string"}}}},
         {"name": "do it\n#", "inputSchema": {}},
     ]});
@@ -219,5 +220,13 @@ fn a_draft_gives_its_reasons() {
         "role call.arguments.to is recipient",
     ];
     assert_eq!(statements, BTreeSet::from(expected), "{}", draft.text);
-    assert!(draft.text.contains("# tool 4 of the list, `mail/do?it??`: it stays closed"), "{}", draft.text);
+    for (tool, statement) in [
+        ("send_mail", "require trusted, public decided by everything"),
+        ("delete_mail", "require trusted, public decided by everything"),
+        ("move_mail", "require trusted, public"),
+    ] {
+        let expected = format!("{statement} if:\n    (call: ToolCall) is tool:mail/{tool}\n");
+        assert!(draft.text.contains(&expected), "{}", draft.text);
+    }
+    assert!(draft.text.contains("# tool 5 of the list, `mail/do?it??`: it stays closed"), "{}", draft.text);
 }

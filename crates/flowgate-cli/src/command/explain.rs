@@ -7,6 +7,7 @@
 
 mod against;
 pub(in crate::command) mod candidates;
+mod endorse_forms;
 pub(in crate::command) mod harm;
 mod origin;
 #[cfg(feature = "run")]

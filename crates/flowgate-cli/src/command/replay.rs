@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use flowgate::policy::Policy;
 use flowgate::trace::read::RecordedRun;
+use flowgate_guard::approve::Decision;
 use flowgate_guard::method::MethodRegistry;
 
 use figures::{ReplayMethod, SuiteFigures};
@@ -33,6 +34,8 @@ pub(crate) struct ReplayOptions<'a> {
     pub(crate) influence: &'a [String],
     /// Methods of guarded conversations.
     pub(crate) methods: &'a [String],
+    /// Whether questions of guarded conversations are answered for the rest of the run, where the policy allows it.
+    pub(crate) grants: bool,
     pub(crate) format: TableFormat,
     pub(crate) list_permitted: bool,
     pub(crate) list_questions: bool,
@@ -242,11 +245,11 @@ fn replay_methods(known: &MethodRegistry, options: &ReplayOptions<'_>) -> Vec<Re
             .filter_map(|name| known.find_influence(name).map(ReplayMethod::Influence))
             .collect(),
     };
+    let decision = if options.grants { Decision::AllowForConversation } else { Decision::Allow };
+    let replay_with = |method| ReplayMethod::Guarded(method, decision);
     let guarded: Vec<ReplayMethod> = match is_all(options.methods) {
-        true => known.methods().iter().copied().map(ReplayMethod::Guarded).collect(),
-        false => {
-            options.methods.iter().filter_map(|name| known.find(name).map(ReplayMethod::Guarded)).collect()
-        }
+        true => known.methods().iter().copied().map(replay_with).collect(),
+        false => options.methods.iter().filter_map(|name| known.find(name).map(replay_with)).collect(),
     };
     influence.into_iter().chain(guarded).collect()
 }

@@ -107,6 +107,64 @@ const EXPLANATIONS: &[Explanation] = &[
         ],
         never: &["is_integer", "is_number"],
     },
+    // What the policy declares a sum of money is not left to the author of a text, whatever the argument's name.
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\nrole call.arguments.pay is amount if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"pay": 90817}"#,
+        says: &["None of the forms tried"],
+        never: &["is_integer", "is_number"],
+    },
+    // Without a role, and by its name, a number that decides little.
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"pay": 90817}"#,
+        says: &["is_integer(call.arguments.pay)"],
+        never: &[],
+    },
+    // Items of a list, one by one; numbers and yes or no that are spelled as texts, unless they are a sum of money.
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"days": ["2024-05-19", "2024-05-20"]}"#,
+        says: &[
+            "what an attacker gains: the choice of the date in each item of `days`, and nothing else",
+            "endorse item as trusted if:",
+            "(item: str) in call.arguments.days",
+            "is_date(item)",
+        ],
+        never: &["payload call"],
+    },
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"weight": "12.50"}"#,
+        says: &["is_decimal(call.arguments.weight)"],
+        never: &[],
+    },
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"price": "12.50"}"#,
+        says: &["None of the forms tried"],
+        never: &["is_decimal"],
+    },
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"late": "Yes"}"#,
+        says: &["is_yes_no(call.arguments.late)"],
+        never: &[],
+    },
+    // A URL on a host that the user names: only with evidence, since a stranger chooses what it says there.
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"url": "https://shop.example.org/deal?id=7"}"#,
+        says: &["only with `--against`", "on the hosts that messages name: a stranger can choose among them"],
+        never: &["is_url_on"],
+    },
+    // A rule that asks is not said to deny.
+    Explanation {
+        policy: "require top if:\n    (call: ToolCall) is tool:book\nask \"sure?\" if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"day": "2024-05-19"}"#,
+        says: &["a rule stops the call: only a change of the rule would permit it"],
+        never: &["denies"],
+    },
     // A one-time code is followed to the mail that it came from.
     Explanation {
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
@@ -136,9 +194,11 @@ fn suggestions_are_ranked_by_harm() {
                 {"id": id, "type": "function", "function": {"name": tool, "arguments": arguments}}]})
         };
         let mail = r#"[{"day": "2024-05-19", "from": "mallory@x.org", "card": "4111-22",
+                       "days": ["2024-05-19", "2024-05-20"], "weight": "12.50", "late": "Yes",
+                       "link": "https://shop.example.org/deal?id=7",
                        "body": "Your code is 481516. By the way, the train leaves at nine from platform four."}]"#;
         let run = serde_json::json!([
-            {"role": "user", "content": "Read my mail and book it."},
+            {"role": "user", "content": "Read my mail and book it at https://shop.example.org/."},
             call("c1", "read_mail", "{}"),
             {"role": "tool", "tool_call_id": "c1", "content": mail},
             call("c2", "book", arguments),

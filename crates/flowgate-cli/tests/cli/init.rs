@@ -36,7 +36,7 @@ fn a_draft_is_accepted_by_check() {
     );
     let written = std::fs::read_to_string(&policy).unwrap();
     for part in [
-        "require trusted, public if:\n    (call: ToolCall) is tool:send_mail\n",
+        "require trusted, public decided by everything if:\n    (call: ToolCall) is tool:send_mail\n",
         "role call.arguments.to is recipient if:\n    (call: ToolCall) is tool:send_mail\n",
         "# frobnicate: neither its name nor an annotation says what it does.\n# Its description resembles an instruction",
         "# tool 4 of the list, `a?b?default?trusted??public`: it stays closed",

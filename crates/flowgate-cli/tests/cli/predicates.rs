@@ -41,7 +41,7 @@ fn predicates_are_answered_by_whom_the_operator_names() {
     check(
         &["explain", policy, trace, "--predicate", &by],
         1,
-        "a rule denies the call: only a change of the rule would permit it",
+        "a rule stops the call: only a change of the rule would permit it",
     );
 
     check(

@@ -111,6 +111,53 @@ fn a_corpus_is_replayed_in_guarded_conversations() {
     );
 }
 
+/// A grant covers the second of two equal calls, where the policy allows it.
+#[test]
+fn grants_save_questions() {
+    let policy = "lattice integrity: trusted < untrusted\n\
+                  store mail: written by send, read by get_mails\n\
+                  label m as trusted if:\n    (m: Message)\n    m.role == \"user\"\n\
+                  require top if:\n    (call: ToolCall) is tool:read\n\
+                  require trusted grant conversation if:\n    (call: ToolCall) is tool:send\n";
+    let policy = file("granted.flow", policy.as_bytes());
+    let call = |id: &str, tool: &str, arguments: &str| {
+        serde_json::json!({"role": "assistant", "content": null, "tool_calls": [
+            {"id": id, "type": "function", "function": {"name": tool, "arguments": arguments}}]})
+    };
+    let answer =
+        |id: &str, text: &str| serde_json::json!({"role": "tool", "tool_call_id": id, "content": text});
+    let run = serde_json::json!([
+        {"role": "user", "content": "Write to them."},
+        call("c1", "read", "{}"),
+        answer("c1", "ann@example.org"),
+        call("c2", "send", r#"{"to": "ann@example.org"}"#),
+        answer("c2", "sent"),
+        call("c3", "send", r#"{"to": "ann@example.org"}"#),
+        answer("c3", "sent"),
+    ]);
+    let runs = file("granted.jsonl", format!("{run}\n").as_bytes());
+    let replay = |more: &[&str]| {
+        let words = ["replay", "--policy", name(&policy), "--method", "lowest-first", "--format", "json"];
+        let output = flowgate(&[&words, more, &[name(&runs)]].concat());
+        let printed = String::from_utf8(output.stdout.clone()).unwrap();
+        let rows = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let figures = rows.into_iter().find(|row| row["type"] == "figures").unwrap();
+        figures["questions"].clone()
+    };
+    assert_eq!(replay(&[]), 2);
+    assert_eq!(replay(&["--grant", "conversation"]), 1);
+    check(
+        &["replay", "--policy", name(&policy), "--grant", "conversation", name(&runs)],
+        2,
+        "--method <METHOD>",
+    );
+    check(
+        &["replay", "--policy", name(&policy), "--method", "lowest-first", "--grant", "always", name(&runs)],
+        2,
+        "conversation",
+    );
+}
+
 /// Returns the demonstration's run as a line of a corpus, with `origin` at its calls if one is given.
 fn attack(origin: Option<&str>) -> String {
     let payment = std::fs::read_to_string(TRACE).unwrap().replace('\n', "");

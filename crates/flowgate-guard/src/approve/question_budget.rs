@@ -7,7 +7,8 @@
 //! they weaken no policy.
 //!
 //! A program wraps the approver of a conversation in a [`BudgetedApprover`], and uses the same wrapper if the
-//! conversation continues later.
+//! conversation continues later. An approver that several conversations share, such as a terminal, keeps a
+//! [`QuestionCount`] itself.
 
 use flowgate_lm::BoxFuture;
 
@@ -23,31 +24,67 @@ pub struct QuestionBudget {
     pub refusals_in_row: usize,
 }
 
-/// An approver that asks another one within a [`QuestionBudget`].
-#[derive(Debug)]
-pub struct BudgetedApprover<A> {
-    inner: A,
-    budget: QuestionBudget,
-    /// The number of questions that the inner approver was asked in this conversation.
+/// The questions of a conversation so far, for a [`QuestionBudget`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuestionCount {
+    /// The number of questions that a person was asked in this conversation.
     asked: usize,
     /// The number of refusals since the last approval, or since the user wrote last.
     refused_in_row: usize,
 }
 
-impl<A: Approver> BudgetedApprover<A> {
-    /// Puts a budget before an approver.
-    pub fn new(inner: A, budget: QuestionBudget) -> Self {
-        Self { inner, budget, asked: 0, refused_in_row: 0 }
+impl QuestionCount {
+    /// Returns whether a person may be asked, within this budget.
+    pub fn allows_question(&self, budget: QuestionBudget) -> bool {
+        self.refused_in_row < budget.refusals_in_row && self.asked < budget.questions
     }
 
-    /// Returns the number of questions that the inner approver was asked.
+    /// Returns the number of questions that a person was asked.
     pub fn asked(&self) -> usize {
         self.asked
+    }
+
+    /// Counts a question with its answer. A question that nobody answers in time counts as a refusal; one that is still
+    /// open does not.
+    pub fn count(&mut self, decision: Decision) {
+        self.asked = self.asked.saturating_add(1);
+        match decision {
+            Decision::Allow | Decision::AllowForConversation => self.refused_in_row = 0,
+            Decision::Refuse | Decision::Silent | Decision::Unasked => {
+                self.refused_in_row = self.refused_in_row.saturating_add(1);
+            }
+            Decision::Later => {}
+        }
     }
 
     /// Ends the effect of the flood rule, because the user has written. The budget of the conversation stays used up.
     pub fn resume(&mut self) {
         self.refused_in_row = 0;
+    }
+}
+
+/// An approver that asks another one within a [`QuestionBudget`].
+#[derive(Debug)]
+pub struct BudgetedApprover<A> {
+    inner: A,
+    budget: QuestionBudget,
+    count: QuestionCount,
+}
+
+impl<A: Approver> BudgetedApprover<A> {
+    /// Puts a budget before an approver.
+    pub fn new(inner: A, budget: QuestionBudget) -> Self {
+        Self { inner, budget, count: QuestionCount::default() }
+    }
+
+    /// Returns the number of questions that the inner approver was asked.
+    pub fn asked(&self) -> usize {
+        self.count.asked()
+    }
+
+    /// Ends the effect of the flood rule, because the user has written. The budget of the conversation stays used up.
+    pub fn resume(&mut self) {
+        self.count.resume();
     }
 }
 
@@ -57,20 +94,11 @@ impl<A: Approver> Approver for BudgetedApprover<A> {
     /// [`Decision::Unasked`], which refuses the call.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
-            let is_flood = self.refused_in_row >= self.budget.refusals_in_row;
-            if is_flood || self.asked >= self.budget.questions {
+            if !self.count.allows_question(self.budget) {
                 return Decision::Unasked;
             }
-            self.asked = self.asked.saturating_add(1);
             let decision = self.inner.decide(ask).await;
-            // A question that is still open is no refusal.
-            match decision {
-                Decision::Allow | Decision::AllowForConversation => self.refused_in_row = 0,
-                Decision::Refuse | Decision::Silent | Decision::Unasked => {
-                    self.refused_in_row = self.refused_in_row.saturating_add(1);
-                }
-                Decision::Later => {}
-            }
+            self.count.count(decision);
             decision
         })
     }

@@ -32,6 +32,7 @@ mod chat;
 mod declared_policy;
 mod edits;
 mod features;
+mod forms;
 mod labels;
 mod model;
 mod observed_run;
@@ -179,7 +180,7 @@ fn what_showed_once_shows_no_more() {
         (Method::LowestFirst, 50_015_549),
     ];
     for (method, seed) in seeds {
-        let case = NoninterferenceCase::case(seed, method);
+        let case = NoninterferenceCase::without_forms(seed, method);
         let one = case.first();
         let two = case.second(&one, false);
         assert_eq!(ObservedRun::difference(&one, &two), None, "{} with seed {seed}", method.name());

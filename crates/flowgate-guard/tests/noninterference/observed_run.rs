@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::forms;
 use crate::model::{is_typed, typed_slot};
 use crate::session::ObservedSession;
 use flowgate::label::Label;
@@ -15,6 +16,16 @@ use flowgate_lm::chat::Completion;
 use serde_json::Value;
 
 pub(crate) const RELEASES: &str = "releases";
+
+/// Which copied texts an endorsement may release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReleasedCopies {
+    None,
+    /// Numbers, and yes or no.
+    Forms,
+    /// Any text: the policy endorses what answers contain.
+    Any,
+}
 
 #[derive(Default)]
 pub(crate) struct ObservedRun {
@@ -38,24 +49,26 @@ impl ObservedRun {
     /// Returns log entries for endorsed values. An endorsement lowers integrity only, so the outcome of the
     /// call may depend on the confidentiality of the hidden text as well as on the value.
     ///
-    /// If `copies` is set, the policy endorses what answers contain, so a copied text may be released as well.
+    /// `copies` says which copied texts may be released as well.
     pub(crate) fn release(
         monitor: &Monitor,
         view: &View,
         completion: &Completion,
-        copies: bool,
+        copies: ReleasedCopies,
     ) -> Vec<String> {
-        let regions = completion.calls.iter().flat_map(|call| typed_slot(&call.arguments, copies));
+        let is_copied = copies != ReleasedCopies::None;
+        let regions = completion.calls.iter().flat_map(|call| typed_slot(&call.arguments, is_copied));
         let released = |region: String| {
             let hidden = view.names.get(&region)?;
             let text = match &hidden.content {
-                _ if !copies => None,
+                _ if !is_copied => None,
                 HiddenContent::Region(event, node) => {
                     monitor.trace().event(*event).map(|event| event.document.to_value(*node).to_string())
                 }
                 HiddenContent::Text(text) => Some(text.clone()),
                 HiddenContent::Step => None,
             };
+            let text = text.filter(|text| copies == ReleasedCopies::Any || forms::is_released(text));
             Some((monitor.to_names(&hidden.label), text))
         };
         regions.map(|region| format!("{RELEASES} {:?}", released(region))).collect()
@@ -148,6 +161,8 @@ fn note(session: &ObservedSession, observer: &Label, met: &mut BTreeSet<&'static
                 if arguments.clone().any(is_endorsed) {
                     met.insert("a value that a trusted answer contains");
                 }
+                let endorsed = arguments.filter(|(key, value)| is_endorsed((key, value)));
+                met.extend(endorsed.filter_map(|(_, value)| forms::feature(value)));
             }
             EventBody::Output(output) if output.structured.is_some() && event.document.twins_differ => {
                 met.insert("two forms that differ");

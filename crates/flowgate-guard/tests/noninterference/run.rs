@@ -1,5 +1,6 @@
 //! Runs conversations with an adversarial model, and records what an observer with a limited clearance sees of them.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use flowgate::label::Label;
@@ -13,7 +14,8 @@ use flowgate_guard::history::{ClientProfile, MessageTemplate};
 use serde_json::{Value, json};
 
 use crate::chat::INSTRUCTIONS;
-use crate::declared_policy::DeclaredPolicy;
+use crate::declared_policy::{DeclaredPolicy, StoreStatement};
+use crate::forms;
 use crate::observed_run::ObservedRun;
 use crate::oracle_conditions;
 use crate::oracle_label::OracleLabel;
@@ -38,6 +40,8 @@ pub(crate) struct NoninterferenceCase {
     pub(crate) level: OracleLabel,
     pub(crate) label: Label,
     pub(crate) method: Method,
+    /// Whether there are endorsements of further forms, and values that have them.
+    pub(crate) has_forms: bool,
     /// Whether the user's messages from a client are trusted.
     pub(crate) trusts_client: bool,
     /// Which sessions have a chat that a client holds.
@@ -59,14 +63,33 @@ pub(crate) struct RunState<'c> {
 }
 
 impl NoninterferenceCase {
+    /// Generates a case, which may have endorsements of further forms.
     pub(crate) fn case(seed: u64, method: Method) -> Self {
+        Self::with_forms(seed, method, Random::of(&format!("further forms {seed}")).chance(50))
+    }
+
+    /// Generates a case as it was before there were endorsements of further forms.
+    pub(crate) fn without_forms(seed: u64, method: Method) -> Self {
+        Self::with_forms(seed, method, false)
+    }
+
+    fn with_forms(seed: u64, method: Method, has_forms: bool) -> Self {
         let mut random = Random::new(seed);
         let (space, tools) = (CaseDimensions::new(&mut random), CaseTools::new(&mut random));
         // Not drawn from the same source, so that the other cases stay what they are.
         let accepts_much = Random::of(&format!("accepts more {seed}")).chance(40);
-        let (mut text, declared) = policy(&mut random, &space, &tools, accepts_much);
+        let (mut text, mut declared) = policy(&mut random, &space, &tools, accepts_much);
         if Random::of(&format!("grants {seed}")).chance(40) {
-            text = with_grants(&text);
+            text = with_grants(
+                &text,
+                if has_forms { &["conversation", "30 days", "always"] } else { &["conversation"] },
+            );
+            if has_forms {
+                store_that_nobody_reads(&mut text, &mut declared);
+            }
+        }
+        if has_forms {
+            forms::endorse(seed, &tools, &mut text, &mut declared);
         }
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
         let policy = Arc::new(policy);
@@ -77,7 +100,20 @@ impl NoninterferenceCase {
         // Labels of steps are replayed for whole turns, not for the parts of a turn between which tools run.
         let is_strict = [Method::LowestFirst, Method::NeverLook].contains(&method);
         let is_chat = [random.chance(25), random.chance(60)].map(|is_chat| is_chat && is_strict);
-        Self { seed, text, policy, declared, tools, observer, level, label, method, trusts_client, is_chat }
+        Self {
+            seed,
+            text,
+            policy,
+            declared,
+            tools,
+            observer,
+            level,
+            label,
+            method,
+            has_forms,
+            trusts_client,
+            is_chat,
+        }
     }
 
     /// Creates the monitor of a session. The observer's names are interned first, so that they are the same
@@ -205,13 +241,23 @@ impl RunState<'_> {
     }
 }
 
-/// Lets people answer the questions of a policy for the rest of a conversation.
-fn with_grants(policy: &str) -> String {
+/// Declares a store that two tools write and no tool reads: calls of tools that read no store can be approved for the
+/// rest of a conversation.
+fn store_that_nobody_reads(text: &mut String, declared: &mut DeclaredPolicy) {
+    for tool in ["t1", "t3"] {
+        let _ = writeln!(text, "store s{}: written by {tool}, read by nobody", declared.stores.len());
+        declared.stores.push(StoreStatement { written: tool.to_owned(), read: "nobody".to_owned() });
+    }
+}
+
+/// Lets people answer the questions of a policy for more than one call, for one of these scopes each.
+fn with_grants(policy: &str, scopes: &[&str]) -> String {
     let line = |line: &str| match line.strip_suffix(" if:") {
         Some(head)
             if head.starts_with("ask ") || head.starts_with("require ") && !head.ends_with(" else deny") =>
         {
-            format!("{head} grant conversation if:\n")
+            let scope = Random::of(head).of_list(scopes);
+            format!("{head} grant {scope} if:\n")
         }
         _ => format!("{line}\n"),
     };

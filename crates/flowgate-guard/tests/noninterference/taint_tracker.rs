@@ -229,9 +229,12 @@ impl<'d> TaintTracker<'d> {
                 *part = part.join(&level);
             }
         }
-        // An endorsed argument has the integrity that the policy declares.
+        // An endorsed argument, or an item of it, has the integrity that the policy declares.
         if let Some(node) = document.key(place, "b").filter(|_| is_endorsed) {
-            bounds.parts[node][0].0[0] = DimensionElement::Rank(0);
+            let end = bounds.ends[node];
+            for part in &mut bounds.parts[node..end] {
+                part[0].0[0] = DimensionElement::Rank(0);
+            }
         }
         bounds
     }

@@ -12,8 +12,9 @@ use flowgate_lm::wire::{Api, ONLY_FUNCTIONS, ResponseHead};
 use serde_json::{Value, json};
 
 use crate::attention::chosen_by_attention;
+use crate::forms;
 use crate::model::{chosen, worst};
-use crate::observed_run::ObservedRun;
+use crate::observed_run::{ObservedRun, ReleasedCopies};
 use crate::oracle_label::OracleLabel;
 use crate::random::Random;
 use crate::run::RunState;
@@ -86,12 +87,17 @@ impl RunState<'_> {
                 let content = world::anything(&mut self.hidden, 2);
                 session.conversation.add_context("memory", content).expect("room");
             }
-            let said = json!(format!("turn {turn}: {}", world::scalar(&mut shared)));
+            let said = format!("turn {turn}: {}", world::scalar(&mut shared));
+            let has_links =
+                case.has_forms && Random::of(&format!("links {} {number} {turn}", case.seed)).chance(60);
+            let said = json!(if has_links { said + forms::LINKS } else { said });
             // The message of the first run, or another one if the observer may not see it.
             let before = first.and_then(|first| Some((first, *first.said.get(turn)?)));
             let said = match before {
                 Some((first, event)) if !first.shows(&case.level, &case.label, event, "content") => {
-                    Value::from(world::marked(&mut self.hidden))
+                    let text = world::marked(&mut self.hidden);
+                    let has_links = case.has_forms && self.hidden.chance(50);
+                    Value::from(if has_links { text + forms::LINKS } else { text })
                 }
                 _ => said,
             };
@@ -168,6 +174,9 @@ impl RunState<'_> {
                     let shown = format!("{:?}", view.request);
                     self.shows("the model", session, &view, &shown);
                     let mut completion = worst(&view.request, &shown);
+                    if self.case.has_forms {
+                        forms::replace_arguments(&mut completion, &shown);
+                    }
                     if let Some(chat) = &mut session.chat {
                         chat.limit(&view.label, &mut completion);
                     }
@@ -313,7 +322,14 @@ impl RunState<'_> {
                 self.log(line);
             }
             if self.case.text.contains("endorse ") {
-                let copies = self.case.text.contains("b in tool:");
+                let copies =
+                    self.case.text.contains("b in tool:") || self.case.text.contains("item in tool:");
+                let forms = ["is_decimal(", "is_yes_no("].iter().any(|form| self.case.text.contains(form));
+                let copies = match (copies, forms) {
+                    (true, _) => ReleasedCopies::Any,
+                    (false, true) => ReleasedCopies::Forms,
+                    (false, false) => ReleasedCopies::None,
+                };
                 let line = ObservedRun::release(session.conversation.monitor(), &view, &completion, copies);
                 self.run.log.extend(line);
             }

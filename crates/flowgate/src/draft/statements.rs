@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::described_tool::{DescribedArgument, DescribedTool};
 use super::pattern;
-use super::tool_traits::{ToolEffect, ToolReach, ToolTraits};
+use super::tool_traits::{ToolEffect, ToolReach, ToolTraits, sends};
 use crate::policy::ArgumentRole;
 
 /// The most arguments that one statement names.
@@ -41,7 +41,7 @@ pub(super) fn write(tool: &DescribedTool, traits: &ToolTraits, text: &mut String
     let _ = writeln!(text, "# {name}: {}.", traits.effect_reason);
     write_description(tool, &name, text);
     write_roles(tool, traits, &name, text);
-    if let Some((requirement, reason)) = requirement(traits) {
+    if let Some((requirement, reason)) = requirement(traits, sends(&tool.tool.name)) {
         let _ = writeln!(text, "# {}: {reason}", capitalized(traits.reach_reason));
         let _ = writeln!(text, "require {requirement} if:\n    (call: ToolCall) is tool:{name}");
         write_payload(tool, traits, &name, text);
@@ -109,9 +109,9 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
 
 /// Returns the requirement on calls of a tool, as `require` spells it, and a sentence that explains it; `None` if
 /// nothing says what the tool does. Then the default of the policy applies, which permits only calls that depend on
-/// trusted, public text alone. Destruction cannot be undone, so it gets `decided by everything`: all that the model has
-/// seen must flow to the label, and not only what influenced the call.
-fn requirement(traits: &ToolTraits) -> Option<(&'static str, &'static str)> {
+/// trusted, public text alone. Destruction cannot be undone, nor can what is sent (`is_sent`), so both get `decided by
+/// everything`: all that the model has seen must flow to the label, and not only what influenced the call.
+fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'static str)> {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     use ToolReach::{Closed, Open};
     Some(match (traits.effect, traits.reach) {
@@ -120,6 +120,14 @@ fn requirement(traits: &ToolTraits) -> Option<(&'static str, &'static str)> {
         (Reads, Open) => (
             "untrusted, public",
             "untrusted text may influence its calls, but nothing private may be in its arguments.",
+        ),
+        (Acts, Closed) if is_sent => (
+            "trusted, private decided by everything",
+            "it cannot be taken back, so it needs approval as soon as untrusted text was read.",
+        ),
+        (Acts, Open) if is_sent => (
+            "trusted, public decided by everything",
+            "it cannot be taken back, so it needs approval as soon as untrusted or private text was read.",
         ),
         (Acts, Closed) => {
             ("trusted, private", "only trusted text decides about it; what is private stays here.")

@@ -134,6 +134,9 @@ const ACT: &[&str] = &[
     "upsert",
     "write",
 ];
+/// Verbs of [`ACT`] after which something is sent, published or ordered: it cannot be taken back.
+const SEND: &[&str] =
+    &["book", "forward", "invite", "notify", "post", "publish", "reply", "reserve", "send", "submit"];
 /// Verbs in the names of tools that read.
 const READ: &[&str] = &[
     "browse", "cat", "check", "count", "describe", "diff", "fetch", "find", "get", "glob", "grep", "inspect",
@@ -216,6 +219,19 @@ fn reach(tool: &DescribedTool, uses_hints: bool) -> (ToolReach, &'static str) {
     }
 }
 
+/// Returns whether the first verb in a tool's name, or a verb after `and`, `or` or `then`, says that it sends, publishes or
+/// orders something.
+pub(super) fn sends(name: &str) -> bool {
+    let words = name_words(name);
+    let is_verb = |word: &String| [DESTROY, ACT, READ].iter().any(|list| list.contains(&word.as_str()));
+    let first = words.iter().position(is_verb);
+    words.iter().enumerate().any(|(at, word)| {
+        let before = at.checked_sub(1).and_then(|before| words.get(before)).map(String::as_str);
+        let is_meant = Some(at) == first || matches!(before, Some("and" | "or" | "then"));
+        is_meant && SEND.contains(&word.as_str())
+    })
+}
+
 /// Returns what a tool changes by the first verb in its name, such as `delete`; of further verbs after `and`, `or` or
 /// `then`, the one with the greatest effect counts. A tool that acts on money spends it, which cannot be undone, so it
 /// counts as one that destroys. [`ToolEffect::Unknown`] if no word is a known verb.
@@ -281,6 +297,23 @@ mod tests {
             ("x", Unknown),
         ] {
             assert_eq!(effect_of_name(name), effect, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_cannot_be_taken_back() {
+        for (name, expected) in [
+            ("send_mail", true),
+            ("slack_post_message", true),
+            ("inviteUser", true),
+            ("draft_and_send", true),
+            ("reserve_hotel", true),
+            ("get_post", false),
+            ("update_mail", false),
+            ("append_to_file", false),
+            ("list_sent_mails", false),
+        ] {
+            assert_eq!(sends(name), expected, "{name}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Lists evidence about the untrusted values of a call, for the person who is asked whether it may run. The evidence
 //! is that the user wrote the value, that a trusted tool output contains it, that it differs in one character from a
-//! trusted value, or that only an untrusted output contains it.
+//! trusted value or from a word of the user, or that only an untrusted output contains it.
 //!
 //! Each sentence states where a value was found, and gives no verdict. Invariant: the evidence depends only on regions
 //! whose labels flow to the label of the question.
@@ -33,6 +33,8 @@ struct Occurrences {
     is_in_user_words: bool,
     /// The tool of a trusted answer that contains the value as a whole field.
     trusted_answer: Option<String>,
+    /// A word of a trusted message of the user that differs in one character.
+    similar_word: Option<String>,
     /// A trusted field that differs in one character.
     similar: Option<String>,
     /// The tool of another answer that contains the value.
@@ -112,8 +114,8 @@ impl Monitor {
     }
 
     /// Compares a text of an event with a value, and records in `found` if the value occurs there. In a trusted message
-    /// of the user or an untrusted output, the text may contain the value as words; in a trusted output, it must be
-    /// equal or similar. All other texts are ignored.
+    /// of the user or an untrusted output, the text may contain the value as words, and one of the user's words may be
+    /// similar; a trusted output must be equal or similar. All other texts are ignored.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut Occurrences) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
@@ -121,6 +123,9 @@ impl Monitor {
         match &event.body {
             EventBody::Message(message) if message.role == "user" => {
                 found.is_in_user_words |= is_trusted && contains_words(text, value);
+                if is_trusted && found.similar_word.is_none() {
+                    found.similar_word = similar_word(text, value).map(str::to_owned);
+                }
             }
             EventBody::Output(_) => {
                 let call = event.call.and_then(|call| self.trace().event(call));
@@ -145,6 +150,12 @@ impl Occurrences {
         if self.is_in_user_words {
             clauses.push("is in a message of the user".to_owned());
         }
+        // A value that the user wrote as well is not a misspelling of another word of theirs.
+        clauses.extend(
+            self.similar_word
+                .filter(|_| !self.is_in_user_words)
+                .map(|word| format!("differs in one character from the user's word {word:?}")),
+        );
         clauses.extend(self.trusted_answer.map(|tool| format!("is in a trusted answer of {tool}")));
         clauses
             .extend(self.similar.map(|text| format!("differs in one character from the trusted {text:?}")));
@@ -190,6 +201,16 @@ fn contains_words(text: &str, value: &str) -> bool {
         let after = text.get(at + value.len()..).unwrap_or_default().chars();
         !continues_word(before) && !continues_word(after)
     })
+}
+
+/// Returns the first word of a text that differs from a value in exactly one character. Words end at white space, and signs
+/// at their ends that no address begins or ends with do not belong to them.
+fn similar_word<'t>(text: &'t str, value: &str) -> Option<&'t str> {
+    let words =
+        text.split_whitespace().map(|word| word.trim_matches(|c: char| ".,:;!?()[]{}<>\"'`".contains(c)));
+    // Cheap, before the characters are compared: a different character has at most four bytes, in lower case as well.
+    let mut close = words.filter(|word| word.len().abs_diff(value.len()) <= 8);
+    close.find(|word| is_similar(word, value))
 }
 
 /// Returns whether these characters, which adjoin a value, belong to the same word. They do if they begin with a letter
@@ -298,6 +319,12 @@ require trusted, private if:
             (
                 r#"{"to": "bob", "body": "mallory@evil.example"}"#,
                 vec![r#""bob" is in a trusted answer of get_contacts."#],
+            ),
+            (
+                r#"{"to": "karl@example.org"}"#,
+                vec![
+                    r#""karl@example.org" differs in one character from the user's word "carl@example.org"."#,
+                ],
             ),
             // A part of a word is no occurrence, and so short a value has no similar one.
             (r#"{"to": "bobb"}"#, vec![r#""bobb" is in no text that this question may show."#]),

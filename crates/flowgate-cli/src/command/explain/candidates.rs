@@ -9,7 +9,7 @@
 //!
 //! Others are suggested only with evidence, which is a corpus with attacks on the tool of which none passes: a `label`
 //! that trusts a field from which the call takes its destination, its object or its sum of money, or a field that
-//! influenced the decision to call the tool.
+//! influenced the decision to call the tool; and an `endorse` that leaves a URL to known hosts.
 
 use flowgate::monitor::{Reason, ReasonKind};
 use flowgate::policy::ArgumentRole;
@@ -18,7 +18,7 @@ use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::Value;
 
 use super::harm::{self, Harm, HarmRank};
-use super::{origin, tool_pattern};
+use super::{endorse_forms, origin, tool_pattern};
 
 /// Roles of messages that a person or the operator writes.
 const ROLES: [&str; 3] = ["developer", "system", "user"];
@@ -76,7 +76,7 @@ pub(in crate::command) struct Candidates {
 impl Candidates {
     /// Adds a statement that concerns a part of the call; if the statement is already listed, only adds the part. `form`
     /// is the kind of statement, in words.
-    fn add(&mut self, form: &'static str, harm: Harm, part: &str, statement: String) {
+    pub(super) fn add(&mut self, form: &'static str, harm: Harm, part: &str, statement: String) {
         match self.all.iter_mut().find(|known| known.statement == statement) {
             Some(known) => known.parts.push(part.to_owned()),
             None => {
@@ -88,7 +88,7 @@ impl Candidates {
 
     /// Records that a statement is suggested only with evidence: recorded attacks on the tool, of which none passes with
     /// it. `why` says what could go wrong; the first reason stays.
-    fn require_evidence(&mut self, statement: &str, why: String) {
+    pub(super) fn require_evidence(&mut self, statement: &str, why: String) {
         let candidate = self.all.iter_mut().find(|candidate| candidate.statement == statement);
         if let Some(candidate) = candidate.filter(|candidate| candidate.needs_evidence.is_none()) {
             candidate.needs_evidence = Some(why);
@@ -145,25 +145,9 @@ fn add_for_argument(
     if !excess.integrity.is_empty() {
         // The elements of integrity that the requirement allows.
         let elements = allowed(&excess.integrity);
-        let kinds = [
-            ("is_date", HarmRank::Time, "date"),
-            ("is_datetime", HarmRank::Time, "date and time"),
-            ("is_time", HarmRank::Time, "time"),
-            ("is_bool", HarmRank::Number, "yes or no"),
-            ("is_integer", HarmRank::Number, "number"),
-            ("is_number", HarmRank::Number, "number"),
-        ];
-        // A number that selects an object or is a sum of money decides too much, even if its form is
-        // checked.
-        let is_usable =
-            |kind: &str| !matches!(kind, "is_integer" | "is_number") || !harm::is_decisive(argument);
-        for (kind, rank, value) in kinds.into_iter().filter(|(kind, ..)| is_usable(kind)) {
-            let gain = format!("the choice of the {value} in `{argument}`, and nothing else");
-            let statement = on_call(format!("endorse {path} as {elements}"), Some(format!("{kind}({path})")));
-            candidates.add("typed `endorse`", Harm::new(rank, gain), part, statement);
-        }
-        let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
         let role = run.monitor.policy().argument_role(&call.tool, argument);
+        endorse_forms::add(candidates, call, run, argument, part, &elements);
+        let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
         if !is_destination(call, run, argument) && (is_text || role == Some(ArgumentRole::Content)) {
             let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
             candidates.add(
@@ -266,8 +250,8 @@ fn label_field(
                 );
                 candidates.require_evidence(&statement, why);
             }
-            let decisive = argument
-                .filter(|argument| is_destination(call, run, argument) || harm::is_decisive(argument));
+            let role = |argument: &str| run.monitor.policy().argument_role(&call.tool, argument);
+            let decisive = argument.filter(|argument| harm::is_decisive(argument, role(argument)));
             if let Some(argument) = decisive
                 && origin::argument_texts(call, run, argument)
                     .iter()

@@ -1,7 +1,7 @@
 //! Ranks the harm that a suggested statement could do, by what an attacker would gain from it. `candidates` sorts by
 //! it.
 
-use flowgate::policy::name_words;
+use flowgate::policy::{ArgumentRole, name_words};
 
 /// The kinds of statements that are tried, the least harmful first.
 ///
@@ -16,6 +16,8 @@ pub(in crate::command) enum HarmRank {
     TrustedRequest,
     /// The words of one text that the tool forwards.
     Words,
+    /// The choice among known hosts, and what the path and query of a URL there say.
+    HostPath,
     /// The value of one short field, wherever it is used.
     Field,
     /// The contents of one field, for everyone to whom a tool may send.
@@ -57,10 +59,13 @@ const READERS: &[&str] =
 /// The maximum number of words of a text that cannot hold an instruction. A text with several lines always can.
 const MAX_PLAIN_WORDS: usize = 6;
 
-/// Returns whether the argument selects an object by its number or key, or is a sum of money.
-pub(in crate::command) fn is_decisive(argument: &str) -> bool {
+/// Returns whether the argument decides something that the form of its value does not limit: whether it selects an object
+/// by its number or key, or is a sum of money, by its name, or whether its role (`role`, as the policy declares it or the
+/// name suggests it) is another than content.
+pub(in crate::command) fn is_decisive(argument: &str, role: Option<ArgumentRole>) -> bool {
     let words = name_words(argument);
-    words.iter().any(|word| MONEY.contains(&word.as_str()))
+    role.is_some_and(|role| role.gain().is_some())
+        || words.iter().any(|word| MONEY.contains(&word.as_str()))
         || words.last().is_some_and(|last| SELECTORS.contains(&last.as_str()))
 }
 
@@ -91,7 +96,22 @@ mod tests {
             ("readFile", false, true),
             ("forget_all", false, false),
         ] {
-            assert_eq!((is_decisive(name), is_reader(name)), (decisive, reader), "{name}");
+            assert_eq!((is_decisive(name, None), is_reader(name)), (decisive, reader), "{name}");
+        }
+    }
+
+    #[test]
+    fn roles_say_what_an_argument_decides() {
+        use ArgumentRole::{Amount, Content, Recipient, Selector};
+        for (name, role, decisive) in [
+            ("pay", Amount, true),
+            ("pick", Selector, true),
+            ("who", Recipient, true),
+            ("pay", Content, false),
+            // A name that says more than the declared role is not overruled by it.
+            ("amount", Content, true),
+        ] {
+            assert_eq!(is_decisive(name, Some(role)), decisive, "{name} as {role}");
         }
     }
 

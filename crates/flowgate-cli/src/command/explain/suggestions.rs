@@ -26,7 +26,7 @@ struct Suggestion<'c> {
 }
 
 /// The forms of statements that are tried if they fit the call.
-const FORMS: &str = "typed `endorse` of an argument, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
+const FORMS: &str = "typed `endorse` of an argument or of its items, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
 
 /// Prints the changes that would permit the call with this index in `run`, the replay of `recorded`: first those that
 /// let no recorded attack pass, then, as not recommended, those that do. Changes that need evidence are only mentioned
@@ -48,7 +48,7 @@ pub(super) fn print(
     let can_be_lifted = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
     if let Some(reason) = call.judgement.reasons.iter().find(|reason| !can_be_lifted(reason.kind)) {
         let advice = match reason.kind {
-            ReasonKind::Rule => "a rule denies the call: only a change of the rule would permit it",
+            ReasonKind::Rule => "a rule stops the call: only a change of the rule would permit it",
             ReasonKind::AmbiguousTool => "name the server in the pattern: `tool:SERVER/NAME`",
             ReasonKind::Hidden => "the influence method hides what the call needs: try another method",
             _ => "no statement of a policy can permit this call",

@@ -11,9 +11,10 @@ use flowgate::policy::Policy;
 use flowgate::predicates::Predicates;
 use flowgate::trace::read::RecordedRun;
 use flowgate::trace::{PathStep, Trace};
+use flowgate_guard::approve::Decision;
 use flowgate_guard::influence::InfluenceMethod;
 use flowgate_guard::method::Method;
-use flowgate_guard::replay::guarded::{CallAccess, replay_guarded};
+use flowgate_guard::replay::guarded::{CallAccess, replay_guarded_with};
 use flowgate_guard::replay::{JudgedCall, ReplayedRun, replay};
 use serde_json::{Map, Value, json};
 
@@ -25,8 +26,8 @@ use crate::report;
 pub(super) enum ReplayMethod {
     /// As they were recorded, with an influence method.
     Influence(&'static dyn InfluenceMethod),
-    /// In a guarded conversation with this method.
-    Guarded(Method),
+    /// In a guarded conversation with this method, and with this answer to every question.
+    Guarded(Method, Decision),
 }
 
 impl ReplayMethod {
@@ -34,7 +35,7 @@ impl ReplayMethod {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Influence(method) => method.name(),
-            Self::Guarded(method) => method.name(),
+            Self::Guarded(method, _) => method.name(),
         }
     }
 
@@ -42,7 +43,7 @@ impl ReplayMethod {
     fn kind(self) -> &'static str {
         match self {
             Self::Influence(_) => "influence",
-            Self::Guarded(_) => "method",
+            Self::Guarded(..) => "method",
         }
     }
 }
@@ -238,8 +239,8 @@ impl SuiteFigures {
         // `access` says for each call how a model in a guarded conversation would obtain what the call needs.
         let (replayed, access) = match method {
             ReplayMethod::Influence(method) => (replay(policy, method, run), None),
-            ReplayMethod::Guarded(method) => {
-                let replayed = replay_guarded(policy, &Predicates::new(), method, run);
+            ReplayMethod::Guarded(method, decision) => {
+                let replayed = replay_guarded_with(policy, &Predicates::new(), method, run, decision);
                 (replayed.run, Some(replayed.access))
             }
         };

@@ -100,7 +100,7 @@ pub(super) fn print_text(
     }
     header.extend(["tasks without question", "questions a task", "acting calls asked"]);
     output.table(&header, &rows);
-    if methods.iter().any(|method| matches!(method, ReplayMethod::Guarded(_))) {
+    if methods.iter().any(|method| matches!(method, ReplayMethod::Guarded(..))) {
         output.line(
             "Open loop: the guarded conversation is real, its model is a double that repeats each recorded call if the views of the method allow it.",
         );

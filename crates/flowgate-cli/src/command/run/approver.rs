@@ -16,7 +16,7 @@ use flowgate::trace::EventId;
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision, Excerpt};
 use flowgate_lm::BoxFuture;
 
-use super::terminal::{ChatTerminal, LineInput};
+use super::terminal::{ChatTerminal, LineInput, QUESTION_BUDGET};
 use crate::output::plural;
 use crate::{escaping, report};
 
@@ -87,8 +87,8 @@ impl Approver for TerminalApprover {
 }
 
 impl TerminalApprover {
-    /// Asks the person at the terminal, and waits for the answer until the question expires. Refuses without asking if
-    /// the turn was cancelled or there is no terminal.
+    /// Asks the person at the terminal. Refuses without asking if the turn was cancelled, there is no terminal, or the
+    /// budget of questions is used up.
     fn ask_person(&mut self, ask: &ApprovalRequest) -> Decision {
         let tool = escaping::line(&ask.tool.to_string());
         if self.shell.is_cancelled() {
@@ -102,6 +102,22 @@ impl TerminalApprover {
             self.shell.print(&self.question(ask, false));
             return Decision::Refuse;
         }
+        if !self.shell.allows_question() {
+            self.shell.note(&format!(
+                "{tool} needs your approval, and you are not asked: you refused {} questions in a row, or had {} in this chat. \
+                 Something may provoke them; see /why. It does not run",
+                QUESTION_BUDGET.refusals_in_row, QUESTION_BUDGET.questions
+            ));
+            return Decision::Unasked;
+        }
+        let decision = self.ask_at_prompt(ask, &tool);
+        self.shell.count_question(decision);
+        decision
+    }
+
+    /// Shows the question, and waits for the answer until the question expires. `tool` is the name of its tool, as it is
+    /// printed.
+    fn ask_at_prompt(&mut self, ask: &ApprovalRequest, tool: &str) -> Decision {
         // Lines that were typed before the question do not answer it.
         self.shell.discard_lines();
         self.shell.print(&self.question(ask, true));
@@ -413,6 +429,20 @@ It carries untrusted, private. Why you are asked:
         let (output, _) = asked_about(asking, &[ann, ann, bob], &["y", "n"], Duration::from_secs(60));
         assert!(output.contains("It makes this call 2 times; the answer is for all of them."), "{output}");
         assert!(output.contains("You will also be asked about send."), "{output}");
+    }
+
+    /// A text that provokes questions gets refusals: after three in a row, nobody is asked until the user writes again.
+    #[test]
+    fn refusals_in_a_row_end_the_questions() {
+        let asking = (ASKING, Method::LowestFirst);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| format!("{{\"to\": \"{name}\"}}"));
+        let calls = [a.as_str(), &b, &c, &d];
+        for (lines, questions, allowed) in [(["n", "n", "n", "y"], 3, 0), (["n", "n", "y", "y"], 4, 2)] {
+            let (output, found) = asked_about(asking, &calls, &lines, Duration::from_secs(60));
+            assert_eq!(output.matches("send: allow this call once?").count(), questions, "{output}");
+            assert_eq!(found, allowed, "{output}");
+            assert_eq!(output.contains("you are not asked"), questions == 3, "{output}");
+        }
     }
 
     #[test]

@@ -7,12 +7,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use flowgate_guard::approve::{Decision, QuestionBudget, QuestionCount};
+
 use super::activity_line::ActivityLine;
 use crate::display_mode::ProgressMode;
 use crate::progress::INTERRUPTED;
 
 /// The interval at which a thread that waits for a line checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The limits on questions in one chat: the author of a text who provokes questions must not tire the person with them.
+pub(crate) const QUESTION_BUDGET: QuestionBudget = QuestionBudget { questions: 100, refusals_in_row: 3 };
 
 /// The terminal of a chat. Replies go to the standard output, everything else goes here.
 pub(crate) struct ChatTerminal {
@@ -33,6 +38,8 @@ pub(crate) struct ChatTerminal {
     activity: Mutex<Option<ActivityLine>>,
     /// The lines of the input, once a thread reads them.
     lines: Mutex<Option<Receiver<String>>>,
+    /// The questions of all conversations of this chat, those of its agents included.
+    questions: Mutex<QuestionCount>,
 }
 
 /// The result of waiting for a line.
@@ -61,6 +68,7 @@ impl ChatTerminal {
             interrupts: AtomicUsize::new(0),
             activity: Mutex::new(None),
             lines: Mutex::new(None),
+            questions: Mutex::new(QuestionCount::default()),
         }
     }
 
@@ -75,6 +83,16 @@ impl ChatTerminal {
             has_progress: false,
             ..Self::standard(false, ProgressMode::Never)
         }
+    }
+
+    /// Returns whether the person may be asked one more question, within [`QUESTION_BUDGET`].
+    pub(crate) fn allows_question(&self) -> bool {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).allows_question(QUESTION_BUDGET)
+    }
+
+    /// Counts a question of any conversation of this chat, with its answer.
+    pub(crate) fn count_question(&self, decision: Decision) {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).count(decision);
     }
 
     /// Returns whether a person can be asked.
@@ -122,8 +140,10 @@ impl ChatTerminal {
         ActivityGuard(self)
     }
 
-    /// Begins a turn: from now on, Ctrl-C cancels the turn. Earlier presses are forgotten.
+    /// Begins a turn: from now on, Ctrl-C cancels the turn. Earlier presses are forgotten. The user has written, so
+    /// questions that were refused before no longer count.
     pub(crate) fn begin_turn(&self) {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).resume();
         self.interrupts.store(0, Ordering::Relaxed);
         self.in_turn.store(true, Ordering::Relaxed);
     }
