@@ -42,6 +42,10 @@ impl DatabaseError {
             | Self::Lock(..)
             | Self::Runtime(_)
             | Self::WatchLog(_)
+            | Self::EncryptionKeyMissing { .. }
+            | Self::EncryptionKeyOther { .. }
+            | Self::Unreadable(_)
+            | Self::Unsealed(_)
             | Self::Damaged(_)
             | Self::Bug(_) => STORE,
         }
@@ -108,6 +112,10 @@ mod tests {
             (DatabaseError::Unwitnessed, WITNESS),
             (DatabaseError::NoRandomBytes, RANDOM),
             (DatabaseError::Damaged("secret"), STORE),
+            (DatabaseError::EncryptionKeyMissing { id: "secret".to_owned() }, STORE),
+            (DatabaseError::EncryptionKeyOther { id: String::new(), given: "secret".to_owned() }, STORE),
+            (DatabaseError::Unreadable("secret"), STORE),
+            (DatabaseError::Unsealed("secret"), STORE),
         ];
         for (error, told) in errors {
             assert_eq!(error.client_message(), told, "{error:?}");
