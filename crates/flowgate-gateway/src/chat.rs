@@ -33,7 +33,7 @@
 //! * [`recheck`]: compares an audit log with a replay of the stored conversations.
 
 mod answer;
-mod authentication;
+pub(crate) mod authentication;
 mod budgets;
 pub(crate) mod client_limits;
 pub(crate) mod clients;

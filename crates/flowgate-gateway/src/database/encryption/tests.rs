@@ -281,7 +281,7 @@ async fn a_database_is_opened_by_its_keys_only() {
         // A new key goes before the old one, which is removed after everything was encrypted anew.
         let database = Database::open_with_keys(&place, &keys(&[2, 1])).await.unwrap();
         check_everything(&database).await;
-        assert_eq!(database.encrypt_all(false, false, &mut |_, _| true).await.unwrap().encrypted, 6);
+        assert_eq!(database.encrypt_all(false, false, &mut |_, _| true).await.unwrap().encrypted, 7);
         close(database).await;
         let database = Database::open_with_keys(&place, &keys(&[2])).await.unwrap();
         check_everything(&database).await;
@@ -406,9 +406,9 @@ async fn a_row_that_takes_the_place_of_another_is_noticed() {
         ("UPDATE conversations SET client = 'd' WHERE name = 'one'", ContentColumn::ConversationKey),
         ("UPDATE turns SET number = 5 WHERE number = 1", ContentColumn::TurnInputs),
         ("UPDATE tenants SET tenant = 'u'", ContentColumn::TenantRecord),
-        ("UPDATE seen SET client = 'd'", ContentColumn::ShownLabel),
-        ("UPDATE seen SET source = 'other'", ContentColumn::ShownLabel),
-        ("UPDATE seen SET number = 7", ContentColumn::ShownLabel),
+        ("UPDATE seen SET client = 'd'", ContentColumn::ShownText),
+        ("UPDATE seen SET source = 'other'", ContentColumn::ShownText),
+        ("UPDATE seen SET number = 7", ContentColumn::ShownText),
         ("UPDATE questions SET tenant = 'u'", ContentColumn::QuestionContent),
         ("UPDATE questions SET digest = 'e'", ContentColumn::QuestionContent),
         ("UPDATE questions SET id = 'r'", ContentColumn::QuestionContent),
