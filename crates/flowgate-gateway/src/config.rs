@@ -561,6 +561,11 @@ impl ConfigReader<'_> {
         const FROM: &str = "encryption-key-from";
         const FILE: &str = "encryption-key-file";
         let setting = if variable.is_some() { FROM } else { FILE };
+        if let Some(name) = variable.filter(|name| (self.environment)(name).is_none()) {
+            return Err(format!(
+                "{FROM}: the environment variable {name} is not set: set it to a key from `openssl rand -base64 32`"
+            ));
+        }
         let text = self.key_named((FROM, variable), (FILE, file))?;
         let Some(text) = text else { return Ok(EncryptionKeys::default()) };
         // Each key is hidden in texts, also if there are several.

@@ -24,6 +24,13 @@ fn home(upstream: &UpstreamDouble, servers: [&McpServerDouble; 2], store: &str) 
     home
 }
 
+/// Returns a server of pages, all of which have the marker.
+fn web() -> McpServerDouble {
+    let page =
+        format!("{MARKER} are pigments of mercury sulphide, which painters bought in Venice for centuries.");
+    McpServerDouble::new(AnswerForm::Json, &["read"], move |_, _| text(&page))
+}
+
 /// Lets an agent say, read and ask for what has the marker.
 fn talk(gateway: &TestGateway) {
     let key = format!("Bearer {KEY}");
@@ -62,8 +69,7 @@ fn files_with_marker(home: &GatewayHome) -> Vec<String> {
 fn what_was_said_is_in_no_file_of_a_gateway_with_a_key() {
     for (store, is_found) in [("", true), ("encryption-key-from = \"STORE_KEY\"\n", false)] {
         let upstream = UpstreamDouble::new(|request| says(&text_of(request)));
-        let web = McpServerDouble::new(AnswerForm::Json, &["read"], |_, _| text(MARKER));
-        let bank = servers::bank(AnswerForm::Json);
+        let (web, bank) = (web(), servers::bank(AnswerForm::Json));
         let home = home(&upstream, [&web, &bank], store);
         let gateway = home.start();
         talk(&gateway);
@@ -74,8 +80,9 @@ fn what_was_said_is_in_no_file_of_a_gateway_with_a_key() {
                 assert_eq!(!found.is_empty(), is_found, "{store}: {found:?}");
                 assert!(found.iter().all(|name| name.starts_with("flowgate.db")), "{found:?}");
             } else {
-                let sql = "SELECT COUNT(*) FROM turns WHERE inputs LIKE '%Zinnoberfarben%'";
-                assert_eq!(tables(&home, &[sql]) > 0, is_found, "{store}");
+                let count =
+                    tables(&home, &["SELECT COUNT(*) FROM turns WHERE inputs LIKE '%Zinnoberfarben%'"]);
+                assert_eq!(count > 0, is_found, "{store}");
             }
         };
         check();
@@ -97,7 +104,7 @@ fn what_was_said_is_in_no_file_of_a_gateway_with_a_key() {
 #[test]
 fn a_missing_or_wrong_key_is_reported_at_the_start() {
     let upstream = UpstreamDouble::new(|_| says("Hello."));
-    let (web, bank) = (servers::web(AnswerForm::Json), servers::bank(AnswerForm::Json));
+    let (web, bank) = (web(), servers::bank(AnswerForm::Json));
     let setting = "encryption-key-from = \"STORE_KEY\"\n";
     let mut home = home(&upstream, [&web, &bank], setting);
     let gateway = home.start();

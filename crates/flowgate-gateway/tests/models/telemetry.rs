@@ -286,7 +286,8 @@ fn refused_requests_are_spans() {
     let key = format!("Bearer {KEY}");
     let key = [("authorization", key.as_str())];
     let trace = format!("00-{TRACE}-{SPAN}-01");
-    let traced = [key[0], ("traceparent", trace.as_str()), ("x-flowgate-conversation", "a b")];
+    let name = "x".repeat(200);
+    let traced = [key[0], ("traceparent", trace.as_str()), ("x-flowgate-conversation", name.as_str())];
     let body = json!({"model": "double", "messages": []}).to_string();
     // The name of the conversation is none, the body is too large, the server is none; and the key is unknown.
     assert_eq!(gateway.post("/v1/chat/completions", &traced, &body).0, 400);
