@@ -1,5 +1,5 @@
 //! Tests that what agents, servers and people said is found in no file of a gateway with an encryption key, and that such
-//! a gateway goes on after a restart and tells an operator what is wrong with its key.
+//! a gateway continues after a restart and tells an operator what is wrong with its key.
 
 use serde_json::json;
 
@@ -90,7 +90,7 @@ fn what_was_said_is_in_no_file_of_a_gateway_with_a_key() {
         assert!(tables(&home, &["SELECT COUNT(*) FROM seen"]) > 0);
         gateway.stop();
         check();
-        // It goes on: the labels of what was read are still there.
+        // It continues: the labels of what was read are still there.
         let gateway = home.start();
         let (status, body) = gateway.get("/api/v1/approvals", "key-of-the-person-ann");
         assert!(status == 200 && body.contains(MARKER), "{body}");
