@@ -47,6 +47,7 @@ impl DatabaseError {
             | Self::Unreadable(_)
             | Self::Unsealed(_)
             | Self::Damaged(_)
+            | Self::ExternalState { .. }
             | Self::Bug(_) => STORE,
         }
     }
@@ -116,6 +117,10 @@ mod tests {
             (DatabaseError::EncryptionKeyOther { id: String::new(), given: "secret".to_owned() }, STORE),
             (DatabaseError::Unreadable("secret"), STORE),
             (DatabaseError::Unsealed("secret"), STORE),
+            (
+                DatabaseError::ExternalState { tenant: "secret".to_owned(), reason: "secret".to_owned() },
+                STORE,
+            ),
         ];
         for (error, told) in errors {
             assert_eq!(error.client_message(), told, "{error:?}");

@@ -28,7 +28,7 @@ pub(crate) struct RequestedConversation {
     client: Arc<ClientState>,
     name: String,
     journal: ConversationJournal,
-    /// The number of the first event of the answer.
+    /// The number of the first event that the answer has.
     from: usize,
     /// The name of the person.
     person: String,
@@ -38,7 +38,8 @@ pub(crate) struct RequestedConversation {
 }
 
 impl ModelRoutes {
-    /// Reads the conversation that a request names by `client` and `name`, if it is of a tenant that the person sees.
+    /// Reads the conversation that the query of a request names by `client` and `name`, if it is of a tenant that the
+    /// person sees. The query can also name the first event to show (`from`).
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
@@ -82,10 +83,14 @@ impl ModelRoutes {
 }
 
 impl RequestedConversation {
-    /// Replays the conversation, and writes it as the person may see it.
+    /// Replays the conversation, and returns the reply with its events as the person may see them. The reply is an
+    /// error if the replay differs from what was recorded.
     pub(crate) fn show(self) -> HttpReply {
         let Some(person) = self.models.approvals.people.find_by_name(&self.person) else {
-            return HttpReply::detail(StatusCode::UNAUTHORIZED, "there is no such person");
+            return HttpReply::detail(
+                StatusCode::UNAUTHORIZED,
+                "the person of this request is no longer in the configuration: log in again",
+            );
         };
         let mut trace = Value::Null;
         let ConversationJournal { key, inputs, .. } = &self.journal;
