@@ -23,7 +23,7 @@ ask "mails are confirmed" if:
     (call: ToolCall) is tool:send_mail
 `;
 /** The calls of one turn. Each is a verdict and a question, and each question ends: two changes that the page is told. */
-const CALLS = 16;
+const CALLS = 20;
 /** The longest time from an input to the next frame that shows its effect, for 19 of 20 inputs, in milliseconds. */
 const MOST_LATENCY = 200;
 /** The time between the begin of a conversation and the message that ends its questions, in milliseconds. */
