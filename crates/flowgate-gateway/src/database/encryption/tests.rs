@@ -59,6 +59,8 @@ async fn store_everything(database: &Database) {
     let prefixes = [PREFIX.to_owned()];
     let turn = PersistedTurn { inputs: content("turn 0"), ..test_turn(("one", opened.id), 0, &prefixes) };
     database.persist_turn(turn).await.unwrap();
+    // The turn has released the lease on a shared database.
+    let opened = database.open_conversation(("c", "one"), "b", "k", 0).await.unwrap();
     let begun = database.begin_turn("t", TurnApprovals::default()).await.unwrap();
     let shown = NewShownTexts {
         client: "c".to_owned(),
@@ -102,6 +104,7 @@ async fn check_everything(database: &Database) {
     );
     let opened = database.open_conversation(("c", "one"), "b", "k", 1).await.unwrap();
     assert_eq!((opened.key, opened.inputs, opened.turns), (text("carried key"), vec![text("turn 1")], 2));
+    database.release_lease("c", "one").await.unwrap();
     let found = database.find_by_chat("c", &[PREFIX.to_owned()]).await.unwrap();
     assert_eq!(found.as_deref(), Some("one"));
     assert_eq!(database.tenant("t").await.unwrap(), Some(text("record")));
@@ -318,7 +321,8 @@ async fn read_after_change(database: &Database, column: ContentColumn) -> Result
     match column {
         ContentColumn::TurnInputs | ContentColumn::ConversationKey => {
             database.read_journal("c", "one").await.map(drop)?;
-            database.open_conversation(("c", "one"), "b", "k", 0).await.map(drop)
+            database.open_conversation(("c", "one"), "b", "k", 0).await?;
+            database.release_lease("c", "one").await
         }
         ContentColumn::TenantRecord => database.tenant("t").await.map(drop),
         ContentColumn::ShownText | ContentColumn::ShownLabel => database.shown_texts("c", 0).await.map(drop),
