@@ -6,14 +6,18 @@ import importlib
 import json
 import os
 import pkgutil
+import pathlib
 import signal
+import socket
 import subprocess
 import threading
+import time
 import urllib.request
 
 import opentelemetry.semconv._incubating.attributes as incubating
 import opentelemetry.semconv.attributes as stable
 import pytest
+import rotel
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -90,18 +94,59 @@ class Span:
         self.attributes = {attribute.key: plain(attribute.value) for attribute in span.attributes}
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Rotel:
+    """A collector by others: it receives spans over HTTP, and sends them on to `target`."""
+
+    def __init__(self, folder, target):
+        port, others = free_port(), free_port()
+        program = pathlib.Path(rotel.__file__).parent / "rotel-agent"
+        files = ["--pid-file", str(folder / "rotel.pid"), "--log-file", str(folder / "rotel.log")]
+        receives = ["--otlp-http-endpoint", f"127.0.0.1:{port}", "--otlp-grpc-endpoint", f"127.0.0.1:{others}"]
+        sends = ["--exporter", "otlp", "--otlp-exporter-protocol", "http", "--otlp-exporter-endpoint", target, "--otlp-exporter-compression", "none"]
+        self.output = open(folder / "rotel.out", "w+b")
+        environment = {"PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        self.process = subprocess.Popen([program, "start", *files, *receives, *sends], env=environment, stdout=self.output, stderr=self.output)
+        self.url = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.1)
+        raise AssertionError(self.said())
+
+    def said(self):
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, self.said()
+
+
+@pytest.mark.parametrize("through", ["", "rotel"])
 @pytest.mark.parametrize("compression", ["", "gzip"])
-def test_spans_are_read_by_others(tmp_path, compression):
+def test_spans_are_read_by_others(tmp_path, compression, through):
     received = []
 
     def collect(headers, body):
         assert headers["content-type"] == "application/x-protobuf"
-        assert headers["x-token"] == "key-of-the-collector"
-        assert headers.get("content-encoding", "") == compression
-        received.append(gzip.decompress(body) if compression else body)
+        # A collector in between has the gateway's header, and sends the spans in its own form.
+        if not through:
+            assert headers["x-token"] == "key-of-the-collector"
+            assert headers.get("content-encoding", "") == compression
+        received.append(gzip.decompress(body) if headers.get("content-encoding") else body)
         return "application/x-protobuf", ExportTraceServiceResponse().SerializeToString()
 
     (_, upstream), (_, collector) = serve(model), serve(collect)
+    between = Rotel(tmp_path, collector) if through else None
+    collector = between.url if between else collector
     (tmp_path / "policy.flow").write_text(POLICY)
     (tmp_path / "gateway.toml").write_text(
         f'[upstreams.double]\nurl = "{upstream}/v1"\nmodels = ["small"]\n'
@@ -135,6 +180,9 @@ def test_spans_are_read_by_others(tmp_path, compression):
     finally:
         gateway.send_signal(signal.SIGTERM)
         assert gateway.wait(60) == 0
+        # It sends what it has received before it ends.
+        if between:
+            between.stop()
     exports = [ExportTraceServiceRequest.FromString(body) for body in received]
     resources = [resource for export in exports for resource in export.resource_spans]
     resource = {attribute.key: plain(attribute.value) for attribute in resources[0].resource.attributes}

@@ -13,6 +13,8 @@ mod bench_model;
 mod clients;
 #[cfg(feature = "bench")]
 mod corpus;
+#[cfg(feature = "gateway")]
+mod database;
 #[cfg(feature = "run")]
 mod doctor;
 #[cfg(feature = "bench")]
@@ -67,6 +69,8 @@ pub(crate) use bench_model::BenchModelArgs;
 pub(crate) use clients::{ClientArgs, ScanArgs, ScanFormat, WrapArgs};
 #[cfg(feature = "bench")]
 pub(crate) use corpus::{CorpusArgs, CorpusFormat};
+#[cfg(feature = "gateway")]
+pub(crate) use database::DatabaseCommand;
 #[cfg(feature = "run")]
 pub(crate) use doctor::DoctorOptions;
 #[cfg(feature = "bench")]
@@ -412,6 +416,14 @@ pub(crate) enum Command {
         /// The operation.
         #[command(subcommand)]
         audit: AuditCommand,
+    },
+    /// Encrypt the content that a gateway has stored.
+    #[cfg(feature = "gateway")]
+    #[command(after_help = help::DATABASE)]
+    Database {
+        /// The operation.
+        #[command(subcommand)]
+        database: DatabaseCommand,
     },
     /// Export the traces of conversations that a gateway has stored, for `replay`, `explain` and `suggest`.
     #[cfg(feature = "gateway")]

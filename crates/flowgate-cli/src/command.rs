@@ -8,6 +8,8 @@ mod attack;
 mod audit;
 mod bench;
 mod check;
+#[cfg(feature = "gateway")]
+mod database;
 mod demo;
 #[cfg(feature = "run")]
 mod doctor;
@@ -161,6 +163,8 @@ pub(crate) fn run(command: Command, output: &mut Console) -> Result<u8, InputErr
         Command::Serve(options) => serve::run(&options, output),
         #[cfg(feature = "gateway")]
         Command::Audit { audit } => audit::run(&audit, output),
+        #[cfg(feature = "gateway")]
+        Command::Database { database } => database::run(&database, output),
         #[cfg(feature = "gateway")]
         Command::Trace { trace } => trace::run(&trace, output),
         #[cfg(feature = "run")]

@@ -34,6 +34,18 @@ export function show(element, ...children) {
   return fill(element, {}, children);
 }
 
+/** Gives an element these children, and touches only what differs: a child that stays where it is keeps its focus and its layout. */
+export function update(element, ...children) {
+  const wanted = children.flat(Infinity).filter((child) => child instanceof Node);
+  const kept = new Set(wanted);
+  for (const child of [...element.childNodes]) if (!kept.has(child)) child.remove();
+  let at = element.firstChild;
+  for (const child of wanted) {
+    if (child === at) at = at.nextSibling;
+    else element.insertBefore(child, at);
+  }
+}
+
 /** Returns a value of a call as text: a text as it is, anything else as JSON. */
 export function textOf(value) {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2);

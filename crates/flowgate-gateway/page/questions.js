@@ -1,17 +1,21 @@
 // The view of open questions: it is live, the questions of one turn are one group, and each answer has a key.
 
-import { announce, h, show } from "./dom.js";
+import { announce, h, show, update } from "./dom.js";
 import { questions as watch, request } from "./api.js";
 import { ANSWERS, closedCard, openCard, outcomeOf } from "./card.js";
 
 /** The most cards on the page; further questions are counted. */
-const MOST = 100;
+const MOST = 50;
 /** The most open questions in memory; the gateway lists the others when there is room. */
 const MOST_KNOWN = 1000;
 /** The most notices of questions that ended while they were shown. */
 const MOST_NOTICES = 20;
-/** The time in which new questions are announced by one sentence, in milliseconds. */
+/** The time in which changes are announced by one sentence, in milliseconds. */
 const ANNOUNCED_TOGETHER = 500;
+/** The time between two drawings: at least this, and so many times as long as one takes, so that the page can be used while many questions change. */
+const PAUSE = 250;
+const PAUSE_FACTOR = 8;
+const MOST_PAUSE = 2000;
 
 /** The open questions, and those that ended while they were shown (`sentence` says how), by their ids. */
 const known = new Map();
@@ -24,21 +28,42 @@ let isScheduled = false;
 let isLoading = false;
 let lost = "";
 let arrived = [];
+let ended = [];
+/** When the next drawing may begin. */
+let rest = 0;
 
 const path = (question) => `/api/v1/approvals/${encodeURIComponent(question.id)}`;
 
-/** Draws at most once for each frame, however many questions change. */
+/** Draws at once after a pause, and then not before the next one is over, however many questions change. */
 function schedule() {
   if (isScheduled) return;
   isScheduled = true;
-  requestAnimationFrame(() => {
-    isScheduled = false;
-    const open = [...known.values()].filter(({ sentence }) => !sentence).length;
-    context.count("questions", open + leftOut);
-    // There is room for those that the gateway did not list.
-    if (leftOut > 0 && open < MOST / 2 && !isLoading) load().catch(() => {});
-    redraw();
+  const pause = rest - performance.now();
+  if (pause > 0) setTimeout(() => requestAnimationFrame(drawNow), pause);
+  else requestAnimationFrame(drawNow);
+}
+
+function drawNow() {
+  const begun = performance.now();
+  // Runs after the frame was laid out and painted, which takes longer than the rest.
+  setTimeout(() => {
+    const now = performance.now();
+    rest = now + Math.min(MOST_PAUSE, Math.max(PAUSE, (now - begun) * PAUSE_FACTOR));
   });
+  rest = begun + PAUSE;
+  isScheduled = false;
+  forgetNotices();
+  const open = [...known.values()].filter(({ sentence }) => !sentence).length;
+  context.count("questions", open + leftOut);
+  // There is room for those that the gateway did not list.
+  if (leftOut > 0 && open < MOST / 2 && !isLoading) load().catch(() => {});
+  redraw();
+}
+
+/** Forgets the oldest notices, beyond the most that are shown. */
+function forgetNotices() {
+  const notices = [...known].filter(([, { sentence }]) => sentence);
+  for (const [id] of notices.slice(0, Math.max(0, notices.length - MOST_NOTICES))) known.delete(id);
 }
 
 /** Announces a new question, together with others that come soon after it. */
@@ -49,6 +74,16 @@ function announceNew(question) {
     const [{ call, client }] = arrived;
     announce(arrived.length > 1 ? `${arrived.length} new questions.` : `A new question about ${call.tool} of ${client}.`);
     arrived = [];
+  }, ANNOUNCED_TOGETHER);
+}
+
+/** Announces that a question has ended, together with others that end soon after it. */
+function announceEnd(sentence) {
+  ended.push(sentence);
+  if (ended.length > 1) return;
+  setTimeout(() => {
+    announce(ended.length > 1 ? `${ended.length} questions are no longer open.` : ended[0]);
+    ended = [];
   }, ANNOUNCED_TOGETHER);
 }
 
@@ -70,9 +105,7 @@ function close(question, sentence) {
   known.delete(question.id);
   if (cards.has(question.id)) {
     known.set(question.id, { question, sentence });
-    const notices = [...known].filter(([, { sentence }]) => sentence);
-    for (const [id] of notices.slice(0, Math.max(0, notices.length - MOST_NOTICES))) known.delete(id);
-    announce(`${question.call.tool}: ${sentence}`);
+    announceEnd(`${question.call.tool}: ${sentence}`);
   }
   schedule();
 }
@@ -114,14 +147,14 @@ async function decide(question, decision, terms) {
 
 /** Questions of one turn of a conversation are one group. */
 function groupsOf(entries) {
-  const groups = new Map();
+  const found = new Map();
   for (const entry of entries) {
     const { client, conversation, turn, id } = entry.question;
     const key = turn === null ? id : JSON.stringify([client, conversation, turn]);
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(entry);
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(entry);
   }
-  return [...groups.values()];
+  return [...found.values()];
 }
 
 const cards = new Map();
@@ -138,6 +171,16 @@ function cardOf(entry) {
   const card = sentence ? closedCard(question, sentence, dismiss) : openCard(question, decide);
   cards.set(question.id, { card, sentence });
   return card;
+}
+
+const groups = new Map();
+
+/** Returns the element of a group, the same as before if its questions are the same. */
+function groupOf(entries, drawn) {
+  const key = JSON.stringify(entries.map(({ question, sentence }) => [question.id, sentence]));
+  const element = groups.get(key) ?? groupElement(entries);
+  drawn.set(key, element);
+  return element;
 }
 
 function groupElement(entries) {
@@ -158,13 +201,17 @@ function draw(list) {
   const entries = [...known.values()];
   const shown = entries.slice(0, MOST);
   for (const id of cards.keys()) if (!known.has(id)) cards.delete(id);
-  const rest = entries.length - shown.length + leftOut;
-  show(
+  const more = entries.length - shown.length + leftOut;
+  const drawn = new Map();
+  const elements = groupsOf(shown).map((group) => (group.length > 1 ? groupOf(group, drawn) : cardOf(group[0])));
+  groups.clear();
+  for (const [key, element] of drawn) groups.set(key, element);
+  update(
     list,
     lost ? h("p", { role: "alert" }, lost) : null,
     shown.length === 0 ? h("p", { class: "faint" }, "No call waits for a decision. This page shows a new question as soon as it is asked.") : null,
-    groupsOf(shown).map((group) => (group.length > 1 ? groupElement(group) : cardOf(group[0]))),
-    rest > 0 ? h("p", {}, `${rest} more questions are shown when some of these are decided.`) : null);
+    elements,
+    more > 0 ? h("p", {}, `${more} more questions are shown when some of these are decided.`) : null);
   if (focused === undefined || list.contains(document.activeElement)) return;
   // The card with the focus was moved or is gone: the focus goes to the same card, or to the next one.
   const after = before.slice(before.indexOf(focused)).concat(before.toReversed());
@@ -192,6 +239,7 @@ export function begin(shared) {
   context = shared;
   known.clear();
   cards.clear();
+  groups.clear();
   own.clear();
   redraw = () => {};
   const onLost = () => {

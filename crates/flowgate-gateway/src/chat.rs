@@ -33,7 +33,7 @@
 //! * [`recheck`]: compares an audit log with a replay of the stored conversations.
 
 mod answer;
-mod authentication;
+pub(crate) mod authentication;
 mod budgets;
 pub(crate) mod client_limits;
 pub(crate) mod clients;
@@ -139,7 +139,8 @@ impl ModelRoutes {
         log: OperatorLog,
     ) -> Result<Self, DatabaseError> {
         announce_clients(&config, &log)?;
-        let database = Arc::new(Database::open(&config.store.place).await?);
+        let database =
+            Arc::new(Database::open_with_keys(&config.store.place, &config.store.encryption).await?);
         let opened = Self::start(config, Arc::clone(&database), values, log).await;
         if opened.is_err() {
             database.close().await;
@@ -175,6 +176,11 @@ impl ModelRoutes {
         // Only now: `Recorder::open` has compared the database with the audit log, if there is one.
         open.accept_database()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
+        if open.is_partly_encrypted() {
+            let sentence = "the database has content from before there was an encryption key, or the end of its encryption was not \
+                            recorded: run `flowgate database encrypt`";
+            log.write(LogEvent::Remark, "", Vec::new(), sentence);
+        }
         let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
         let webhook = webhook.map_err(DatabaseError::Runtime)?;
         let telemetry = Telemetry::open(telemetry.as_ref(), &log).map_err(DatabaseError::Runtime)?;

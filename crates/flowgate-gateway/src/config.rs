@@ -55,7 +55,7 @@ pub use loader::ConfigLoader;
 
 use file::{ConfigFile, FormatSpec, StoreTable};
 
-pub use crate::database::{DatabaseAddress, DatabaseAddressError};
+pub use crate::database::{DatabaseAddress, DatabaseAddressError, EncryptionKeys};
 use crate::log::LogLineFormat;
 use crate::predicates::{PredicateSourceError, PredicateSourceSpec, PredicateSources};
 use crate::random;
@@ -116,6 +116,8 @@ pub struct DatabaseSpec {
     pub quotations: usize,
     /// The retention time of the remembered texts.
     pub quotation_age: Duration,
+    /// The keys with which stored content is encrypted, if there are any.
+    pub encryption: EncryptionKeys,
 }
 
 impl Default for DatabaseSpec {
@@ -123,7 +125,16 @@ impl Default for DatabaseSpec {
         let (place, retention) = (DatabaseAddress::Memory, Duration::from_secs(30 * DAY));
         // The memory sizes are in bytes.
         let (quotations, quotation_age) = (8 << 20, retention);
-        Self { place, retention, memory: 256 << 20, conversation: 32 << 20, quotations, quotation_age }
+        let encryption = EncryptionKeys::default();
+        Self {
+            place,
+            retention,
+            memory: 256 << 20,
+            conversation: 32 << 20,
+            quotations,
+            quotation_age,
+            encryption,
+        }
     }
 }
 
@@ -516,7 +527,8 @@ impl ConfigReader<'_> {
     /// to the smallest one that works, except `memory-mib`: with 0, only conversations in use are in memory.
     ///
     /// # Errors
-    /// If the address of the database is given twice or invalid, or the environment variable with it is not set.
+    /// If the address of the database is given twice or invalid, an environment variable is not set, or the keys have
+    /// not the form of keys.
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
         let defaults = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {
@@ -530,6 +542,8 @@ impl ConfigReader<'_> {
             (None, None) => format!("sqlite:{FILE}"),
         };
         let place = DatabaseAddress::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
+        let encryption =
+            self.encryption_keys(spec.encryption_key_from.as_deref(), spec.encryption_key_file.as_deref())?;
         // Mebibytes, in bytes.
         let mib = |mib: Option<u32>, default: u64| mib.map_or(default, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(defaults.memory).unwrap_or(u64::MAX);
@@ -543,7 +557,25 @@ impl ConfigReader<'_> {
             quotation_age: days(spec.quotation_days, defaults.quotation_age),
             memory: usize::try_from(mib(spec.memory_mib, memory)).unwrap_or(usize::MAX),
             conversation: mib(spec.conversation_mib, defaults.conversation).max(1),
+            encryption,
         })
+    }
+
+    /// Reads the keys of stored content from an environment variable or a file; none if the section names neither.
+    fn encryption_keys(&self, variable: Option<&str>, file: Option<&Path>) -> Result<EncryptionKeys, String> {
+        const FROM: &str = "encryption-key-from";
+        const FILE: &str = "encryption-key-file";
+        let setting = if variable.is_some() { FROM } else { FILE };
+        if let Some(name) = variable.filter(|name| (self.environment)(name).is_none()) {
+            return Err(format!(
+                "{FROM}: the environment variable {name} is not set: set it to a key from `openssl rand -base64 32`"
+            ));
+        }
+        let text = self.key_named((FROM, variable), (FILE, file))?;
+        let Some(text) = text else { return Ok(EncryptionKeys::default()) };
+        // Each key is hidden in texts, also if there are several.
+        self.keys.borrow_mut().extend(text.split_whitespace().map(Secret::new));
+        EncryptionKeys::read(&text).map_err(|why| format!("{setting}: {why}"))
     }
 
     /// Reads a key from an environment variable or a file, of which a section may name one, and notes it, so that it is

@@ -30,6 +30,7 @@
 //! * `error`: defines why an operation fails; `client_messages`: defines the constant messages that clients receive
 //!   then.
 //! * `log_heads`: stores the heads of audit logs.
+//! * `encryption`: encrypts content with keys of the configuration.
 
 mod address;
 mod cache;
@@ -37,6 +38,7 @@ mod caller_step;
 mod changes;
 mod client_messages;
 mod conversations;
+mod encryption;
 mod error;
 mod freezes;
 mod lasting_grants;
@@ -59,6 +61,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
+use self::encryption::ContentCipher;
 use self::error::PATIENCE;
 use self::postgres::PostgresDatabase;
 use self::sqlite::SqliteDatabase;
@@ -66,6 +69,7 @@ use self::transaction::{Access, Backend, DynTransaction, OperationFuture};
 pub use address::{DatabaseAddress, DatabaseAddressError};
 pub(crate) use cache::Freeze;
 pub(crate) use conversations::{ConversationJournal, OpenedConversation};
+pub use encryption::{EncryptionKeyError, EncryptionKeys, EncryptionReport, encrypt_stored_content};
 pub use error::{DatabaseError, MigrationError};
 pub(crate) use lasting_grants::{GrantCandidate, GrantLimits, NewGrant, StoredGrant};
 pub(crate) use questions::{
@@ -91,6 +95,8 @@ pub(crate) struct Database {
     /// The identity of this gateway among those that share the database.
     holder: String,
     cache: Arc<cache::DatabaseCache>,
+    /// Encrypts and decrypts content.
+    cipher: Arc<ContentCipher>,
     /// The audit log of this gateway, if it writes one.
     log: std::sync::OnceLock<log_heads::TrackedAuditLog>,
     /// The outcome of the last write probe.
@@ -100,11 +106,22 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens a database and migrates its tables; creates the file if there is none.
+    /// Opens a database without keys, as [`Self::open_with_keys`] does.
+    #[cfg(test)]
+    pub(crate) async fn open(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
+        Self::open_with_keys(place, &EncryptionKeys::default()).await
+    }
+
+    /// Opens a database and migrates its tables; creates the file if there is none. Its content is encrypted with the
+    /// keys, if there are any.
     ///
     /// # Errors
-    /// If the file is in use, missing or replaced, or the database cannot be opened or migrated.
-    pub(crate) async fn open(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
+    /// If the file is in use, missing or replaced, the database cannot be opened or migrated, or it is encrypted with
+    /// other keys.
+    pub(crate) async fn open_with_keys(
+        place: &DatabaseAddress,
+        keys: &EncryptionKeys,
+    ) -> Result<Self, DatabaseError> {
         // The random name of this process: the holder of leases, and the identity of a new database.
         let holder = crate::random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         let database = match place {
@@ -128,16 +145,30 @@ impl Database {
                 Self::new(backend, place, holder)
             }
         };
-        database.with_identity().await
+        let mut database = database.with_identity().await?;
+        if let Err(error) = database.load_encryption(keys, true).await {
+            database.close().await;
+            return Err(error);
+        }
+        Ok(database)
+    }
+
+    /// Opens an existing database without keys for reading, as [`Self::read_with_keys`] does.
+    #[cfg(test)]
+    pub(crate) async fn read(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
+        Self::read_with_keys(place, &EncryptionKeys::default()).await
     }
 
     /// Opens an existing database for reading, also while a gateway uses it. It is not migrated.
     ///
     /// # Errors
-    /// If the database cannot be opened, or its schema is not the one of this program.
-    pub(crate) async fn read(place: &DatabaseAddress) -> Result<Self, DatabaseError> {
+    /// If the database cannot be opened, its schema is not the one of this program, or it is encrypted with other keys.
+    pub(crate) async fn read_with_keys(
+        place: &DatabaseAddress,
+        keys: &EncryptionKeys,
+    ) -> Result<Self, DatabaseError> {
         // The empty name of the holder: a reader takes no leases.
-        let database = match place {
+        let mut database = match place {
             DatabaseAddress::Postgres(url) => {
                 let backend = with_timeout(PostgresDatabase::connect(url)).await?;
                 Self::new(backend, place, String::new())
@@ -148,7 +179,11 @@ impl Database {
             // A database in memory belongs to the process that opened it, so here it has no tables yet.
             DatabaseAddress::Memory => return Err(DatabaseError::SchemaOlder),
         };
-        if let Err(error) = database.check_schema().await {
+        let checked = match database.check_schema().await {
+            Ok(()) => database.load_encryption(keys, false).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = checked {
             database.close().await;
             return Err(error);
         }
@@ -165,6 +200,7 @@ impl Database {
             identity: String::new(),
             holder,
             cache: Arc::default(),
+            cipher: Arc::new(ContentCipher::Plain),
             log: std::sync::OnceLock::new(),
             probe: tokio::sync::Mutex::default(),
             held: Mutex::default(),

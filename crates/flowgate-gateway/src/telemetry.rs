@@ -7,6 +7,7 @@
 //! * [`names`]: the names of spans, attributes and events.
 //! * [`span`]: a span that is being recorded, or nothing.
 //! * [`trace_parent`]: the header by which a client says to which trace its request belongs.
+//! * [`refusal`]: the spans of requests that are refused before they begin.
 //! * [`shown_names`]: the names of tools and models that spans may have.
 //! * `export`: the queue of ended spans, and the thread that sends them; `http_client`: how it sends them.
 //!
@@ -16,6 +17,7 @@
 pub(crate) mod export;
 mod http_client;
 pub(crate) mod names;
+pub(crate) mod refusal;
 pub(crate) mod shown_names;
 pub(crate) mod span;
 pub(crate) mod trace_parent;
@@ -85,6 +87,11 @@ impl Telemetry {
             .build();
         let tracer = provider.tracer_with_scope(scope);
         Ok(Self(Some(Arc::new(Recording { tracer, _provider: provider, queue, propagates: spec.propagate }))))
+    }
+
+    /// Returns whether spans are recorded.
+    fn is_on(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Reads the span of the client to which a request belongs from its headers, if spans are recorded.

@@ -120,6 +120,16 @@ Exit codes:
   2    the command line, the log or a key cannot be used";
 
 #[cfg(feature = "gateway")]
+pub(super) const DATABASE: &str = "\
+Examples:
+  flowgate database encrypt --config gateway.toml
+
+Exit codes:
+  0    the operation is done
+  1    it was interrupted; see the help of the operation
+  2    the command line, the configuration or the database cannot be used";
+
+#[cfg(feature = "gateway")]
 pub(super) const TRACE: &str = "\
 Examples:
   flowgate trace export --config gateway.toml --client assistant --conversation c1 > c1.jsonl

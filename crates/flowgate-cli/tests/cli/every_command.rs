@@ -196,6 +196,7 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
         ("mcp", "--pins", vec!["--policy", POLICY, "--pins", "MISSING", "--", "true"]),
         ("serve", "--config", vec!["--config", "MISSING"]),
         ("serve", "--token-file", vec!["--token-file", "MISSING"]),
+        ("database encrypt", "--config", vec!["--config", "MISSING"]),
         ("trace export", "--config", vec!["--config", "MISSING", "--client", "a", "--conversation", "c"]),
         ("audit verify", "<FILES>...", vec!["MISSING"]),
         ("audit verify", "--key", vec![TRACE, "--key", "MISSING"]),

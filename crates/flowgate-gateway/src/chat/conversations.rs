@@ -595,7 +595,8 @@ fn memory_of(bytes: i64, values: usize) -> usize {
 fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
     for ShownText { source, label, text: normalized } in texts {
         // A label that cannot be parsed becomes `null`, which is no label and therefore counts as top.
-        let label = serde_json::from_str(&label).unwrap_or(Value::Null);
+        let label = serde_json::from_str(label.as_str()).unwrap_or(Value::Null);
+        let normalized = normalized.into_string();
         client.quotations.restore_text(&RememberedText { source, label, normalized });
     }
 }

@@ -16,6 +16,7 @@ use super::clients::{ClientRequestPlace, ClientState};
 use super::error_reply::error_reply;
 use super::headers::{conversation_of, declared_default_source, passed_betas, with_conversation_header};
 use crate::http::reply::HttpReply;
+use crate::telemetry::refusal::RefusedRequest;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::virtual_keys::valid_key::ValidKey;
 use crate::visibility::{EXPLAIN_HEADER, EXPLAIN_VALUE};
@@ -41,16 +42,19 @@ pub(crate) struct ModelRouteRequest {
     pub(crate) betas: Vec<&'static str>,
     /// The span of the client to which the request belongs, if the client names one and spans are recorded.
     pub(super) trace_parent: Option<SpanContext>,
+    /// The span of the request, if it is refused before its turn begins.
+    pub(crate) refused: RefusedRequest,
     /// Counts the request among the client's parallel requests until it is answered.
     _at_work: ClientRequestPlace,
 }
 
 impl ModelRoutes {
     /// Reads the headers of a request: authenticates the client, takes the request from its quota and its parallel
-    /// requests, and parses the gateway's own headers. Returns the reply to send if any of this fails.
+    /// requests, and parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is the
+    /// name of the request's span; `None` if it has none.
     pub(crate) async fn receive(
         &self,
-        api: Api,
+        (api, operation): (Api, Option<&'static str>),
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
     ) -> Result<ModelRouteRequest, HttpReply> {
@@ -58,6 +62,25 @@ impl ModelRoutes {
             .authenticate_for_model(headers, certificate)
             .await
             .map_err(|failure| error_reply(api, failure.status, &failure.message))?;
+        let trace_parent = self.telemetry.read_parent(headers);
+        let refused = operation.map(|operation| {
+            let client = &caller.client.spec.name;
+            RefusedRequest::new(&self.telemetry, operation, client, trace_parent.clone())
+        });
+        let refused = refused.unwrap_or_default();
+        let received = self.admit(api, headers, caller, (trace_parent, refused.clone())).await;
+        received.inspect_err(|reply| refused.record(reply.status))
+    }
+
+    /// Takes an authenticated request from the quotas and parallel requests of its client, and parses the gateway's own
+    /// headers. Returns the reply to send if any of this fails.
+    async fn admit(
+        &self,
+        api: Api,
+        headers: &HeaderMap,
+        caller: Caller,
+        (trace_parent, refused): (Option<SpanContext>, RefusedRequest),
+    ) -> Result<ModelRouteRequest, HttpReply> {
         let named = conversation_of(headers).map(|named| named.map(|name| caller.conversation(&name)));
         let Caller { client, virtual_key, provider_key: key } = caller;
         let limits = (&*client, virtual_key.as_deref());
@@ -93,7 +116,8 @@ impl ModelRoutes {
             unmarked,
             betas,
             explains,
-            trace_parent: self.telemetry.read_parent(headers),
+            trace_parent,
+            refused,
             _at_work: at_work,
         })
     }

@@ -128,7 +128,8 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {KEY}")).unwrap());
     let work = |text: &str| -> AllocationInfo {
-        let received = runtime.block_on(routes.receive(Api::ChatCompletions, &headers, None)).unwrap();
+        let received =
+            runtime.block_on(routes.receive((Api::ChatCompletions, None), &headers, None)).unwrap();
         let (parts, _kept) = stream::reply_channel();
         let mut reply = None;
         let work = allocation_counter::measure(|| {

@@ -177,6 +177,8 @@ pub(super) struct ApprovalsTable {
 pub(super) struct StoreTable {
     pub(super) url: Option<String>,
     pub(super) url_from: Option<String>,
+    pub(super) encryption_key_from: Option<String>,
+    pub(super) encryption_key_file: Option<PathBuf>,
     pub(super) retention_days: Option<u32>,
     pub(super) memory_mib: Option<u32>,
     pub(super) conversation_mib: Option<u32>,

@@ -28,6 +28,13 @@ fn error_of(text: &str) -> String {
     )
 }
 
+/// Writes a file with two keys of a database.
+fn store_key() -> std::path::PathBuf {
+    let file = std::env::temp_dir().join(format!("flowgate-store-key-{}", std::process::id()));
+    std::fs::write(&file, format!("{}\n{}\n", "00".repeat(32), "11".repeat(32))).unwrap();
+    file
+}
+
 #[test]
 fn the_example_is_one() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");
@@ -147,6 +154,19 @@ fn problems_are_named_with_their_place() {
     check(
         with("[store]\nurl-from = \"DATABASE\"\n"),
         "store: the environment variable DATABASE is not set: set it to the address of the database",
+    );
+    check(with(&format!("[store]\nencryption-key-file = \"{}\"\n", store_key().display())), "");
+    check(
+        with("[store]\nencryption-key-from = \"ABSENT\"\n"),
+        "store: encryption-key-from: the environment variable ABSENT is not set: set it to a key from `openssl rand -base64 32`",
+    );
+    check(
+        with("[store]\nencryption-key-from = \"SHORT\"\n"),
+        "store: encryption-key-from: key 1 is not 32 bytes in base64 or hexadecimal: write one from `openssl rand -base64 32`",
+    );
+    check(
+        with("[store]\nencryption-key-from = \"KEY\"\nencryption-key-file = \"x\"\n"),
+        "store: the section has both `encryption-key-from` and `encryption-key-file`: remove one of them",
     );
     let witness = |more: &str| with(&format!("[audit]\nfile = \"audit.jsonl\"\n[audit.witness]\n{more}\n"));
     check(witness("file = \"heads.jsonl\""), "");

@@ -42,6 +42,10 @@ impl DatabaseError {
             | Self::Lock(..)
             | Self::Runtime(_)
             | Self::WatchLog(_)
+            | Self::EncryptionKeyMissing { .. }
+            | Self::EncryptionKeyOther { .. }
+            | Self::Unreadable(_)
+            | Self::Unsealed(_)
             | Self::Damaged(_)
             | Self::ExternalState { .. }
             | Self::Bug(_) => STORE,
@@ -109,6 +113,10 @@ mod tests {
             (DatabaseError::Unwitnessed, WITNESS),
             (DatabaseError::NoRandomBytes, RANDOM),
             (DatabaseError::Damaged("secret"), STORE),
+            (DatabaseError::EncryptionKeyMissing { id: "secret".to_owned() }, STORE),
+            (DatabaseError::EncryptionKeyOther { id: String::new(), given: "secret".to_owned() }, STORE),
+            (DatabaseError::Unreadable("secret"), STORE),
+            (DatabaseError::Unsealed("secret"), STORE),
             (
                 DatabaseError::ExternalState { tenant: "secret".to_owned(), reason: "secret".to_owned() },
                 STORE,

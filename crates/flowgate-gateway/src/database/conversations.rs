@@ -12,6 +12,7 @@ mod tests;
 use std::sync::{Arc, PoisonError};
 
 use super::Database;
+use super::encryption::{Content, ContentCipher, ContentPlace, DigestColumn, StoredDigest};
 use super::error::DatabaseError;
 use super::transaction::{Access, DynTransaction, SqlRow, SqlValue};
 
@@ -81,7 +82,9 @@ impl Database {
     ) -> Result<Option<String>, DatabaseError> {
         let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST));
         for chunk in std::iter::once(longest).chain(shorter.rchunks(CHUNK)) {
-            let (client, chunk) = (client.to_owned(), chunk.to_vec());
+            let forms = |prefix: &String| self.cipher.lookups(DigestColumn::ChatPrefix, client, prefix);
+            let chunk: Vec<StoredDigest> = chunk.iter().flat_map(forms).collect();
+            let client = client.to_owned();
             let chunk_match = self.run(Access::Query, move |tx| {
                 Box::pin(async move { find_in_chunk(tx, &client, &chunk).await })
             });
@@ -112,18 +115,18 @@ impl Database {
             client: client.to_owned(),
             name: name.to_owned(),
             basis: basis.to_owned(),
-            key: key.to_owned(),
+            key: Content::from(key),
             holder,
             lease_millis,
         };
-        let is_shared = self.is_shared;
+        let (is_shared, cipher) = (self.is_shared, Arc::clone(&self.cipher));
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 // Without other gateways, a conversation of which nothing is in memory is mostly new: it is inserted
                 // without a query for it first.
                 if !is_shared
                     && known == 0
-                    && let Some(opened) = new.insert(tx).await?
+                    && let Some(opened) = new.insert(tx, &cipher).await?
                 {
                     return Ok(opened);
                 }
@@ -135,11 +138,20 @@ impl Database {
                            RETURNING basis, key, id";
                 let values = [holder.into(), (*lease_millis).into(), client.into(), name.into()];
                 if let Some(row) = tx.query(sql, &values).await?.first_mut() {
-                    let (stored_basis, key, id) = (row.text(0)?, row.text(1)?, row.integer(2)?);
+                    let (stored_basis, id) = (row.text(0)?, row.integer(2)?);
+                    let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(client, name))?;
                     let known = if stored_basis == *basis { known } else { 0 };
-                    return read_opened(tx, id, (stored_basis, key), known).await;
+                    let opened = OpenedConversation {
+                        id,
+                        basis: stored_basis,
+                        key,
+                        turns: 0,
+                        bytes: 0,
+                        inputs: Vec::new(),
+                    };
+                    return read_opened(tx, (client, name), opened, known, &cipher).await;
                 }
-                new.insert(tx).await?.ok_or(DatabaseError::ConversationHeld)
+                new.insert(tx, &cipher).await?.ok_or(DatabaseError::ConversationHeld)
             })
         })
         .await
@@ -157,14 +169,15 @@ impl Database {
         client: &str,
         name: &str,
     ) -> Result<Option<ConversationJournal>, DatabaseError> {
-        let (client, name) = (client.to_owned(), name.to_owned());
+        let (client, name, cipher) = (client.to_owned(), name.to_owned(), Arc::clone(&self.cipher));
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
                 let sql = "SELECT basis, key, id FROM conversations WHERE client = ?1 AND name = ?2";
                 let mut rows = tx.query(sql, &[(&client).into(), (&name).into()]).await?;
                 let Some(row) = rows.first_mut() else { return Ok(None) };
-                let inputs = read_inputs(tx, row.integer(2)?, 0).await?;
-                Ok(Some(ConversationJournal { basis: row.text(0)?, key: row.text(1)?, inputs }))
+                let inputs = read_inputs(tx, (&client, &name), row.integer(2)?, 0, &cipher).await?;
+                let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(&client, &name))?;
+                Ok(Some(ConversationJournal { basis: row.text(0)?, key, inputs }))
             })
         })
         .await
@@ -341,7 +354,7 @@ enum ChatMatch {
 async fn find_in_chunk(
     tx: &mut DynTransaction<'_>,
     client: &str,
-    chunk: &[String],
+    chunk: &[StoredDigest],
 ) -> Result<ChatMatch, DatabaseError> {
     let sql = format!(
         "SELECT prefix, name FROM prefixes JOIN conversations ON conversations.id = prefixes.conversation \
@@ -354,8 +367,7 @@ async fn find_in_chunk(
     let pair = |row: &mut SqlRow| Ok((row.text(0)?, row.text(1)?));
     let stored: Vec<(String, String)> = rows.iter_mut().map(pair).collect::<Result<_, DatabaseError>>()?;
     for prefix in chunk.iter().rev() {
-        let mut names =
-            stored.iter().filter(|(stored_prefix, _)| stored_prefix == prefix).map(|(_, name)| name);
+        let mut names = stored.iter().filter(|(stored, _)| stored == prefix.as_str()).map(|(_, name)| name);
         match (names.next(), names.next()) {
             (Some(name), None) => return Ok(ChatMatch::Only(name.clone())),
             (Some(_), Some(_)) => return Ok(ChatMatch::Ambiguous),
@@ -370,7 +382,7 @@ struct NewConversation {
     client: String,
     name: String,
     basis: String,
-    key: String,
+    key: Content,
     /// The gateway that takes the lease; empty without a lease.
     holder: String,
     /// The duration of the lease; 0 without a lease.
@@ -379,42 +391,58 @@ struct NewConversation {
 
 impl NewConversation {
     /// Inserts the conversation without turns; returns `None` if there is one of this name.
-    async fn insert(&self, tx: &mut DynTransaction<'_>) -> Result<Option<OpenedConversation>, DatabaseError> {
+    async fn insert(
+        &self,
+        tx: &mut DynTransaction<'_>,
+        cipher: &ContentCipher,
+    ) -> Result<Option<OpenedConversation>, DatabaseError> {
         let Self { client, name, basis, key, holder, lease_millis } = self;
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, {now}, ?5, CASE WHEN ?6 = 0 THEN 0 ELSE {now} + ?6 END) \
                    ON CONFLICT DO NOTHING RETURNING id";
+        let sealed = cipher.seal(key, &ContentPlace::conversation_key(client, name))?;
+        let lease = *lease_millis;
         let values =
-            [client.into(), name.into(), basis.into(), key.into(), holder.into(), (*lease_millis).into()];
+            [client.into(), name.into(), basis.into(), (&sealed).into(), holder.into(), lease.into()];
         let rows = tx.query(sql, &values).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let (id, basis, key) = (row.integer(0)?, basis.clone(), key.clone());
+        let (id, basis, key) = (row.integer(0)?, basis.clone(), key.as_str().to_owned());
         Ok(Some(OpenedConversation { id, basis, key, turns: 0, bytes: 0, inputs: Vec::new() }))
     }
 }
 
-/// Reads the turns of the opened conversation with the number `id`, from turn `known` on. `basis` is the digest of the
-/// settings under which it was stored, and `key` the key of its digests.
+/// Reads the turns of the opened conversation, which belongs to this client and has this name, from turn `known` on.
 async fn read_opened(
     tx: &mut DynTransaction<'_>,
-    id: i64,
-    (basis, key): (String, String),
+    whose: (&str, &str),
+    opened: OpenedConversation,
     known: i64,
+    cipher: &ContentCipher,
 ) -> Result<OpenedConversation, DatabaseError> {
     // Turns are numbered from 0, and each has the bytes of all turns up to it.
     let sql = "SELECT number, bytes FROM turns WHERE conversation = ?1 ORDER BY number DESC LIMIT 1";
-    let (turns, bytes) = match tx.query(sql, &[id.into()]).await?.first() {
+    let (turns, bytes) = match tx.query(sql, &[opened.id.into()]).await?.first() {
         Some(last) => (last.integer(0)? + 1, last.integer(1)?),
         None => (0, 0),
     };
-    let inputs = read_inputs(tx, id, known).await?;
-    Ok(OpenedConversation { id, basis, key, turns, bytes, inputs })
+    let inputs = read_inputs(tx, whose, opened.id, known, cipher).await?;
+    Ok(OpenedConversation { turns, bytes, inputs, ..opened })
 }
 
 /// Returns the journal of a conversation, turn by turn, from number `from` on.
-async fn read_inputs(tx: &mut DynTransaction<'_>, id: i64, from: i64) -> Result<Vec<String>, DatabaseError> {
-    let sql = "SELECT inputs FROM turns WHERE conversation = ?1 AND number >= ?2 ORDER BY number";
-    tx.query(sql, &[id.into(), from.into()]).await?.iter_mut().map(|row| row.text(0)).collect()
+async fn read_inputs(
+    tx: &mut DynTransaction<'_>,
+    whose: (&str, &str),
+    id: i64,
+    from: i64,
+    cipher: &ContentCipher,
+) -> Result<Vec<String>, DatabaseError> {
+    let sql = "SELECT inputs, number FROM turns WHERE conversation = ?1 AND number >= ?2 ORDER BY number";
+    let inputs = |row: &mut SqlRow| {
+        let place = ContentPlace::turn(whose, id, row.integer(1)?);
+        cipher.open_column(row, 0, &place)
+    };
+    tx.query(sql, &[id.into(), from.into()]).await?.iter_mut().map(inputs).collect()
 }
 
 /// Deletes the conversation of a client with this name, if there is one.

@@ -48,6 +48,22 @@ pub enum DatabaseError {
     Unwitnessed,
     /// The operating system returned no random bytes for a new key or name.
     NoRandomBytes,
+    /// The database is encrypted with the key of this id, and the configuration names no key.
+    EncryptionKeyMissing {
+        /// The id of the key.
+        id: String,
+    },
+    /// The database is encrypted with a key that the configuration does not name.
+    EncryptionKeyOther {
+        /// The id of the key.
+        id: String,
+        /// The ids of the keys that the configuration names.
+        given: String,
+    },
+    /// A value of this column cannot be decrypted.
+    Unreadable(&'static str),
+    /// A value of this column is not encrypted, although all content is.
+    Unsealed(&'static str),
     /// The stored data is not what was written. The text says what was expected and what was found.
     Damaged(&'static str),
     /// The stored labels of the external state of a tenant cannot be read.
@@ -127,6 +143,27 @@ impl fmt::Display for DatabaseError {
                 "no turn begins while the witness of the audit log is too far behind: check [audit.witness]",
             ),
             Self::NoRandomBytes => f.write_str("the operating system returned no random bytes"),
+            Self::EncryptionKeyMissing { id } => write!(
+                f,
+                "the database is encrypted with the key {id}, and the configuration names no key: set \
+                `encryption-key-from` or `encryption-key-file` in [store]"
+            ),
+            Self::EncryptionKeyOther { id, given } => write!(
+                f,
+                "the database is encrypted with the key {id}, and the configuration has other keys ({given}): add \
+                that key after the first one"
+            ),
+            Self::Unreadable(column) => write!(
+                f,
+                "a value of `{column}` cannot be decrypted: it was altered, moved from another row, or encrypted with \
+                a key that the configuration does not have; add the key, or restore a backup of the database"
+            ),
+            Self::Unsealed(column) => write!(
+                f,
+                "a value of `{column}` is not encrypted, although the database was encrypted as a whole: it was \
+                altered, or written by a gateway without the key; restore a backup, or run `flowgate database \
+                encrypt --accept-unencrypted`"
+            ),
             Self::Damaged(what) => {
                 write!(f, "the stored data is damaged: {what}; restore a backup of the database")
             }

@@ -6,8 +6,11 @@
 //! allows the question, so that concurrent questions never exceed such a limit. A call that is allowed but does not run
 //! counts as well.
 
+use std::sync::Arc;
+
 use super::Database;
 use super::changes::next_change;
+use super::encryption::{Content, ContentCipher, ContentPlace, DigestColumn};
 use super::error::DatabaseError;
 use super::log_heads::{NewerLogHead, update_log_head};
 use super::transaction::{Access, DynTransaction, SqlRow};
@@ -94,9 +97,9 @@ impl Database {
         client: &str,
         candidates: &[GrantCandidate],
     ) -> Result<bool, DatabaseError> {
-        let (client, candidates) = (client.to_owned(), candidates.to_vec());
+        let (client, candidates, cipher) = (client.to_owned(), candidates.to_vec(), Arc::clone(&self.cipher));
         self.run(Access::Query, move |tx| {
-            Box::pin(async move { Ok(find(tx, &client, &candidates).await?.is_some()) })
+            Box::pin(async move { Ok(find(tx, &client, &candidates, &cipher).await?.is_some()) })
         })
         .await
     }
@@ -112,12 +115,13 @@ impl Database {
         record: impl FnOnce(&UsedGrant) -> Result<(), DatabaseError>,
     ) -> Result<Option<UsedGrant>, DatabaseError> {
         let (client, question, candidates) = (client.to_owned(), question.to_owned(), candidates.to_vec());
+        let cipher = Arc::clone(&self.cipher);
         let used = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
                     // Takes the lock under which all questions change, so that no two uses count the same day.
                     let change = next_change(tx).await?;
-                    let Some((grant, candidate)) = find(tx, &client, &candidates).await? else {
+                    let Some((grant, candidate)) = find(tx, &client, &candidates, &cipher).await? else {
                         tx.discard();
                         return Ok(None);
                     };
@@ -157,7 +161,7 @@ impl Database {
         &self,
         tenant: Option<&str>,
     ) -> Result<Vec<StoredGrant>, DatabaseError> {
-        let tenant = tenant.unwrap_or("").to_owned();
+        let (tenant, cipher) = (tenant.unwrap_or("").to_owned(), Arc::clone(&self.cipher));
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
                 // An empty name means all tenants.
@@ -166,7 +170,7 @@ impl Database {
                      ORDER BY granted DESC, id LIMIT ?2"
                 );
                 let mut rows = tx.query(&sql, &[(&tenant).into(), MAX_LISTED.into()]).await?;
-                rows.iter_mut().map(read).collect()
+                rows.iter_mut().map(|row| read(row, &cipher)).collect()
             })
         })
         .await
@@ -174,11 +178,12 @@ impl Database {
 
     /// Returns the grant with this id; `None` if there is none or it has expired.
     pub(crate) async fn lasting_grant(&self, id: &str) -> Result<Option<StoredGrant>, DatabaseError> {
-        let id = id.to_owned();
+        let (id, cipher) = (id.to_owned(), Arc::clone(&self.cipher));
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
                 let sql = format!("SELECT {COLUMNS} FROM lasting_grants WHERE id = ?1 AND {VALID}");
-                tx.query(&sql, &[(&id).into()]).await?.first_mut().map(read).transpose()
+                let mut rows = tx.query(&sql, &[(&id).into()]).await?;
+                rows.first_mut().map(|row| read(row, &cipher)).transpose()
             })
         })
         .await
@@ -209,6 +214,7 @@ pub(super) async fn insert(
     question: &str,
     who: &str,
     new: &NewGrant,
+    cipher: &ContentCipher,
 ) -> Result<(), DatabaseError> {
     // Stored without null: 0 days mean no end, and an empty name and [`NO_LIMIT`] mean no limit. The calls of the
     // answered question (`new.used`: their number, and the sum of their amounts) count against the limits of the first
@@ -218,15 +224,25 @@ pub(super) async fn insert(
         Some((name, most)) => (name.as_str(), *most),
         None => ("", NO_LIMIT),
     };
+    let sql = "SELECT client, name, tenant, digest, content FROM questions WHERE id = ?1";
+    let mut rows = tx.query(sql, &[question.into()]).await?;
+    // A question that was deleted meanwhile gives no grant.
+    let Some(row) = rows.first_mut() else { return Ok(()) };
+    let (client, name, tenant, digest) = (row.text(0)?, row.text(1)?, row.text(2)?, row.text(3)?);
+    let asked_place = ContentPlace::question(question, (&client, &name, &tenant), &digest);
+    let content = Content::from(cipher.open_column(row, 4, &asked_place)?);
+    // Sealed again: a content is bound to its row.
+    let content = cipher.seal(&content, &ContentPlace::grant(&new.id, &client, &tenant))?;
+    let matching = cipher.lookup(DigestColumn::GrantMatching, &client, &new.matching);
     let sql = "INSERT INTO lasting_grants (id, client, tenant, basis, matching, content, who, granted, expires, \
                calls_a_day, amount, sum_a_day, day, calls, sum) \
-               SELECT ?1, client, tenant, ?2, ?3, content, ?4, {now}, \
+               SELECT ?1, client, tenant, ?2, ?3, ?12, ?4, {now}, \
                CASE WHEN ?5 = 0 THEN 0 ELSE {now} + ?5 * 86400000 END, ?6, ?7, ?8, {now} / 86400000, ?9, ?10 \
                FROM questions WHERE id = ?11";
     let values = [
         (&new.id).into(),
         (&new.basis).into(),
-        (&new.matching).into(),
+        (&matching).into(),
         who.into(),
         days.into(),
         new.limits.calls.unwrap_or(NO_LIMIT).into(),
@@ -235,6 +251,7 @@ pub(super) async fn insert(
         new.used.0.into(),
         new.used.1.into(),
         question.into(),
+        (&content).into(),
     ];
     tx.execute(sql, &values).await.map(drop)
 }
@@ -252,16 +269,19 @@ async fn find(
     tx: &mut DynTransaction<'_>,
     client: &str,
     candidates: &[GrantCandidate],
+    cipher: &ContentCipher,
 ) -> Result<Option<(StoredGrant, GrantCandidate)>, DatabaseError> {
     // The limit bounds the work: if only an older grant covers the question, a person is asked.
     let sql = format!(
         "SELECT {COLUMNS} FROM lasting_grants WHERE client = ?1 AND matching = ?2 AND {VALID} ORDER BY granted DESC LIMIT 100"
     );
     for candidate in candidates {
-        for row in &mut tx.query(&sql, &[client.into(), (&candidate.matching).into()]).await? {
-            let grant = read(row)?;
-            if grant.has_room_for(candidate.calls, candidate.amount) {
-                return Ok(Some((grant, candidate.clone())));
+        for matching in cipher.lookups(DigestColumn::GrantMatching, client, &candidate.matching) {
+            for row in &mut tx.query(&sql, &[client.into(), (&matching).into()]).await? {
+                let grant = read(row, cipher)?;
+                if grant.has_room_for(candidate.calls, candidate.amount) {
+                    return Ok(Some((grant, candidate.clone())));
+                }
             }
         }
     }
@@ -281,17 +301,19 @@ impl StoredGrant {
 }
 
 /// Reads a row with the columns [`COLUMNS`].
-fn read(row: &mut SqlRow) -> Result<StoredGrant, DatabaseError> {
+fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredGrant, DatabaseError> {
     let (amount, sum) = (row.text(9)?, row.integer(10)?);
     // Column 11 is the day of the stored counts, column 14 today. The counts of an earlier day do not count today.
     let is_today = row.integer(11)? == row.integer(14)?;
     let calls = row.integer(8)?;
+    let (id, client, tenant) = (row.text(0)?, row.text(1)?, row.text(2)?);
+    let content = cipher.open_column(row, 4, &ContentPlace::grant(&id, &client, &tenant))?;
     Ok(StoredGrant {
-        id: row.text(0)?,
-        client: row.text(1)?,
-        tenant: row.text(2)?,
+        id,
+        client,
+        tenant,
         basis: row.text(3)?,
-        content: row.text(4)?,
+        content,
         who: row.text(5)?,
         granted: row.integer(6)?,
         expires: row.integer(7)?,

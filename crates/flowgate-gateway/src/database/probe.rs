@@ -108,7 +108,8 @@ mod tests {
                 assert_eq!(store.is_writable().await, !breaks_writes, "{at}");
                 if breaks_writes {
                     let long = "x".repeat(1 << 20);
-                    let turn = crate::database::PersistedTurn { inputs: long, ..test_turn(one, 1, &[]) };
+                    let turn =
+                        crate::database::PersistedTurn { inputs: long.into(), ..test_turn(one, 1, &[]) };
                     let refused = store.persist_turn(turn).await;
                     assert!(matches!(refused, Err(DatabaseError::Sqlite(_))), "{at}: {refused:?}");
                     limit_pages(&store, "1000000").await;

@@ -8,12 +8,15 @@ mod asking;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use self::asking::QuestionToAsk;
 use super::Database;
 use super::changes::{NO_CHANGES, next_change};
+use super::encryption::{ContentCipher, ContentPlace};
 use super::error::DatabaseError;
 use super::lasting_grants::{self, NewGrant};
 use super::log_heads::{NewerLogHead, update_log_head};
@@ -186,7 +189,7 @@ impl Database {
         new: &NewQuestion<'_>,
         record: impl FnOnce(&[String]) -> Result<(), DatabaseError>,
     ) -> Result<AskOutcome, DatabaseError> {
-        let question = QuestionToAsk::new(new);
+        let question = QuestionToAsk::new(new, &self.cipher);
         let outcome = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
@@ -217,8 +220,9 @@ impl Database {
 
     /// Returns the question with this id; `None` if there is none.
     pub(crate) async fn question(&self, id: &str) -> Result<Option<StoredQuestion>, DatabaseError> {
-        let id = id.to_owned();
-        self.run(Access::Query, move |tx| Box::pin(async move { read_question(tx, &id).await })).await
+        let (id, cipher) = (id.to_owned(), Arc::clone(&self.cipher));
+        self.run(Access::Query, move |tx| Box::pin(async move { read_question(tx, &id, &cipher).await }))
+            .await
     }
 
     /// Returns the question that a conversation asked last about the call with this digest, in one of its first
@@ -230,6 +234,7 @@ impl Database {
         turns: i64,
     ) -> Result<Option<StoredQuestion>, DatabaseError> {
         let (client, name, digest) = (client.to_owned(), name.to_owned(), digest.to_owned());
+        let cipher = Arc::clone(&self.cipher);
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
                 let sql = format!(
@@ -237,7 +242,7 @@ impl Database {
                      ORDER BY asked DESC, change DESC LIMIT 1"
                 );
                 let values = [(&client).into(), (&name).into(), (&digest).into(), turns.into()];
-                tx.query(&sql, &values).await?.first_mut().map(read).transpose()
+                tx.query(&sql, &values).await?.first_mut().map(|row| read(row, &cipher)).transpose()
             })
         })
         .await
@@ -253,12 +258,12 @@ impl Database {
     ) -> Result<Vec<StoredQuestion>, DatabaseError> {
         let mut limit = target;
         loop {
-            let rows = i64::try_from(limit).unwrap_or(i64::MAX);
+            let (rows, cipher) = (i64::try_from(limit).unwrap_or(i64::MAX), Arc::clone(&self.cipher));
             let questions = self.run(Access::Query, move |tx| {
                 Box::pin(async move {
                     let sql =
                         format!("SELECT {COLUMNS} FROM questions WHERE change > ?1 ORDER BY change LIMIT ?2");
-                    read_all(&mut tx.query(&sql, &[after.into(), rows.into()]).await?)
+                    read_all(&mut tx.query(&sql, &[after.into(), rows.into()]).await?, &cipher)
                 })
             });
             let mut questions = questions.await?;
@@ -295,7 +300,7 @@ impl Database {
         tenant: Option<&str>,
         limit: i64,
     ) -> Result<(Vec<StoredQuestion>, i64), DatabaseError> {
-        let tenant = tenant.unwrap_or("").to_owned();
+        let (tenant, cipher) = (tenant.unwrap_or("").to_owned(), Arc::clone(&self.cipher));
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
                 let sql = format!(
@@ -307,7 +312,7 @@ impl Database {
                 let mut rows = tx.query(&sql, &[state.name().into(), (&tenant).into(), limit.into()]).await?;
                 // The column after `COLUMNS`: the number of questions in this state, with those beyond the limit.
                 let total = rows.first().map_or(Ok(0), |row| row.integer(15))?;
-                let mut listed = read_all(&mut rows)?;
+                let mut listed = read_all(&mut rows, &cipher)?;
                 listed.sort_by_key(|question| std::cmp::Reverse(question.asked));
                 Ok((listed, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
             })
@@ -328,6 +333,7 @@ impl Database {
         record: impl FnOnce() -> Result<(), DatabaseError>,
     ) -> Result<Result<StoredQuestion, DecideError>, DatabaseError> {
         let (question, shown_digest, who) = (id.to_owned(), digest.to_owned(), who.to_owned());
+        let cipher = Arc::clone(&self.cipher);
         let decided = self.run_with_step(
             move |tx, step| {
                 Box::pin(async move {
@@ -352,10 +358,10 @@ impl Database {
                     let head: Option<NewerLogHead> = step.take(()).await?;
                     update_log_head(tx, head.as_ref()).await?;
                     if allow {
-                        approve_offered(tx, &question, &who).await?;
+                        approve_offered(tx, &question, &who, &cipher).await?;
                     }
                     if let Some(grant) = &grant {
-                        lasting_grants::insert(tx, &question, &who, grant).await?;
+                        lasting_grants::insert(tx, &question, &who, grant, &cipher).await?;
                     }
                     Ok(Some(head))
                 })
@@ -383,6 +389,7 @@ impl Database {
         except: &[String],
     ) -> Result<Vec<StoredQuestion>, DatabaseError> {
         let (client, name, except) = (client.to_owned(), name.to_owned(), except.to_vec());
+        let cipher = Arc::clone(&self.cipher);
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let change = next_change(tx).await?;
@@ -390,7 +397,8 @@ impl Database {
                 let sql = format!(
                     "SELECT {COLUMNS} FROM questions WHERE client = ?1 AND name = ?2 AND turn >= 0 AND state IN ('open', 'allowed')"
                 );
-                let mut questions = read_all(&mut tx.query(&sql, &[(&client).into(), (&name).into()]).await?)?;
+                let mut rows = tx.query(&sql, &[(&client).into(), (&name).into()]).await?;
+                let mut questions = read_all(&mut rows, &cipher)?;
                 questions.retain(|question| !except.contains(&question.id));
                 let mut allowed = Vec::new();
                 for question in questions {
@@ -407,6 +415,7 @@ impl Database {
     /// Marks questions that were not answered or used in time as expired, and deletes closed questions and lasting
     /// grants whose time ended more than `age` milliseconds ago. Returns the approvals that were not used in time.
     pub(crate) async fn expire(&self, age: i64) -> Result<Vec<StoredQuestion>, DatabaseError> {
+        let cipher = Arc::clone(&self.cipher);
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
                 let change = next_change(tx).await?;
@@ -415,7 +424,7 @@ impl Database {
                     "SELECT {COLUMNS} FROM questions WHERE state IN ('open', 'allowed') AND {{expired}}"
                 );
                 let mut allowed = Vec::new();
-                for question in read_all(&mut tx.query(&sql, &[]).await?)? {
+                for question in read_all(&mut tx.query(&sql, &[]).await?, &cipher)? {
                     if close(tx, &question.id, QuestionState::Expired, change).await? {
                         allowed.push(question);
                     }
@@ -454,11 +463,16 @@ async fn close(
 ///
 /// # Errors
 /// If the question does not exist, its content is damaged, or the database fails.
-async fn approve_offered(tx: &mut DynTransaction<'_>, id: &str, who: &str) -> Result<(), DatabaseError> {
+async fn approve_offered(
+    tx: &mut DynTransaction<'_>,
+    id: &str,
+    who: &str,
+    cipher: &ContentCipher,
+) -> Result<(), DatabaseError> {
     let damaged = DatabaseError::Damaged("a row of the table `questions` has no valid content");
-    let mut rows = tx.query("SELECT tenant, content FROM questions WHERE id = ?1", &[id.into()]).await?;
-    let Some(row) = rows.first_mut() else { return Err(damaged) };
-    let (tenant, content) = (row.text(0)?, row.text(1)?);
+    let Some(StoredQuestion { tenant, content, .. }) = read_question(tx, id, cipher).await? else {
+        return Err(damaged);
+    };
     let Ok(content) = serde_json::from_str::<Value>(&content) else { return Err(damaged) };
     let Some(offer) = content.get("offer") else { return Ok(()) };
     let Ok(offer) = ToolOffer::deserialize(offer) else { return Err(damaged) };
@@ -491,27 +505,32 @@ pub(super) async fn void_approval(tx: &mut DynTransaction<'_>, id: &str) -> Resu
 async fn read_question(
     tx: &mut DynTransaction<'_>,
     id: &str,
+    cipher: &ContentCipher,
 ) -> Result<Option<StoredQuestion>, DatabaseError> {
     let sql = format!("SELECT {COLUMNS} FROM questions WHERE id = ?1");
-    tx.query(&sql, &[id.into()]).await?.first_mut().map(read).transpose()
+    tx.query(&sql, &[id.into()]).await?.first_mut().map(|row| read(row, cipher)).transpose()
 }
 
 /// Reads rows with the columns [`COLUMNS`].
-fn read_all(rows: &mut [SqlRow]) -> Result<Vec<StoredQuestion>, DatabaseError> {
-    rows.iter_mut().map(read).collect()
+fn read_all(rows: &mut [SqlRow], cipher: &ContentCipher) -> Result<Vec<StoredQuestion>, DatabaseError> {
+    rows.iter_mut().map(|row| read(row, cipher)).collect()
 }
 
 /// Reads a row with the columns [`COLUMNS`].
-fn read(row: &mut SqlRow) -> Result<StoredQuestion, DatabaseError> {
+fn read(row: &mut SqlRow, cipher: &ContentCipher) -> Result<StoredQuestion, DatabaseError> {
     let state = row.text(6)?;
     let state = QuestionState::ALL.into_iter().find(|candidate| candidate.name() == state);
+    let (id, client, name) = (row.text(0)?, row.text(1)?, row.text(2)?);
+    let (tenant, digest) = (row.text(3)?, row.text(4)?);
+    let place = ContentPlace::question(&id, (&client, &name, &tenant), &digest);
+    let content = cipher.open_column(row, 5, &place)?;
     Ok(StoredQuestion {
-        id: row.text(0)?,
-        client: row.text(1)?,
-        name: row.text(2)?,
-        tenant: row.text(3)?,
-        digest: row.text(4)?,
-        content: row.text(5)?,
+        id,
+        client,
+        name,
+        tenant,
+        digest,
+        content,
         state: state.ok_or(DatabaseError::Damaged(
             "a row of the table `questions` has a state that this version of Flowgate does not know",
         ))?,

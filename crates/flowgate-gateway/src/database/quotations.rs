@@ -6,7 +6,11 @@
 //! the guard's history has for a source, the oldest ones are deleted. Texts outlive the conversations, and are deleted
 //! after a configured time.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::Database;
+use super::encryption::{Content, ContentCipher, ContentPlace};
 use super::error::DatabaseError;
 use super::transaction::{Access, DynTransaction, SqlRow};
 
@@ -14,8 +18,8 @@ use super::transaction::{Access, DynTransaction, SqlRow};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShownText {
     pub(crate) source: String,
-    pub(crate) label: String,
-    pub(crate) text: String,
+    pub(crate) label: Content,
+    pub(crate) text: Content,
 }
 
 /// The texts of a client.
@@ -58,7 +62,7 @@ impl Database {
     /// Returns the texts that a client was shown, from number `from` on, whether any text was forgotten, and how often
     /// the texts were cleared: a gateway that knows a smaller number drops its texts.
     pub(crate) async fn shown_texts(&self, client: &str, from: i64) -> Result<ShownTexts, DatabaseError> {
-        let client = client.to_owned();
+        let (client, cipher) = (client.to_owned(), Arc::clone(&self.cipher));
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
                 let sql = "SELECT forgotten, cleared FROM clients WHERE client = ?1";
@@ -66,7 +70,7 @@ impl Database {
                     Some(row) => (row.integer(0)?, row.integer(1)?),
                     None => (0, 0),
                 };
-                let (texts, next) = read(tx, &client, from, i64::MAX).await?;
+                let (texts, next) = read(tx, &client, from..i64::MAX, &cipher).await?;
                 Ok(ShownTexts { texts, next, has_forgotten: forgotten > 0, cleared })
             })
         })
@@ -81,9 +85,8 @@ impl Database {
         let client = client.to_owned();
         self.run(Access::Snapshot, move |tx| {
             Box::pin(async move {
-                // `letters` is the column of the normalised text, `kept` that of the time of insertion: released migrations fix
-                // these names.
-                let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
+                // `kept` is the column of the time of insertion, whose name a released migration fixes.
+                let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(characters) AS BIGINT), MIN(kept), MAX(kept) \
                            FROM seen WHERE client = ?1 GROUP BY source ORDER BY source";
                 let usage = |row: &mut SqlRow| {
                     Ok(SourceUsage {
@@ -155,6 +158,7 @@ impl Database {
 pub(super) async fn persist_shown_texts(
     tx: &mut DynTransaction<'_>,
     new: &NewShownTexts,
+    cipher: &ContentCipher,
 ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
     let NewShownTexts { client, from: first_unknown, texts, full } = new;
     let count = i64::try_from(texts.len()).unwrap_or(i64::MAX);
@@ -165,14 +169,26 @@ pub(super) async fn persist_shown_texts(
         rows.first().ok_or(DatabaseError::Damaged("the table `clients` returned no row"))?.integer(0)?;
     let first_new = next - count;
     let (others, _) = if *first_unknown < first_new {
-        read(tx, client, *first_unknown, first_new).await?
+        read(tx, client, *first_unknown..first_new, cipher).await?
     } else {
         (Vec::new(), first_new)
     };
     for (number, ShownText { source, label, text }) in (first_new..).zip(texts) {
-        let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES (?1, ?2, ?3, ?4, ?5, {now})";
+        // `letters` is the column of the normalised text, whose name a released migration fixes.
+        let sql = "INSERT INTO seen (client, number, source, label, letters, characters, kept) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, {now})";
         let source = storable_source(source);
-        let values = [client.into(), number.into(), (&source).into(), label.into(), text.into()];
+        let characters = i64::try_from(text.as_str().chars().count()).unwrap_or(i64::MAX);
+        let (text_place, label_place) = ContentPlace::shown(client, number, &source);
+        let (text, label) = (cipher.seal(text, &text_place)?, cipher.seal(label, &label_place)?);
+        let values = [
+            client.into(),
+            number.into(),
+            (&source).into(),
+            (&label).into(),
+            (&text).into(),
+            characters.into(),
+        ];
         tx.execute(sql, &values).await?;
     }
     for (source, limit) in full {
@@ -195,11 +211,10 @@ async fn trim_shown_texts(
     source: &str,
     most: i64,
 ) -> Result<(), DatabaseError> {
-    // The query adds the lengths from the newest text to the oldest, and deletes the texts beyond the limit. The column
-    // `letters` is the column of the normalised text.
+    // The query adds the lengths from the newest text to the oldest, and deletes the texts beyond the limit.
     let sql = "DELETE FROM seen WHERE client = ?1 AND source = ?2 AND number IN ( \
-               SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
-               FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.letters > ?3)";
+               SELECT number FROM (SELECT number, SUM(characters) OVER (ORDER BY number DESC) AS total \
+               FROM seen WHERE client = ?1 AND source = ?2) AS counted WHERE counted.total > ?3)";
     let source = storable_source(source);
     tx.execute(sql, &[client.into(), (&source).into(), most.into()]).await?;
     let sql = "UPDATE clients SET forgotten = forgotten + 1 WHERE client = ?1";
@@ -211,16 +226,20 @@ async fn trim_shown_texts(
 async fn read(
     tx: &mut DynTransaction<'_>,
     client: &str,
-    from: i64,
-    to: i64,
+    Range { start: from, end: to }: Range<i64>,
+    cipher: &ContentCipher,
 ) -> Result<(Vec<ShownText>, i64), DatabaseError> {
     let sql = "SELECT source, label, letters, number FROM seen \
                WHERE client = ?1 AND number >= ?2 AND number < ?3 ORDER BY number";
     let mut rows = tx.query(sql, &[client.into(), from.into(), to.into()]).await?;
     let (mut texts, mut next) = (Vec::with_capacity(rows.len()), from);
     for row in &mut rows {
-        texts.push(ShownText { source: row.text(0)?, label: row.text(1)?, text: row.text(2)? });
-        next = row.integer(3)? + 1;
+        let (source, number) = (row.text(0)?, row.integer(3)?);
+        let (text_place, label_place) = ContentPlace::shown(client, number, &source);
+        let label = cipher.open_column(row, 1, &label_place)?.into();
+        let text = cipher.open_column(row, 2, &text_place)?.into();
+        texts.push(ShownText { source, label, text });
+        next = number + 1;
     }
     Ok((texts, next))
 }
@@ -232,7 +251,7 @@ mod tests {
     use crate::database::postgres::tests::create_database;
 
     fn text(source: &str, letters: &str) -> ShownText {
-        ShownText { source: source.to_owned(), label: "[]".to_owned(), text: letters.to_owned() }
+        ShownText { source: source.to_owned(), label: "[]".into(), text: letters.into() }
     }
 
     async fn persist(
@@ -244,8 +263,10 @@ mod tests {
     ) -> (Vec<ShownText>, i64) {
         let (texts, full) = (texts.to_vec(), full.to_vec());
         let new = NewShownTexts { client: client.to_owned(), from, texts, full };
-        let operation = store
-            .run(Access::Transaction, move |tx| Box::pin(async move { persist_shown_texts(tx, &new).await }));
+        let cipher = Arc::clone(&store.cipher);
+        let operation = store.run(Access::Transaction, move |tx| {
+            Box::pin(async move { persist_shown_texts(tx, &new, &cipher).await })
+        });
         operation.await.unwrap()
     }
 

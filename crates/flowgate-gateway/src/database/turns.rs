@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::cache::DatabaseCache;
+use super::encryption::{Content, ContentCipher, ContentPlace, DigestColumn, StoredContent, StoredDigest};
 use super::error::DatabaseError;
 use super::log_heads::{NewerLogHead, update_log_head};
 use super::questions::{use_approval, void_approval};
@@ -38,7 +39,7 @@ pub(crate) struct PersistedTurn {
     /// The bytes of those turns.
     pub(crate) bytes: i64,
     /// The inputs of the turn in their stored form.
-    pub(crate) inputs: String,
+    pub(crate) inputs: Content,
     /// The chat prefixes that belong to the conversation from now on.
     pub(crate) prefixes: Vec<String>,
     /// The chat prefixes that no longer belong to the conversation.
@@ -55,9 +56,9 @@ pub(crate) struct CarriedTurns {
     /// The digest of the client's settings, which include the other policy.
     pub(crate) basis: String,
     /// The new key of the digests.
-    pub(crate) key: String,
+    pub(crate) key: Content,
     /// The inputs of each turn in their stored form.
-    pub(crate) inputs: Vec<String>,
+    pub(crate) inputs: Vec<Content>,
 }
 
 impl PersistedTurn {
@@ -115,7 +116,7 @@ impl Database {
         tenant: &str,
         approvals: TurnApprovals,
     ) -> Result<BegunTurn, DatabaseError> {
-        let (is_shared, name) = (self.is_shared, tenant.to_owned());
+        let (is_shared, name, cipher) = (self.is_shared, tenant.to_owned(), Arc::clone(&self.cipher));
         let (record_sender, mut locked_record) = oneshot::channel();
         let statements: Operation = Box::new(move |tx| {
             Box::pin(async move {
@@ -127,7 +128,7 @@ impl Database {
                 }
                 if is_shared {
                     // Fails only if the caller no longer waits.
-                    let _ = record_sender.send(lock_tenant(tx, &name).await?);
+                    let _ = record_sender.send(lock_tenant(tx, &name, &cipher).await?);
                 }
                 Ok(())
             })
@@ -164,18 +165,18 @@ impl Database {
             // Assumed even if the outcome of the write remains unknown: its labels are at least as high as before.
             self.cache.set_unconfirmed_tenant(tenant, record.clone());
         }
-        let write = self.turn_write(turn);
+        let (write, cipher) = (self.turn_write(turn), Arc::clone(&self.cipher));
         let log = write.log.clone();
         let (others_sender, mut others_texts) = oneshot::channel();
         let statements: Operation = Box::new(move |tx| {
             Box::pin(async move {
                 if let Some(record) = record {
-                    persist_tenant(tx, &tenant, &record).await?;
+                    persist_tenant(tx, &tenant, record, &cipher).await?;
                 }
                 write.persist(tx).await?;
                 // Fails only if the caller no longer waits.
                 let _ = others_sender.send(match &shown {
-                    Some(shown) => Some(persist_shown_texts(tx, shown).await?),
+                    Some(shown) => Some(persist_shown_texts(tx, shown, &cipher).await?),
                     None => None,
                 });
                 Ok(())
@@ -192,7 +193,8 @@ impl Database {
     /// Adds to a turn what is persisted with every turn: the end of its lease, and the head of the audit log.
     fn turn_write(&self, turn: PersistedTurn) -> TurnWrite {
         let holder = self.is_shared.then(|| self.holder.clone());
-        TurnWrite { turn, holder, log: self.newer_head(), cache: Arc::clone(&self.cache) }
+        let (cache, cipher) = (Arc::clone(&self.cache), Arc::clone(&self.cipher));
+        TurnWrite { turn, holder, log: self.newer_head(), cache, cipher }
     }
 
     /// Returns the record of a tenant's stores from the cache, if the database is known to have it. The outer `None`
@@ -213,13 +215,13 @@ impl Database {
         if let Some(cached) = self.cached_tenant(tenant) {
             return Ok(cached);
         }
-        let tenant = tenant.to_owned();
+        let (tenant, cipher) = (tenant.to_owned(), Arc::clone(&self.cipher));
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
                 let sql = "SELECT record FROM tenants WHERE tenant = ?1";
                 let mut rows = tx.query(sql, &[(&tenant).into()]).await?;
                 let record = rows.first_mut().map(|row| row.text(0)).transpose()?;
-                Ok(record.filter(|record| !record.is_empty()))
+                open_record(&tenant, record.unwrap_or_default(), &cipher)
             })
         })
         .await
@@ -234,6 +236,7 @@ struct TurnWrite {
     /// The head of the audit log, if it is newer than the one in the database.
     log: Option<NewerLogHead>,
     cache: Arc<DatabaseCache>,
+    cipher: Arc<ContentCipher>,
 }
 
 impl TurnWrite {
@@ -244,11 +247,11 @@ impl TurnWrite {
     /// [`DatabaseError::Overtaken`] if another turn was persisted, the lease was lost or the conversation was deleted
     /// since the conversation was opened.
     async fn persist(self, tx: &mut DynTransaction<'_>) -> Result<(), DatabaseError> {
-        let Self { turn, holder, log, cache } = self;
+        let Self { turn, holder, log, cache, cipher } = self;
         // Before the write: if its outcome remains unknown, the cache must not contradict the database.
         cache.forget_prefixes(&turn.client, &turn.name, &turn.prefixes);
         let (conversation, total) = (turn.conversation, turn.total_bytes());
-        let PersistedTurn { client, turns, inputs, prefixes, forgotten, longest, .. } = &turn;
+        let PersistedTurn { client, name, turns, inputs, prefixes, forgotten, longest, .. } = &turn;
         // With a shared database, the lease must still be held, and is released. Otherwise there is no lease, and the
         // time of last use is updated only if it is out of date.
         if let Some(holder) = &holder {
@@ -261,7 +264,7 @@ impl TurnWrite {
             tx.execute(sql, &[conversation.into()]).await?;
         }
         if let Some(carried) = &turn.carried {
-            carried.persist(tx, conversation).await?;
+            carried.persist(tx, (client, name), conversation, &cipher).await?;
         }
         // The preceding turn must exist, and this one must not.
         // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
@@ -271,8 +274,11 @@ impl TurnWrite {
         }
         let sql = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
                    VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
-        let joined = prefixes.join(" ");
-        let values = [conversation.into(), (*turns).into(), total.into(), (&joined).into(), inputs.into()];
+        let stored_prefixes: Vec<StoredDigest> =
+            prefixes.iter().map(|prefix| cipher.lookup(DigestColumn::ChatPrefix, client, prefix)).collect();
+        let joined = StoredDigest::joined(&stored_prefixes);
+        let inputs = cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, *turns))?;
+        let values = [conversation.into(), (*turns).into(), total.into(), (&joined).into(), (&inputs).into()];
         match tx.execute(sql, &values).await {
             Ok(1) => {}
             // Another request has stored a turn of this number.
@@ -281,11 +287,13 @@ impl TurnWrite {
             Err(error) if error.is_constraint_violation() => return Err(DatabaseError::Overtaken),
             Err(error) => return Err(error),
         }
-        for prefix in forgotten {
+        for prefix in
+            forgotten.iter().flat_map(|prefix| cipher.lookups(DigestColumn::ChatPrefix, client, prefix))
+        {
             let sql = "DELETE FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation = ?3";
-            tx.execute(sql, &[client.into(), prefix.into(), conversation.into()]).await?;
+            tx.execute(sql, &[client.into(), (&prefix).into(), conversation.into()]).await?;
         }
-        for prefix in prefixes {
+        for prefix in &stored_prefixes {
             let sql = "INSERT INTO prefixes (client, prefix, conversation) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
             tx.execute(sql, &[client.into(), prefix.into(), conversation.into()]).await?;
         }
@@ -294,7 +302,12 @@ impl TurnWrite {
             Some(longest) if holder.is_none() => {
                 let sql =
                     "SELECT 1 FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation <> ?3 LIMIT 1";
-                tx.query(sql, &[client.into(), longest.into(), conversation.into()]).await?.is_empty()
+                let mut is_alone = true;
+                for longest in cipher.lookups(DigestColumn::ChatPrefix, client, longest) {
+                    let values = [client.into(), (&longest).into(), conversation.into()];
+                    is_alone &= tx.query(sql, &values).await?.is_empty();
+                }
+                is_alone
             }
             _ => false,
         };
@@ -314,22 +327,33 @@ impl CarriedTurns {
     ///
     /// # Errors
     /// [`DatabaseError::Overtaken`] if one of the turns is not persisted, or the conversation was deleted.
-    async fn persist(&self, tx: &mut DynTransaction<'_>, conversation: i64) -> Result<(), DatabaseError> {
+    async fn persist(
+        &self,
+        tx: &mut DynTransaction<'_>,
+        (client, name): (&str, &str),
+        conversation: i64,
+        cipher: &ContentCipher,
+    ) -> Result<(), DatabaseError> {
         let sql = "UPDATE conversations SET basis = ?1, key = ?2 WHERE id = ?3";
-        let values = [(&self.basis).into(), (&self.key).into(), conversation.into()];
+        let key = cipher.seal(&self.key, &ContentPlace::conversation_key(client, name))?;
+        let values = [(&self.basis).into(), (&key).into(), conversation.into()];
         if tx.execute(sql, &values).await? != 1 {
             return Err(DatabaseError::Overtaken);
         }
         let (mut bytes, mut number): (i64, i64) = (0, 0);
         for chunk in self.inputs.chunks(CARRIED_CHUNK) {
+            let mut sealed: Vec<StoredContent> = Vec::with_capacity(chunk.len());
+            for (inputs, number) in chunk.iter().zip(number..) {
+                sealed.push(cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, number))?);
+            }
             let mut values = vec![conversation.into()];
             let mut rows = Vec::with_capacity(chunk.len());
-            for inputs in chunk {
+            for (inputs, sealed) in chunk.iter().zip(&sealed) {
                 // Each turn has the bytes of all turns up to it.
                 bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
                 let first = values.len();
                 rows.push(format!("(?{}, ?{}, ?{})", first + 1, first + 2, first + 3));
-                values.extend([SqlValue::from(number), bytes.into(), inputs.into()]);
+                values.extend([SqlValue::from(number), bytes.into(), sealed.into()]);
                 number += 1;
             }
             let sql = format!(
@@ -348,23 +372,41 @@ impl CarriedTurns {
 
 /// Locks the record of a tenant's stores until the transaction ends, and returns it; `None` if the tenant has none: an
 /// empty record is one that this lock created.
-async fn lock_tenant(tx: &mut DynTransaction<'_>, tenant: &str) -> Result<Option<String>, DatabaseError> {
+async fn lock_tenant(
+    tx: &mut DynTransaction<'_>,
+    tenant: &str,
+    cipher: &ContentCipher,
+) -> Result<Option<String>, DatabaseError> {
     // The change of `version` only serves to lock the row.
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, '') \
                ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";
     let mut rows = tx.query(sql, &[tenant.into()]).await?;
     let record =
         rows.first_mut().ok_or(DatabaseError::Damaged("the table `tenants` returned no row"))?.text(0)?;
-    Ok(Some(record).filter(|record| !record.is_empty()))
+    open_record(tenant, record, cipher)
+}
+
+/// Opens the stored record of a tenant's stores; `None` if it is empty, which is that of a tenant without a record.
+fn open_record(
+    tenant: &str,
+    record: String,
+    cipher: &ContentCipher,
+) -> Result<Option<String>, DatabaseError> {
+    if record.is_empty() {
+        return Ok(None);
+    }
+    cipher.open(record, &ContentPlace::tenant(tenant)).map(Some)
 }
 
 /// Persists the record of a tenant's stores.
 async fn persist_tenant(
     tx: &mut DynTransaction<'_>,
     tenant: &str,
-    record: &str,
+    record: String,
+    cipher: &ContentCipher,
 ) -> Result<(), DatabaseError> {
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, ?2) \
                ON CONFLICT (tenant) DO UPDATE SET record = ?2";
-    tx.execute(sql, &[tenant.into(), record.into()]).await.map(drop)
+    let record = cipher.seal(&Content::from(record), &ContentPlace::tenant(tenant))?;
+    tx.execute(sql, &[tenant.into(), (&record).into()]).await.map(drop)
 }

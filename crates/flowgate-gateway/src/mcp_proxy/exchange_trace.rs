@@ -44,6 +44,7 @@ const METHODS: [&str; 14] = [
 pub(super) struct ExchangeTrace {
     span: Span,
     questions: usize,
+    is_ended: bool,
 }
 
 impl ExchangeTrace {
@@ -67,7 +68,9 @@ impl ExchangeTrace {
             span.set(names::MCP_SERVER, request.server.name.clone());
             span.set(names::MODE, mode(&request.client.spec));
         }
-        Self { span, questions: 0 }
+        let mut trace = Self::default();
+        trace.span = span;
+        trace
     }
 
     /// Adds the verdicts on calls of a client that is not in watch mode, each as an event of the span with the kinds
@@ -127,7 +130,17 @@ impl ExchangeTrace {
             self.span.fail(failure.status.as_str().to_owned());
         }
         self.span.set_number(names::QUESTIONS, self.questions);
+        self.is_ended = true;
         self.span = Span::default();
+    }
+}
+
+impl Drop for ExchangeTrace {
+    /// Marks the span of a message whose task was ended before it was answered.
+    fn drop(&mut self) {
+        if !self.is_ended {
+            self.span.fail("aborted");
+        }
     }
 }
 
@@ -142,4 +155,62 @@ fn tool_of(request: &McpRequest, message: &Value) -> Option<String> {
     let name = message.pointer("/params/name").and_then(Value::as_str);
     let tool = Tool::of(&request.server.name, name?);
     (method_of(message) == CALL).then(|| request.client.shown_names.tool(&tool))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use flowgate_lm::remote::Authorities;
+
+    use super::*;
+    use crate::config::TelemetrySpec;
+    use crate::log::OperatorLog;
+
+    /// Returns the bytes that a collector receives of a trace that `work` ends, or not.
+    fn exported(work: impl FnOnce(ExchangeTrace)) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let collector = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+            loop {
+                let count = stream.read(&mut part).unwrap();
+                bytes.extend_from_slice(&part[..count]);
+                let text = String::from_utf8_lossy(&bytes).to_ascii_lowercase();
+                let Some(head) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+                let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+                if count == 0 || bytes.len() >= head + 4 + length.parse::<usize>().unwrap() {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                    return text;
+                }
+            }
+        });
+        let spec = TelemetrySpec {
+            endpoint,
+            headers: Vec::new(),
+            authorities: Authorities::default(),
+            timeout: Duration::from_secs(10),
+            is_compressed: false,
+            service_name: "gate".to_owned(),
+            resource: BTreeMap::new(),
+            sample: 1.0,
+            propagate: false,
+        };
+        let telemetry = Telemetry::open(Some(&spec), &OperatorLog::default()).unwrap();
+        let mut trace = ExchangeTrace::default();
+        trace.span = telemetry.begin_request(names::OTHER, None);
+        work(trace);
+        telemetry.finish();
+        collector.join().unwrap()
+    }
+
+    #[test]
+    fn a_message_whose_task_is_dropped_has_failed() {
+        assert!(exported(drop).contains("aborted"));
+        assert!(!exported(|mut trace| trace.end(None)).contains("aborted"));
+    }
 }

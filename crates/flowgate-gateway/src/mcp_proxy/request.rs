@@ -10,12 +10,15 @@ use super::headers::{McpHeaders, is_from_web_page};
 use super::pending_reply::error_reply;
 use super::upstream::SESSION;
 use crate::chat::ModelRoutes;
+use crate::chat::authentication::Caller;
 use crate::chat::client_limits::ClientLimit;
 use crate::chat::clients::{ClientRequestPlace, ClientState};
 use crate::chat::headers::{CONVERSATION, conversation_of};
 use crate::config::McpServer;
 use crate::http::reply::HttpReply;
 use crate::mcp_proxy::stream_place::StreamPlace;
+use crate::telemetry::names;
+use crate::telemetry::refusal::RefusedRequest;
 use crate::tls::client_certificate::ClientCertificate;
 
 /// The name of the conversation for all requests that name none and come with one key of a client that uses no model.
@@ -45,6 +48,8 @@ pub(crate) struct McpRequest {
     pub(super) place: ClientPlace,
     /// The span of the client to which the request belongs, if the client names one and spans are recorded.
     pub(super) trace_parent: Option<SpanContext>,
+    /// The span of the request, if it is refused before its exchange begins.
+    pub(crate) refused: RefusedRequest,
 }
 
 /// The quota that a request takes of its client.
@@ -123,6 +128,24 @@ impl ModelRoutes {
             .authenticate(headers, certificate)
             .await
             .map_err(|failure| error_reply(failure.status, &failure.message))?;
+        let trace_parent = self.telemetry.read_parent(headers);
+        let name = &caller.client.spec.name;
+        let refused = RefusedRequest::new(&self.telemetry, names::OTHER, name, trace_parent.clone());
+        let traced = (trace_parent, refused.clone());
+        let received = self.admit_message(server, headers, caller, (bound, place), traced).await;
+        received.inspect_err(|reply| refused.record(reply.status))
+    }
+
+    /// Takes an authenticated request from the quota of its client and a place for it, as [`Self::receive_with`] does, and
+    /// finds its server and conversation.
+    async fn admit_message(
+        &self,
+        server: &str,
+        headers: &HeaderMap,
+        caller: Caller,
+        (bound, place): (ClientLimit, impl FnOnce(&Arc<ClientState>) -> Option<ClientPlace>),
+        (trace_parent, refused): (Option<SpanContext>, RefusedRequest),
+    ) -> Result<McpRequest, HttpReply> {
         let client = Arc::clone(&caller.client);
         let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
@@ -160,7 +183,6 @@ impl ModelRoutes {
         let labels =
             text(FEATURES).is_some_and(|list| list.split(',').any(|feature| feature.trim() == LABELS));
         let (session, mcp_headers) = (text(SESSION), McpHeaders::read(headers).map_err(bad)?);
-        let trace_parent = self.telemetry.read_parent(headers);
         Ok(McpRequest {
             client,
             server,
@@ -171,6 +193,7 @@ impl ModelRoutes {
             labels,
             place,
             trace_parent,
+            refused,
         })
     }
 

@@ -247,6 +247,8 @@ fn read(
         "OTHER" => Some(OTHER_KEY.to_owned()),
         "UPSTREAM" => Some("key-of-the-upstream".to_owned()),
         "SECRET" => Some("secret".to_owned()),
+        "STORE_KEY" => Some("11".repeat(32)),
+        "OTHER_STORE_KEY" => Some("22".repeat(32)),
         "COLLECTOR" => Some("x-token=key-of-the-collector".to_owned()),
         // The longest time that the gateway waits for a collector: a shutdown must not take as long.
         "OTEL_EXPORTER_OTLP_TIMEOUT" => Some("60000".to_owned()),

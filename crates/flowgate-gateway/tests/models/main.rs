@@ -21,6 +21,7 @@ mod conversation_names;
 mod default_trusted;
 mod documents;
 mod embeddings;
+mod encrypted_store;
 mod error_messages;
 mod fallbacks;
 mod foreign_methods;

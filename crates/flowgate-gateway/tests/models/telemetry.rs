@@ -272,6 +272,41 @@ fn a_failed_request_has_the_type_of_its_error() {
     assert_eq!(spans[1].attributes["http.response.status_code"], 502);
 }
 
+/// A request that is refused before its turn has a span, if its client is known.
+#[test]
+fn refused_requests_are_spans() {
+    let (upstream, collector) = (UpstreamDouble::new(|_| says("Hello.")), CollectorDouble::new());
+    let home = servers::home(
+        &upstream.url,
+        [&servers::web(AnswerForm::Json), &servers::bank(AnswerForm::Json)],
+        &section(&collector, ""),
+        servers::POLICY,
+    );
+    let gateway = home.start();
+    let key = format!("Bearer {KEY}");
+    let key = [("authorization", key.as_str())];
+    let trace = format!("00-{TRACE}-{SPAN}-01");
+    let name = "x".repeat(200);
+    let traced = [key[0], ("traceparent", trace.as_str()), ("x-flowgate-conversation", name.as_str())];
+    let body = json!({"model": "double", "messages": []}).to_string();
+    // The name of the conversation is none, the body is too large, the server is none; and the key is unknown.
+    assert_eq!(gateway.post("/v1/chat/completions", &traced, &body).0, 400);
+    let large = format!("{body}{}", " ".repeat(40 << 20));
+    assert_eq!(gateway.post("/v1/embeddings", &key, &large).0, 413);
+    assert_eq!(gateway.post("/mcp/absent", &key, "{}").0, 404);
+    assert_eq!(gateway.post("/v1/chat/completions", &[("authorization", "Bearer unknown")], &body).0, 401);
+    gateway.stop();
+    let spans = collector.spans();
+    let found: Vec<_> = spans
+        .iter()
+        .map(|span| (span.name.as_str(), span.kind, &span.attributes["http.response.status_code"]))
+        .collect();
+    let expected = [("chat", 2, &json!(400)), ("embeddings", 2, &json!(413)), ("other", 2, &json!(404))];
+    assert_eq!(found, expected, "{spans:#?}");
+    assert!(spans.iter().all(|span| span.is_failed && span.attributes["flowgate.client"].is_string()));
+    assert_eq!((spans[0].trace.as_str(), spans[0].parent.as_str()), (TRACE, SPAN));
+}
+
 /// A call through the gateway, and the request to the server below it.
 #[test]
 fn calls_of_mcp_servers_are_spans() {

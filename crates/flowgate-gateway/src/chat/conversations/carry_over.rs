@@ -85,12 +85,12 @@ fn carry_turns(
             .map_err(|_| obstacle("its new form cannot be serialized to JSON"))?;
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
         session.bytes = session.bytes.saturating_add(i64::try_from(row.len()).unwrap_or(i64::MAX));
-        inputs.push(row);
+        inputs.push(row.into());
     }
     drop(history);
     session.prefixes = session.history.prefixes();
     (session.turns, session.touched) = (opened.turns, Instant::now());
-    session.carried = Some(CarriedTurns { basis: client.spec.basis.clone(), key, inputs });
+    session.carried = Some(CarriedTurns { basis: client.spec.basis.clone(), key: key.into(), inputs });
     Ok(session)
 }
 

@@ -140,7 +140,7 @@ impl Conversations {
             // one.
             turns: session.turns,
             bytes: session.bytes,
-            inputs,
+            inputs: inputs.into(),
             prefixes: stored(digests_not_in(&prefixes, &session.prefixes)),
             forgotten: stored(digests_not_in(&session.prefixes, &prefixes)),
             longest: prefixes.last().map(|prefix| stored_prefix(name, prefix)),
@@ -262,5 +262,9 @@ fn digests_not_in<'p>(
 
 /// Converts a text that a client was shown to the form in which the database stores it, with its label as JSON.
 fn to_shown_text(text: &RememberedText) -> ShownText {
-    ShownText { source: text.source.clone(), label: text.label.to_string(), text: text.normalized.clone() }
+    ShownText {
+        source: text.source.clone(),
+        label: text.label.to_string().into(),
+        text: text.normalized.as_str().into(),
+    }
 }

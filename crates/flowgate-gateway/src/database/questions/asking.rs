@@ -1,13 +1,16 @@
 //! Contains the statements with which [`Database::ask`](crate::database::Database::ask) stores a question, unless the
 //! same question exists or a limit on questions is reached.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{
     AskOutcome, HIDDEN_MEMBER, MAX_OFFERED, NewQuestion, QuestionLimits, QuestionState, TURN_OF_TOOL_OFFER,
 };
+use crate::database::encryption::{Content, ContentCipher, ContentPlace};
 use crate::database::error::DatabaseError;
-use crate::database::transaction::DynTransaction;
+use crate::database::transaction::{DynTransaction, SqlRow};
 
 /// An owned copy of a [`NewQuestion`], which the operation on the database takes with it.
 pub(super) struct QuestionToAsk {
@@ -16,30 +19,58 @@ pub(super) struct QuestionToAsk {
     name: String,
     tenant: String,
     digest: String,
-    content: String,
+    content: Content,
     expires_after: i64,
     turn: i64,
     since: i64,
     used: Vec<String>,
     most: QuestionLimits,
+    cipher: Arc<ContentCipher>,
 }
 
 impl QuestionToAsk {
     /// Copies the question, because the statements may run on another thread.
-    pub(super) fn new(new: &NewQuestion<'_>) -> Self {
+    pub(super) fn new(new: &NewQuestion<'_>, cipher: &Arc<ContentCipher>) -> Self {
         Self {
             id: new.id.to_owned(),
             client: new.client.to_owned(),
             name: new.name.to_owned(),
             tenant: new.tenant.to_owned(),
             digest: new.digest.to_owned(),
-            content: new.content.to_owned(),
+            content: new.content.into(),
             expires_after: new.expires_after,
             turn: new.turn,
             since: new.since,
             used: new.used.to_vec(),
             most: new.most,
+            cipher: Arc::clone(cipher),
         }
+    }
+
+    /// Returns the place of the content of the question with this id about the same call.
+    fn place(&self, id: &str) -> ContentPlace {
+        ContentPlace::question(id, (&self.client, &self.name, &self.tenant), &self.digest)
+    }
+
+    /// Returns the id, content and state of the questions about the same call that were asked since the same message of
+    /// the model, are open or allowed and have not expired, the newest first. Contents are compared here, since the
+    /// database has them encrypted.
+    async fn find_about_call(
+        &self,
+        tx: &mut DynTransaction<'_>,
+    ) -> Result<Vec<(String, String, String)>, DatabaseError> {
+        let Self { client, name, tenant, digest, turn, since, .. } = self;
+        // The limit bounds the work; a question that is not found for this reason is asked again.
+        let sql = "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND tenant = ?3 AND digest = ?4 \
+                   AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
+        let values =
+            [client.into(), name.into(), tenant.into(), digest.into(), (*since).into(), (*turn).into()];
+        let opened = |row: &mut SqlRow| {
+            let id = row.text(0)?;
+            let content = self.cipher.open_column(row, 1, &self.place(&id))?;
+            Ok((id, content, row.text(2)?))
+        };
+        tx.query(sql, &values).await?.iter_mut().map(opened).collect()
     }
 
     /// Finds a question with the same content that was asked since the same message of the model, has not expired,
@@ -49,15 +80,8 @@ impl QuestionToAsk {
         &self,
         tx: &mut DynTransaction<'_>,
     ) -> Result<Option<AskOutcome>, DatabaseError> {
-        let Self { client, name, digest, content, turn, since, .. } = self;
-        // The limit bounds the work; a question that is not found for this reason is asked again.
-        let sql = "SELECT id FROM questions WHERE client = ?1 AND name = ?2 AND digest = ?3 AND content = ?4 \
-                   AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} ORDER BY asked DESC LIMIT 100";
-        let values =
-            [client.into(), name.into(), digest.into(), content.into(), (*since).into(), (*turn).into()];
-        for row in &mut tx.query(sql, &values).await? {
-            let id = row.text(0)?;
-            if !self.used.contains(&id) {
+        for (id, content, _) in self.find_about_call(tx).await? {
+            if content == self.content.as_str() && !self.used.contains(&id) {
                 return Ok(Some(AskOutcome::Known(id)));
             }
         }
@@ -116,15 +140,13 @@ impl QuestionToAsk {
         tx: &mut DynTransaction<'_>,
         change: i64,
     ) -> Result<Vec<String>, DatabaseError> {
-        let Self { client, name, digest, content, turn, since, .. } = self;
-        let sql = "SELECT id, content, state FROM questions WHERE client = ?1 AND name = ?2 AND digest = ?3 \
-                   AND content <> ?4 AND turn BETWEEN ?5 AND ?6 AND state IN ('open', 'allowed') AND {unexpired} LIMIT 100";
-        let values =
-            [client.into(), name.into(), digest.into(), content.into(), (*since).into(), (*turn).into()];
         let mut void = Vec::new();
-        for row in &mut tx.query(sql, &values).await? {
-            let (id, other_content, state) = (row.text(0)?, row.text(1)?, row.text(2)?);
-            if self.used.contains(&id) || without_state(&other_content) != without_state(content) {
+        let content = self.content.as_str();
+        for (id, other_content, state) in self.find_about_call(tx).await? {
+            if other_content == content
+                || self.used.contains(&id)
+                || without_state(&other_content) != without_state(content)
+            {
                 continue;
             }
             let sql = "UPDATE questions SET state = 'void', change = ?1 WHERE id = ?2";
@@ -138,7 +160,8 @@ impl QuestionToAsk {
 
     /// Inserts the question as open. `change` is the number under which event streams report it.
     pub(super) async fn insert(&self, tx: &mut DynTransaction<'_>, change: i64) -> Result<(), DatabaseError> {
-        let Self { id, client, name, tenant, digest, content, expires_after, turn, .. } = self;
+        let Self { id, client, name, tenant, digest, expires_after, turn, .. } = self;
+        let content = self.cipher.seal(&self.content, &self.place(id))?;
         let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
                    decided_by, decided, change, turn) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'open', {now}, {now} + ?7, '', 0, ?8, ?9)";
@@ -148,7 +171,7 @@ impl QuestionToAsk {
             name.into(),
             tenant.into(),
             digest.into(),
-            content.into(),
+            (&content).into(),
             (*expires_after).into(),
             change.into(),
             (*turn).into(),

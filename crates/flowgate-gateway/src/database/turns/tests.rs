@@ -19,7 +19,7 @@ pub(in crate::database) fn test_turn(
         is_stale: true,
         turns,
         bytes: 0,
-        inputs: "[]".to_owned(),
+        inputs: "[]".into(),
         prefixes: prefixes.to_vec(),
         forgotten: Vec::new(),
         longest,

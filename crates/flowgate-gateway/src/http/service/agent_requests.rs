@@ -18,7 +18,10 @@ use crate::chat::headers::with_conversation_header;
 use crate::chat::{ModelRoutes, embeddings, stream};
 use crate::http::client_presence::ClientPresence;
 use crate::http::reply::HttpReply;
+use crate::http::workers::WorkError;
 use crate::mcp_proxy::listening::opens_stream;
+use crate::telemetry::names;
+use crate::telemetry::refusal::RefusedRequest;
 
 impl GatewayService {
     /// Serves a request to a method of a model in Gemini's API, which the path names: for an answer, streamed or not, or
@@ -54,13 +57,16 @@ impl GatewayService {
     ) -> Result<Response, HttpReply> {
         let routes = self.chat(api)?;
         let (head, body) = request.into_parts();
-        let mut received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
+        let mut received =
+            routes.receive((api, Some(names::CHAT)), &head.headers, certificate_of(&head.extensions)).await?;
         received.target = target;
         protect_connection(&head.extensions);
         // Every answer, also a failure, repeats the conversation that the client has named.
         let name = received.conversation.clone();
         let with_name = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
-        let read = self.receive(&head.headers, body).await.map_err(&with_name)?;
+        let refused = received.refused.clone();
+        let read = self.receive(&head.headers, body).await;
+        let read = read.inspect_err(|reply| refused.record(reply.status)).map_err(&with_name)?;
         // For failures of the task, which the closures below report in the form of the API.
         let with_name_of_failure = with_name.clone();
         let broken = FailureFormats {
@@ -73,7 +79,7 @@ impl GatewayService {
             let client = received.client.spec.name.clone();
             let turn =
                 async move { routes.answer(&received, &read.bytes, &presence, parts).await.map(with_name) };
-            service.turns.run(&client, Box::pin(turn)).await
+            record_busy(&refused, service.turns.run(&client, Box::pin(turn)).await)
         };
         self.respond(&TURNS, broken, answer).await
     }
@@ -87,7 +93,7 @@ impl GatewayService {
     ) -> Result<HttpReply, HttpReply> {
         let routes = self.chat(api)?;
         let (head, body) = request.into_parts();
-        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
+        let received = routes.receive((api, None), &head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         routes.count_tokens(&received, &read.bytes)
@@ -99,9 +105,13 @@ impl GatewayService {
         let api = embeddings::API;
         let routes = self.chat(api)?;
         let (head, body) = request.into_parts();
-        let received = routes.receive(api, &head.headers, certificate_of(&head.extensions)).await?;
+        let received = routes
+            .receive((api, Some(names::EMBEDDINGS)), &head.headers, certificate_of(&head.extensions))
+            .await?;
         protect_connection(&head.extensions);
-        let read = self.receive(&head.headers, body).await?;
+        let refused = received.refused.clone();
+        let read = self.receive(&head.headers, body).await;
+        let read = read.inspect_err(|reply| refused.record(reply.status))?;
         let broken = FailureFormats {
             reply: move |status, message: &str| error_reply(api, status, message),
             event: move |status, message: &str| stream::stream_error_event(api, status, message),
@@ -111,7 +121,7 @@ impl GatewayService {
         let answer = move |presence: ClientPresence, _| async move {
             let client = received.client.spec.name.clone();
             let turn = async move { Some(routes.embeddings(&received, &read.bytes, &presence).await) };
-            service.turns.run(&client, Box::pin(turn)).await
+            record_busy(&refused, service.turns.run(&client, Box::pin(turn)).await)
         };
         self.respond(&TURNS, broken, answer).await
     }
@@ -126,10 +136,12 @@ impl GatewayService {
             .receive_for(last_segment(&head.uri), &head.headers, certificate_of(&head.extensions))
             .await?;
         protect_connection(&head.extensions);
-        let read = self.receive(&head.headers, body).await?;
+        let refused = received.refused.clone();
+        let read = self.receive(&head.headers, body).await;
+        let read = read.inspect_err(|reply| refused.record(reply.status))?;
         let listens = opens_stream(&read.bytes);
         if listens {
-            received.switch_place(&routes)?;
+            received.switch_place(&routes).inspect_err(|reply| refused.record(reply.status))?;
         }
         let service = Arc::clone(self);
         // `parts` receives the parts of the answer if it is a stream.
@@ -137,7 +149,7 @@ impl GatewayService {
             let tasks = if listens { &service.streams } else { &service.exchanges };
             let client = received.client_name().to_owned();
             let exchange = async move { routes.exchange(&received, &read.bytes, &presence, parts).await };
-            tasks.run(&client, exchange).await
+            record_busy(&refused, tasks.run(&client, exchange).await)
         };
         self.respond(if listens { &STREAMS } else { &EXCHANGES }, for_mcp_proxy(), answer).await
     }
@@ -181,4 +193,12 @@ impl GatewayService {
         let message = "this gateway has no MCP servers: its operator can configure them with `--config`";
         self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
+}
+
+/// Records the span of a request that is refused because too many tasks run; `outcome` is what its task has returned.
+fn record_busy<T>(refused: &RefusedRequest, outcome: Result<T, WorkError>) -> Result<T, WorkError> {
+    if let Err(WorkError::Busy) = outcome {
+        refused.record(StatusCode::TOO_MANY_REQUESTS);
+    }
+    outcome
 }

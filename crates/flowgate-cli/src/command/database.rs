@@ -1,0 +1,57 @@
+//! Runs `flowgate database encrypt`: encrypts what a gateway has stored with the first key of its configuration.
+
+use std::path::Path;
+
+use flowgate_gateway::database::encrypt_stored_content;
+
+use crate::args::DatabaseCommand;
+use crate::command::serve;
+use crate::input::InputError;
+use crate::output::{Console, plural};
+use crate::progress::Progress;
+
+/// Runs the subcommand of `flowgate database`, and returns its exit code.
+pub(crate) fn run(database: &DatabaseCommand, output: &mut Console) -> Result<u8, InputError> {
+    match database {
+        DatabaseCommand::Encrypt { config, accept_unencrypted } => {
+            encrypt(config, *accept_unencrypted, output)
+        }
+    }
+}
+
+/// Encrypts the database of the configuration at `path`. Returns 0, or 1 if the user has interrupted the run.
+///
+/// # Errors
+/// If the configuration has no key, the database cannot be used, or a stored value was altered.
+fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Result<u8, InputError> {
+    let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
+    let config = serve::model_routes(path)?;
+    // A run reads the rows at least twice; each time is shown anew.
+    let mut display: Option<(Progress, u64)> = None;
+    let mut show = |done: u64, total: u64| {
+        let begun = display.take().filter(|(_, before)| *before <= done);
+        let (progress, before) = begun.unwrap_or_else(|| {
+            (Progress::over_steps(usize::try_from(total).unwrap_or(usize::MAX), "row", output), 0)
+        });
+        (before..done).for_each(|_| progress.step());
+        let goes_on = !progress.is_interrupted();
+        display = Some((progress, done));
+        goes_on
+    };
+    let report = encrypt_stored_content(&config, accepts_unencrypted, &mut show);
+    if let Some((progress, _)) = &display {
+        progress.clear();
+    }
+    let report = report.map_err(|error| failed(&error))?.ok_or_else(|| {
+        failed(&"the section [store] names no key: set `encryption-key-from` or `encryption-key-file`")
+    })?;
+    if !report.is_complete {
+        let encrypted = plural(report.encrypted, "row");
+        output.warning(&format!("interrupted after {encrypted} of the database: run the command again"));
+        return Ok(1);
+    }
+    let (mark, name) = (output.paint("32", "✓"), config.store.place.name());
+    let (rows, encrypted) = (plural(report.rows, "row"), report.encrypted);
+    output.line(&format!("{mark} {name}: the content of {rows} is encrypted, {encrypted} of them anew"));
+    Ok(0)
+}

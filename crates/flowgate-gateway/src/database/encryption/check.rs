@@ -1,0 +1,148 @@
+//! Compares the keys of the configuration with the database when it is opened. The table `encryption` of an encrypted
+//! database has one row with the key of the digests that are looked up, sealed by a key of the configuration: it can only
+//! be opened by the right key, in the database that it was made for.
+
+use std::sync::Arc;
+
+use super::cipher::{ContentCipher, KeyRing, StoredContent, sealed_parts};
+use super::keys::EncryptionKeys;
+use super::place::ContentPlace;
+use crate::database::Database;
+use crate::database::error::DatabaseError;
+use crate::database::transaction::{Access, DynTransaction};
+use crate::random;
+
+/// The first word of the sealed text of a database of which all content is sealed.
+const COMPLETE: &str = "complete";
+/// The first word of the sealed text of a database with content from before there was a key.
+const PARTIAL: &str = "partial";
+
+/// The error for a row of the table `encryption` that was opened and makes no sense.
+const DAMAGED: DatabaseError = DatabaseError::Damaged("the table `encryption` has no valid key");
+
+impl Database {
+    /// Reads with which keys the content of the database is encrypted. With `may_begin`, an unencrypted database begins
+    /// to be encrypted if there are keys.
+    ///
+    /// # Errors
+    /// If the database is encrypted and the key is missing or another one.
+    pub(in crate::database) async fn load_encryption(
+        &mut self,
+        keys: &EncryptionKeys,
+        may_begin: bool,
+    ) -> Result<(), DatabaseError> {
+        let keys = keys.clone();
+        let access = if may_begin { Access::Transaction } else { Access::Snapshot };
+        let cipher = self.run(access, move |tx| {
+            Box::pin(async move {
+                let mut rows = tx.query("SELECT id FROM identity", &[]).await?;
+                let damaged = DatabaseError::Damaged("the table `identity` has no row");
+                let identity = rows.first_mut().ok_or(damaged)?.text(0)?;
+                let place = ContentPlace::lookup_key(&identity);
+                if let Some(sealed) = read_sealed(tx).await? {
+                    return open_lookup_key(sealed, &keys, &place).map(ContentCipher::Sealing);
+                }
+                if keys.is_empty() || !may_begin {
+                    return Ok(ContentCipher::Plain);
+                }
+                let lookup = random::bytes().map_err(|_| DatabaseError::NoRandomBytes)?;
+                let ring = KeyRing::new(&keys, lookup, is_empty(tx).await?);
+                let sealed = seal_lookup_key(&ring, ring.is_complete(), &place)?;
+                let sql = "INSERT INTO encryption (one, sealed) VALUES (1, ?1) ON CONFLICT DO NOTHING";
+                tx.execute(sql, &[(&sealed).into()]).await?;
+                // Another gateway may have begun at the same time.
+                let sealed = read_sealed(tx).await?.ok_or(DAMAGED)?;
+                open_lookup_key(sealed, &keys, &place).map(ContentCipher::Sealing)
+            })
+        });
+        self.cipher = Arc::new(cipher.await?);
+        Ok(())
+    }
+
+    /// Returns whether the database has keys, and content that is not encrypted.
+    pub(crate) fn is_partly_encrypted(&self) -> bool {
+        matches!(&*self.cipher, ContentCipher::Sealing(ring) if !ring.is_complete())
+    }
+
+    /// Records that all content of the database is sealed by the key that seals now.
+    pub(super) async fn complete_encryption(&self) -> Result<(), DatabaseError> {
+        let (cipher, identity) = (Arc::clone(&self.cipher), self.identity.clone());
+        self.run(Access::Transaction, move |tx| {
+            Box::pin(async move {
+                let ContentCipher::Sealing(ring) = &*cipher else { return Ok(()) };
+                let sealed = seal_lookup_key(ring, true, &ContentPlace::lookup_key(&identity))?;
+                let sql = "UPDATE encryption SET sealed = ?1 WHERE one = 1";
+                tx.execute(sql, &[(&sealed).into()]).await.map(drop)
+            })
+        })
+        .await
+    }
+}
+
+/// Returns the sealed key of lookups; `None` if the database is not encrypted.
+async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, DatabaseError> {
+    let mut rows = tx.query("SELECT sealed FROM encryption WHERE one = 1", &[]).await?;
+    rows.first_mut().map(|row| row.text(0)).transpose()
+}
+
+/// Returns whether no content is stored.
+///
+/// # Errors
+/// If content is sealed, although the row of the table `encryption` is missing: a database from which it was removed
+/// must not pass for one that was never encrypted.
+async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
+    for sql in [
+        "SELECT 1 FROM conversations WHERE key LIKE 'fg1:%' LIMIT 1",
+        "SELECT 1 FROM tenants WHERE record LIKE 'fg1:%' LIMIT 1",
+    ] {
+        if !tx.query(sql, &[]).await?.is_empty() {
+            return Err(DatabaseError::Damaged(
+                "content is encrypted, but the table `encryption` has no row",
+            ));
+        }
+    }
+    for table in ["conversations", "tenants", "seen", "questions", "lasting_grants"] {
+        if !tx.query(&format!("SELECT 1 FROM {table} LIMIT 1"), &[]).await?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Seals the key of lookups, and whether all content is sealed.
+fn seal_lookup_key(
+    ring: &KeyRing,
+    is_complete: bool,
+    place: &ContentPlace,
+) -> Result<StoredContent, DatabaseError> {
+    let state = if is_complete { COMPLETE } else { PARTIAL };
+    ring.seal(&format!("{state} {}", random::hex(&ring.lookup_key())), place)
+}
+
+/// Opens the key of lookups.
+///
+/// # Errors
+/// If the key that sealed it is not given, or the row was altered or is that of another database.
+fn open_lookup_key(
+    sealed: String,
+    keys: &EncryptionKeys,
+    place: &ContentPlace,
+) -> Result<KeyRing, DatabaseError> {
+    let (id, _) = sealed_parts(&sealed).ok_or(DAMAGED)?;
+    // The id comes from the database; another text must not get into messages.
+    let id = id.chars().filter(char::is_ascii_hexdigit).take(16).collect::<String>();
+    if keys.is_empty() {
+        return Err(DatabaseError::EncryptionKeyMissing { id });
+    }
+    if !keys.iter().any(|key| key.id() == id) {
+        return Err(DatabaseError::EncryptionKeyOther { id, given: keys.ids() });
+    }
+    let opened = KeyRing::new(keys, [0; 32], true).open(sealed, place)?;
+    let (state, lookup) = opened.split_once(' ').ok_or(DAMAGED)?;
+    let lookup = random::from_hex(lookup).ok_or(DAMAGED)?;
+    match state {
+        COMPLETE => Ok(KeyRing::new(keys, lookup, true)),
+        PARTIAL => Ok(KeyRing::new(keys, lookup, false)),
+        _ => Err(DAMAGED),
+    }
+}

@@ -1,0 +1,275 @@
+//! Seals and opens the values of columns with content. The types make sure that content is stored in no other way: a
+//! [`Content`] is no value of a statement, and only [`ContentCipher::seal`] makes the [`StoredContent`] that is one. The
+//! same holds for digests and [`ContentCipher::lookup`].
+//!
+//! A sealed value is the text `fg1:KEY:DATA`: the id of its key, and in base64 the nonce, the ciphertext and the tag.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+
+use super::keys::{EncryptionKey, EncryptionKeys, mac};
+use super::place::{ContentPlace, DigestColumn};
+use crate::database::error::DatabaseError;
+use crate::database::transaction::{SqlRow, SqlValue};
+use crate::random;
+
+/// The beginning of a sealed value, with the version of its form.
+const MARK: &str = "fg1:";
+/// The length of a nonce, in bytes. Random nonces of this length do not repeat.
+const NONCE_BYTES: usize = 24;
+/// The beginning of a keyed digest; digests without a key are in hexadecimal.
+const KEYED: char = 'k';
+
+/// A text with content, before it is sealed. `Debug` does not show it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Content(String);
+
+impl Content {
+    /// Returns the text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the length of the text, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the text itself.
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+}
+
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Content({} bytes)", self.0.len())
+    }
+}
+
+/// A content as it is stored: sealed, if the database has a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::database) struct StoredContent(String);
+
+impl<'v> From<&'v StoredContent> for SqlValue<'v> {
+    fn from(content: &'v StoredContent) -> Self {
+        Self::Text(&content.0)
+    }
+}
+
+/// A digest by which rows are looked up, as it is stored: keyed, if the database has a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::database) struct StoredDigest(String);
+
+impl StoredDigest {
+    /// Returns the digest as text.
+    pub(in crate::database) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns several digests with spaces between them, as one column stores them.
+    pub(in crate::database) fn joined(digests: &[Self]) -> Self {
+        let digests: Vec<&str> = digests.iter().map(Self::as_str).collect();
+        Self(digests.join(" "))
+    }
+}
+
+impl<'v> From<&'v StoredDigest> for SqlValue<'v> {
+    fn from(digest: &'v StoredDigest) -> Self {
+        Self::Text(&digest.0)
+    }
+}
+
+/// What seals and opens the content of a database.
+#[derive(Debug)]
+pub(in crate::database) enum ContentCipher {
+    /// The database has no key: content is stored as it is.
+    Plain,
+    /// The database has a key.
+    Sealing(KeyRing),
+}
+
+/// The keys of a database. `Debug` shows none.
+pub(in crate::database) struct KeyRing {
+    /// The ciphers by the ids of their keys; the first one seals.
+    ciphers: Vec<(String, XChaCha20Poly1305)>,
+    /// The key of the digests that are looked up. It stays the same when the keys of the configuration change.
+    lookup: [u8; 32],
+    /// Whether all content of the database is sealed, so that a value that is not sealed is damaged.
+    is_complete: bool,
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyRing").field("is_complete", &self.is_complete).finish_non_exhaustive()
+    }
+}
+
+impl KeyRing {
+    /// Creates a ring of these keys with the key of lookups.
+    pub(super) fn new(keys: &EncryptionKeys, lookup: [u8; 32], is_complete: bool) -> Self {
+        let cipher = |key: &EncryptionKey| {
+            let derived = key.derived("flowgate database content 1");
+            (key.id(), XChaCha20Poly1305::new(&derived.into()))
+        };
+        Self { ciphers: keys.iter().map(cipher).collect(), lookup, is_complete }
+    }
+
+    /// Returns whether all content of the database is sealed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns the key of lookups.
+    pub(super) fn lookup_key(&self) -> [u8; 32] {
+        self.lookup
+    }
+
+    /// Returns whether a stored value is sealed by the key that seals now.
+    pub(super) fn is_current(&self, stored: &str) -> bool {
+        let key = sealed_parts(stored).map(|(key, _)| key);
+        self.ciphers.first().is_some_and(|(first, _)| key == Some(first))
+    }
+
+    /// Seals a text for its place.
+    ///
+    /// # Errors
+    /// If the operating system returns no random bytes.
+    pub(super) fn seal(&self, text: &str, place: &ContentPlace) -> Result<StoredContent, DatabaseError> {
+        let nonce: [u8; NONCE_BYTES] = random::bytes().map_err(|_| DatabaseError::NoRandomBytes)?;
+        let (key, cipher) = self.ciphers.first().ok_or(NOT_SEALED)?;
+        let payload = Payload { msg: text.as_bytes(), aad: &place.bound };
+        let sealed = cipher.encrypt(&XNonce::from(nonce), payload).map_err(|_| NOT_SEALED)?;
+        let mut stored = format!("{MARK}{key}:");
+        STANDARD.encode_string([nonce.as_slice(), &sealed].concat(), &mut stored);
+        Ok(StoredContent(stored))
+    }
+
+    /// Opens a stored value, which was sealed for this place, or, as long as not all content is sealed, stored as it is.
+    ///
+    /// # Errors
+    /// If the value was altered or moved, its key is not in the ring, or it is not sealed although all content is.
+    pub(super) fn open(&self, stored: String, place: &ContentPlace) -> Result<String, DatabaseError> {
+        let column = place.column.name();
+        let Some((key, data)) = sealed_parts(&stored) else {
+            return if self.is_complete { Err(DatabaseError::Unsealed(column)) } else { Ok(stored) };
+        };
+        let unreadable = DatabaseError::Unreadable(column);
+        let cipher = self.ciphers.iter().find(|(id, _)| id == key).map(|(_, cipher)| cipher);
+        let data = STANDARD.decode(data).ok();
+        let opened = cipher.zip(data).and_then(|(cipher, data)| {
+            let (nonce, sealed) = data.split_first_chunk::<NONCE_BYTES>()?;
+            let payload = Payload { msg: sealed, aad: &place.bound };
+            cipher.decrypt(&XNonce::from(*nonce), payload).ok()
+        });
+        String::from_utf8(opened.ok_or(unreadable)?).map_err(|_| DatabaseError::Unreadable(column))
+    }
+
+    /// Returns the keyed form of a digest of a client's content; a digest that is keyed already is returned as it is.
+    pub(super) fn keyed(&self, column: DigestColumn, client: &str, digest: &str) -> StoredDigest {
+        if digest.starts_with(KEYED) {
+            return StoredDigest(digest.to_owned());
+        }
+        let parts = [column.name().as_bytes(), client.as_bytes(), digest.as_bytes()];
+        StoredDigest(format!("{KEYED}{}", random::hex(&mac(&self.lookup, &parts))))
+    }
+}
+
+/// The error if a text cannot be sealed, which only a text of hundreds of gigabytes can cause.
+const NOT_SEALED: DatabaseError = DatabaseError::Bug("a value cannot be encrypted");
+
+/// Returns the id of the key and the data of a sealed value; `None` if the value is stored as it is. No other content
+/// has this form: JSON begins otherwise, a key of digests is in hexadecimal, and a normalized text has either letters or
+/// other symbols.
+pub(super) fn sealed_parts(stored: &str) -> Option<(&str, &str)> {
+    stored.strip_prefix(MARK)?.split_once(':')
+}
+
+impl ContentCipher {
+    /// Returns the form in which a content is stored in its place.
+    ///
+    /// # Errors
+    /// If the operating system returns no random bytes.
+    pub(in crate::database) fn seal(
+        &self,
+        content: &Content,
+        place: &ContentPlace,
+    ) -> Result<StoredContent, DatabaseError> {
+        match self {
+            Self::Plain => Ok(StoredContent(content.0.clone())),
+            Self::Sealing(keys) => keys.seal(&content.0, place),
+        }
+    }
+
+    /// Returns the content of a stored value.
+    ///
+    /// # Errors
+    /// If the value was altered or moved to this place, or its key is not among those of the configuration.
+    pub(in crate::database) fn open(
+        &self,
+        stored: String,
+        place: &ContentPlace,
+    ) -> Result<String, DatabaseError> {
+        match self {
+            Self::Plain => Ok(stored),
+            Self::Sealing(keys) => keys.open(stored, place),
+        }
+    }
+
+    /// Takes a content out of column `index` of a row.
+    ///
+    /// # Errors
+    /// As for [`Self::open`], or if the column is no text.
+    pub(in crate::database) fn open_column(
+        &self,
+        row: &mut SqlRow,
+        index: usize,
+        place: &ContentPlace,
+    ) -> Result<String, DatabaseError> {
+        self.open(row.text(index)?, place)
+    }
+
+    /// Returns the form in which a digest of a client's content is stored from now on.
+    pub(in crate::database) fn lookup(
+        &self,
+        column: DigestColumn,
+        client: &str,
+        digest: &str,
+    ) -> StoredDigest {
+        match self {
+            Self::Plain => StoredDigest(digest.to_owned()),
+            Self::Sealing(keys) => keys.keyed(column, client, digest),
+        }
+    }
+
+    /// Returns all forms in which a digest may be stored: as long as not all content is sealed, also the one without a
+    /// key.
+    pub(in crate::database) fn lookups(
+        &self,
+        column: DigestColumn,
+        client: &str,
+        digest: &str,
+    ) -> Vec<StoredDigest> {
+        let mut forms = vec![self.lookup(column, client, digest)];
+        if matches!(self, Self::Sealing(keys) if !keys.is_complete) {
+            forms.push(StoredDigest(digest.to_owned()));
+        }
+        forms
+    }
+}

@@ -1,0 +1,48 @@
+//! Records the spans of requests that are refused before a turn or an exchange begins: by a limit of their client, or for
+//! what their head or body is. Only requests of known clients have one: anybody can send others, and could fill the queue
+//! of spans with them.
+
+use axum::http::StatusCode;
+use opentelemetry::trace::SpanContext;
+
+use super::{Telemetry, names};
+
+/// What the span of a request has if it is refused. Cheap to clone; the default records nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RefusedRequest(Option<RefusedSpan>);
+
+#[derive(Debug, Clone)]
+struct RefusedSpan {
+    telemetry: Telemetry,
+    operation: &'static str,
+    client: String,
+    parent: Option<SpanContext>,
+}
+
+impl RefusedRequest {
+    /// Prepares the span of a request of a client, whose name until its model or tool is known is `operation`. `parent`
+    /// is the span of the client that it belongs to.
+    pub(crate) fn new(
+        telemetry: &Telemetry,
+        operation: &'static str,
+        client: &str,
+        parent: Option<SpanContext>,
+    ) -> Self {
+        if !telemetry.is_on() {
+            return Self::default();
+        }
+        Self(Some(RefusedSpan { telemetry: telemetry.clone(), operation, client: client.to_owned(), parent }))
+    }
+
+    /// Records that the request is refused with this status.
+    pub(crate) fn record(&self, status: StatusCode) {
+        let Some(refused) = &self.0 else { return };
+        let mut span = refused.telemetry.begin_request(refused.operation, refused.parent.as_ref());
+        if refused.operation != names::OTHER {
+            span.set(names::OPERATION, refused.operation);
+        }
+        span.set(names::CLIENT, refused.client.clone());
+        span.set_number(names::STATUS, status.as_u16());
+        span.fail(status.as_str().to_owned());
+    }
+}
