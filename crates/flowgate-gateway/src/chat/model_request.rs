@@ -57,7 +57,7 @@ impl ModelRoutes {
         let caller = self
             .authenticate_for_model(headers, certificate)
             .await
-            .map_err(|failure| error_reply(api, failure.status, &failure.message))?;
+            .map_err(|failure| error_reply(api, failure.status, &failure.message).annotate(failure.detail))?;
         let named = conversation_of(headers).map(|named| named.map(|name| caller.conversation(&name)));
         let Caller { client, virtual_key, provider_key: key } = caller;
         let limits = (&*client, virtual_key.as_deref());

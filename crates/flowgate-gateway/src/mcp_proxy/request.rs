@@ -17,6 +17,7 @@ use crate::config::McpServer;
 use crate::http::reply::HttpReply;
 use crate::mcp_proxy::stream_place::StreamPlace;
 use crate::tls::client_certificate::ClientCertificate;
+use crate::virtual_keys::valid_key::ValidKey;
 
 /// The conversation of all requests with one key of a client that names none and uses no model. The labels of everything that the
 /// client was ever shown apply there.
@@ -33,6 +34,8 @@ const TOO_MANY_REQUESTS: &str =
 #[derive(Debug)]
 pub(crate) struct McpRequest {
     pub(super) client: Arc<ClientState>,
+    /// The virtual key or the token with which the client has authenticated itself, if it has.
+    pub(super) key: Option<Arc<ValidKey>>,
     pub(super) server: Arc<McpServer>,
     pub(super) conversation: String,
     /// The server's id of the MCP session.
@@ -121,7 +124,7 @@ impl ModelRoutes {
         let caller = self
             .authenticate(headers, certificate)
             .await
-            .map_err(|failure| error_reply(failure.status, &failure.message))?;
+            .map_err(|failure| error_reply(failure.status, &failure.message).annotate(failure.detail))?;
         let client = Arc::clone(&caller.client);
         let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {
             let names: Vec<&str> = client.spec.servers.iter().map(|server| server.name.as_str()).collect();
@@ -161,6 +164,7 @@ impl ModelRoutes {
         let trace_parent = self.telemetry.read_parent(headers);
         Ok(McpRequest {
             client,
+            key: caller.virtual_key,
             server,
             conversation,
             session,
