@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::browser_origin;
 use super::login_failures::MAX_FAILURES;
+use super::login_routes::CLAIM_HEADER;
 use super::sessions::{LIFETIME, SessionHolder, SessionId, delete_cookie};
 use crate::approvals::ApprovalService;
 use crate::config::{Person, Role};
@@ -55,6 +56,11 @@ impl ApprovalService {
                 let lifetime = bound.unwrap_or_else(of_token);
                 (SessionHolder::LoggedIn(Arc::new(identity)), person, lifetime)
             }
+            // The cookie of a login cannot be guessed, so this is no attempt.
+            None if headers.contains_key(CLAIM_HEADER) => {
+                let message = "this browser has no completed login: begin again";
+                return Err(HttpReply::detail(StatusCode::UNAUTHORIZED, message));
+            }
             None => {
                 let person = self.people.find(headers).ok_or_else(|| {
                     self.login_failures.count(address, now);
@@ -95,9 +101,12 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Says who sends the request.
+    /// Says who sends the request. A refusal says whether people can log in at an issuer.
     pub(crate) fn session(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
-        let person = self.person(headers, Role::Viewer)?;
+        let person = self.person(headers, Role::Viewer).map_err(|refusal| match self.people.login() {
+            Some(_) => refusal.with_header(CLAIM_HEADER, "oidc"),
+            None => refusal,
+        })?;
         Ok(HttpReply::json(StatusCode::OK, &session_json(&person)))
     }
 
