@@ -15,6 +15,9 @@ use serde_json::{Map, Value, json};
 
 use crate::database::HIDDEN_MEMBER;
 
+/// What precedes the name of a group where groups and people are readers. No person has a name with this beginning.
+pub(crate) const GROUP: &str = "group:";
+
 /// The principals of the person, in a list of readers of the configuration.
 const OWN: &str = "*";
 
@@ -234,6 +237,50 @@ fn dimension_of<'s>(space: &'s Space, element: &str) -> Option<&'s str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A text is readable if one of the person's principals may read it.
+    #[test]
+    fn readers_are_principals() {
+        let policy = Policy::parse("lattice readers: readers\nlattice secrecy: public < private\n").unwrap();
+        let other = Policy::parse("lattice level: low < high\n").unwrap();
+        let all = [&policy, &other];
+        let read = |text: &str| Clearance::read(Some(text), &all.into_iter());
+        let principals = ["ann", "group:finance"].map(str::to_owned);
+        let check = |clearance: &str, readers: Value, secrecy: &str, expected: bool| {
+            let clearance = read(clearance).unwrap().with_principals(&principals);
+            let mut name_table = NameTable::new(policy.space());
+            let label = json!({"readers": readers, "secrecy": secrecy});
+            let label = policy.space().from_names(&label, &mut name_table);
+            let bound = clearance.bound_under(policy.space(), &name_table);
+            assert_eq!(bound.covers(&label), expected, "{clearance:?} {readers} {secrecy}");
+        };
+        check("readers(*)", json!(["ann"]), "private", true);
+        check("readers(*)", json!(["group:finance", "bob"]), "private", true);
+        check("readers(*)", json!(["finance"]), "private", false);
+        check("readers(*)", json!(["group:hr"]), "public", false);
+        check("readers(*)", json!([]), "public", false);
+        check("readers(*)", json!("top"), "public", false);
+        check("readers(*)", json!("everyone"), "private", true);
+        check("readers(group:hr)", json!(["group:hr"]), "private", true);
+        check("readers(group:hr)", json!(["ann"]), "private", false);
+        check("readers(group:hr, *)", json!(["ann"]), "private", true);
+        check("readers()", json!(["ann"]), "public", false);
+        check("readers()", json!("everyone"), "public", true);
+        check("public, readers(*)", json!(["ann"]), "public", true);
+        check("public, readers(*)", json!(["ann"]), "private", false);
+        check("readers(*), public", json!(["group:hr"]), "public", false);
+        check("public", json!(["group:hr"]), "public", true);
+        // Under a policy without readers, nothing above the bottom.
+        let clearance = read("readers(*)").unwrap();
+        assert_eq!(
+            clearance.bound_under(other.space(), &NameTable::new(other.space())),
+            Label::BOTTOM.into()
+        );
+        assert_eq!(read("public, readers(a, *)").unwrap().names().unwrap(), ["public", "readers(a)"]);
+        for wrong in ["reader(*)", "level(*)", "secrecy(*)", "readers(*", "readers*)", "readers(*) public"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn content_is_shown_if_it_flows_to_the_clearance() {

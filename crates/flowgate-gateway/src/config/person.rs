@@ -2,8 +2,7 @@
 
 use super::file::{PersonSpec, RoleSpec};
 use super::{ClientSettings, ConfigReader, MIN_KEY};
-use crate::approvals::clearance::Clearance;
-use crate::identity::login_identity::GROUP;
+use crate::approvals::clearance::{Clearance, GROUP};
 use crate::secret::Secret;
 
 /// A role; each role includes the preceding ones.

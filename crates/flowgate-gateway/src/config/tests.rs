@@ -240,7 +240,10 @@ fn problems_of_identities_are_named() {
     let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
     let issuer = |more: &str| format!("[issuers.corp]\nissuer = \"https://login.example\"\n{more}\n");
     let token = |more: &str| {
-        format!("{UPSTREAM}{}{CLIENT}[clients.a.token]\nissuer = \"corp\"\naudience = \"gate\"\n{more}\n", issuer(""))
+        format!(
+            "{UPSTREAM}{}{CLIENT}[clients.a.token]\nissuer = \"corp\"\naudience = \"gate\"\n{more}\n",
+            issuer("")
+        )
     };
     let with = |more: &str| format!("{UPSTREAM}{}{CLIENT}", issuer(more));
     check(with("leeway-seconds = 300\nalgorithms = [\"ES256\"]"), "");
@@ -268,10 +271,7 @@ fn problems_of_identities_are_named() {
         with("jwks-url = \"https://login.example/keys\"\njwks-file = \"keys.json\""),
         "issuers.corp: the section has both `jwks-file` and `jwks-url`: remove one of them",
     );
-    check(
-        with("jwks-file = \"p.flow\""),
-        "issuers.corp: jwks-file: DIR/p.flow: it is not JSON",
-    );
+    check(with("jwks-file = \"p.flow\""), "issuers.corp: jwks-file: DIR/p.flow: it is not JSON");
     check(
         with("[issuers.other]\nissuer = \"https://login.example\""),
         "issuers.other: the issuer is also that of corp: write one section for it",
@@ -290,7 +290,8 @@ fn problems_of_identities_are_named() {
         "clients.a: token: the parameter `groups` is set by `groups` and by `input`: remove one of them",
     );
     check(
-        token("groups = \"groups\"").replace("[clients.a.token]", "input = { groups = 1 }\n[clients.a.token]"),
+        token("groups = \"groups\"")
+            .replace("[clients.a.token]", "input = { groups = 1 }\n[clients.a.token]"),
         "clients.a: token: the parameter `groups` is set by `input` of the client and by a claim: remove one of them",
     );
     check(
@@ -304,7 +305,10 @@ fn problems_of_identities_are_named() {
     );
     check(token("") + second + "claims = { team = \"x\" }\n", "");
     let login = |more: &str, redirect: &str| {
-        with("") + &format!("[login.oidc]\nissuer = \"corp\"\nclient-id = \"gate\"\nredirect = \"{redirect}\"\n{more}\n")
+        with("")
+            + &format!(
+                "[login.oidc]\nissuer = \"corp\"\nclient-id = \"gate\"\nredirect = \"{redirect}\"\n{more}\n"
+            )
     };
     let redirect = "https://gate.example/ui/login/callback";
     check(login("[people.ann]\nsubject = \"1\"\nrole = \"viewer\"", redirect), "");
@@ -324,7 +328,10 @@ fn problems_of_identities_are_named() {
         "people.ann: subject: people can log in only with [login.oidc]: write the section, or remove the line",
     );
     check(
-        login("[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n[people.bob]\nsubject = \"1\"\nrole = \"admin\"", redirect),
+        login(
+            "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n[people.bob]\nsubject = \"1\"\nrole = \"admin\"",
+            redirect,
+        ),
         "people.bob: the subject is also that of ann: give each person their own",
     );
     check(

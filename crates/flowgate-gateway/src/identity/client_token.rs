@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::issuer::Issuer;
-use super::login_identity::GROUP;
 use super::token::{TokenClaims, TokenRefusal};
+use crate::approvals::clearance::GROUP;
 use crate::random;
 
 /// The longest subject, in bytes.
@@ -133,5 +133,34 @@ fn parameter_value(claim: &Value) -> Option<Value> {
             Some(texts.into())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn parameters_are_short_texts_and_lists_of_them() {
+        let check = |claim: Value, expected: Option<Value>| {
+            assert_eq!(parameter_value(&claim), expected, "{claim}");
+        };
+        let same = |value: Value| check(value.clone(), Some(value));
+        same(json!("a"));
+        same(json!(""));
+        same(json!(true));
+        same(json!(1.5));
+        same(json!([]));
+        check(json!(["b", "a", "b"]), Some(json!(["a", "b"])));
+        check(json!("x".repeat(MAX_TEXT)), Some(json!("x".repeat(MAX_TEXT))));
+        check(json!("x".repeat(MAX_TEXT + 1)), None);
+        check(json!(vec!["x"; MAX_TEXTS + 1]), None);
+        check(json!(["x".repeat(MAX_TEXT + 1)]), None);
+        check(json!([1]), None);
+        check(json!([["a"]]), None);
+        check(json!({"a": 1}), None);
+        check(json!(null), None);
     }
 }

@@ -6,14 +6,13 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::token::TokenClaims;
+use crate::approvals::clearance::GROUP;
 use crate::config::LoginSettings;
 
 /// The longest name, group or subject, in bytes.
 const MAX_TEXT: usize = 256;
 /// The most groups of a person.
 const MAX_GROUPS: usize = 1_000;
-/// What precedes the name of a group where groups and people are readers. No person has a name with this beginning.
-pub(crate) const GROUP: &str = "group:";
 
 /// A person as the issuer describes them.
 #[derive(Debug, Clone, PartialEq, Eq)]

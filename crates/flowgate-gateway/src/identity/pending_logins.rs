@@ -94,15 +94,17 @@ impl PendingLogins {
     }
 
     /// Ends the login of the browser with this cookie, whose state the issuer has returned, and returns its secrets.
-    /// `None` if there is no such login, or the state is that of another one: the login then ends as well.
+    /// `None` if there is no such login, or the state is that of another one: another site that causes such a request
+    /// does not end the login.
     pub(crate) fn take_returned(&self, cookie: &str, state: &str, now: Instant) -> Option<LoginSecrets> {
-        let login = self.logins().remove(&digest(cookie)).filter(|login| !login.is_over(now))?;
-        match login.step {
-            LoginStep::AtIssuer(secrets) if secrets.state.as_bytes().ct_eq(state.as_bytes()).into() => {
-                Some(secrets)
-            }
-            _ => None,
-        }
+        let mut logins = self.logins();
+        let id = digest(cookie);
+        let login = logins.get(&id).filter(|login| !login.is_over(now))?;
+        let LoginStep::AtIssuer(secrets) = &login.step else { return None };
+        let is_own: bool = secrets.state.as_bytes().ct_eq(state.as_bytes()).into();
+        let secrets = is_own.then(|| secrets.clone())?;
+        logins.remove(&id);
+        Some(secrets)
     }
 
     /// Lets the page of a browser take a completed login. Returns the value of a new cookie, which shows that it is this
@@ -168,8 +170,9 @@ mod tests {
     fn a_state_is_accepted_once_from_its_browser() {
         let (logins, now) = (PendingLogins::default(), Instant::now());
         let [ann, bob] = [(); 2].map(|()| logins.begin(now).unwrap());
-        // The state of another browser, which ends the login of this one.
         assert!(logins.take_returned(&ann.0, &bob.1.state, now).is_none());
+        assert!(logins.take_returned(&bob.0, &ann.1.state, now).is_none());
+        assert!(logins.take_returned(&ann.0, &ann.1.state, now).is_some());
         assert!(logins.take_returned(&ann.0, &ann.1.state, now).is_none());
         let secrets = logins.take_returned(&bob.0, &bob.1.state, now).unwrap();
         assert_eq!(secrets.nonce, bob.1.nonce);

@@ -44,7 +44,7 @@ impl ValidKey {
         Self { id: stored.id, requests_per_minute, budget, models, account, input, expires }
     }
 
-    /// Creates what stands for the caller of a request with a token, which `own` accepts until `expires`.
+    /// Creates the key that represents the caller of a request with a token, which `own` accepts until `expires`.
     pub(crate) fn of_token(
         caller: TokenCaller,
         (own, expires): (&ClientToken, SystemTime),

@@ -10,9 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
-};
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -276,7 +274,8 @@ fn serve(mut stream: TcpStream, state: &Mutex<IssuerState>) {
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
     let reply = |stream: &mut TcpStream, status: &str, more: &str, body: &str| {
         let length = body.len();
-        let text = format!("HTTP/1.1 {status}\r\nconnection: close\r\n{more}content-length: {length}\r\n\r\n{body}");
+        let text =
+            format!("HTTP/1.1 {status}\r\nconnection: close\r\n{more}content-length: {length}\r\n\r\n{body}");
         let _ = stream.write_all(text.as_bytes());
     };
     let mut state = state.lock().unwrap();
@@ -299,7 +298,9 @@ fn serve(mut stream: TcpStream, state: &Mutex<IssuerState>) {
                 KeyAnswer::Keys => reply(&mut stream, "200 OK", "", &json!({"keys": keys}).to_string()),
                 KeyAnswer::Error => reply(&mut stream, "500 Oops", "", &json!({"keys": keys}).to_string()),
                 KeyAnswer::Html => reply(&mut stream, "200 OK", "", "<html>Log in</html>"),
-                KeyAnswer::Redirect(to) => reply(&mut stream, "302 Found", &format!("location: {to}\r\n"), ""),
+                KeyAnswer::Redirect(to) => {
+                    reply(&mut stream, "302 Found", &format!("location: {to}\r\n"), "")
+                }
                 KeyAnswer::Endless => {
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"keys\": [");
                     while stream.write_all(&[b' '; 4096]).is_ok() {}

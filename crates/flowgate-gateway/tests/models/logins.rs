@@ -28,8 +28,6 @@ require top if:
     (call: ToolCall) is tool:send
 require top if:
     (call: ToolCall) is tool:read
-ask "mails are confirmed" if:
-    (call: ToolCall) is tool:send
 "#;
 
 /// An answer: the status, the headers and the body.
@@ -61,14 +59,17 @@ impl<'g> Browser<'g> {
         let agent: ureq::Agent =
             ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0).build().into();
         let request = Request::builder().method(method).uri(format!("http://{}{path}", self.gateway.address));
-        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let cookies: Vec<String> =
+            self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut request = request.header("cookie", cookies.join("; ")).header("x-flowgate-page", &self.token);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let mut response = match body {
             "" => agent.run(request.body(()).unwrap()),
-            body => agent.run(request.header("content-type", "application/json").body(body.to_owned()).unwrap()),
+            body => {
+                agent.run(request.header("content-type", "application/json").body(body.to_owned()).unwrap())
+            }
         }
         .unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
@@ -155,7 +156,10 @@ fn a_person_logs_in_by_a_group() {
     let mut browser = Browser::new(&gateway);
     let address = browser.begins();
     let asked = query_of(address.split_once('?').unwrap().1);
-    assert!(address.starts_with(&format!("{}/authorize?tenant=1&response_type=code", issuer.url)), "{address}");
+    assert!(
+        address.starts_with(&format!("{}/authorize?tenant=1&response_type=code", issuer.url)),
+        "{address}"
+    );
     assert_eq!(
         (asked["client_id"].as_str(), asked["scope"].as_str(), asked["redirect_uri"].as_str()),
         ("gate", "openid groups", "http://localhost:1/ui/login/callback")
@@ -209,13 +213,25 @@ fn people_without_a_role_are_rejected() {
     for (claims, status, expected) in [
         (json!({"preferred_username": "eve"}), 403, no_role),
         (json!({"preferred_username": "eve", "groups": []}), 403, no_role),
-        (json!({"preferred_username": "eve", "groups": ["DESK", "desk "]}), 502, "a group in the claim `groups` is no text"),
+        (
+            json!({"preferred_username": "eve", "groups": ["DESK", "desk "]}),
+            502,
+            "a group in the claim `groups` is no text",
+        ),
         (json!({"preferred_username": "eve", "groups": ["Desk", "desks"]}), 403, no_role),
         (json!({"preferred_username": "eve", "groups": "desk"}), 502, groups),
         (json!({"preferred_username": "eve", "groups": {"desk": 1}}), 502, groups),
         // The name of a person of the configuration, and that of a group of readers.
-        (json!({"preferred_username": "ann", "groups": ["desk"]}), 403, "the name of the person is that of another person"),
-        (json!({"preferred_username": "vic", "groups": ["desk"]}), 403, "the name of the person is that of another person"),
+        (
+            json!({"preferred_username": "ann", "groups": ["desk"]}),
+            403,
+            "the name of the person is that of another person",
+        ),
+        (
+            json!({"preferred_username": "vic", "groups": ["desk"]}),
+            403,
+            "the name of the person is that of another person",
+        ),
         (
             json!({"preferred_username": "group:finance", "groups": ["desk"]}),
             502,
@@ -224,7 +240,11 @@ fn people_without_a_role_are_rejected() {
         (json!({"groups": ["desk"]}), 502, name),
         (json!({"preferred_username": "a\u{202e}b", "groups": ["desk"]}), 502, name),
         (json!({"preferred_username": "", "groups": ["desk"]}), 502, name),
-        (json!({"preferred_username": "eve", "sub": null, "groups": ["desk"]}), 502, "the ID token has no `sub`"),
+        (
+            json!({"preferred_username": "eve", "sub": null, "groups": ["desk"]}),
+            502,
+            "the ID token has no `sub`",
+        ),
     ] {
         let mut browser = Browser::new(&gateway);
         let address = browser.begins();
@@ -237,9 +257,12 @@ fn people_without_a_role_are_rejected() {
         assert!(answer.body.contains(sentence) && !answer.body.contains("eve"), "{}", answer.body);
         let line = log.next("refused");
         let message = line["message"].as_str().unwrap();
-        assert!(message.starts_with("login.oidc: a person was not logged in: ") && message.contains(expected), "{message}");
-        assert_eq!(browser.takes_session().status, 401);
+        assert!(
+            message.starts_with("login.oidc: a person was not logged in: ") && message.contains(expected),
+            "{message}"
+        );
     }
+    assert_eq!(Browser::new(&gateway).takes_session().status, 401);
 }
 
 /// What an attacker does to a login of another person, or to their own.
@@ -269,7 +292,8 @@ fn attacked_logins_fail() {
     // The login of the attacker's own browser has not been used up by that.
     assert_eq!(attacker.returns(&address, &code, "").status, 303);
     // A replay of the state, and of the completed login.
-    fails(&mut attacker.copy(), &callback(&state_of(&address), &code), "a replay");
+    let answer = attacker.copy().get(&callback(&state_of(&address), &code));
+    assert_eq!((answer.status, answer.header("location")), (400, ""));
     assert_eq!(attacker.copy().takes_session().status, 200);
     assert_eq!(attacker.takes_session().status, 401);
     // Each row is what differs in an address, or in the ID token.
@@ -341,7 +365,11 @@ fn attacked_issuers_do_not_log_in() {
     assert!(browser.get("/ui/login?next=https://evil.example").header("location").starts_with(&issuer.url));
     let address = browser.begins();
     let code = issuer.log_in(&address, &dora);
-    let answer = browser.returns(&address, &code, "&next=https%3A%2F%2Fevil.example&redirect_uri=https%3A%2F%2Fevil.example");
+    let answer = browser.returns(
+        &address,
+        &code,
+        "&next=https%3A%2F%2Fevil.example&redirect_uri=https%3A%2F%2Fevil.example",
+    );
     assert_eq!((answer.status, answer.header("location")), (303, "/ui/#login"));
     // The page of another site cannot take the session, nor can a request without the header.
     let foreign = [("x-flowgate-login", "1"), ("sec-fetch-site", "cross-site")];
@@ -387,7 +415,7 @@ fn groups_are_readers() {
     let shown = |browser: &mut Browser<'_>, headers: &[(&str, &str)]| {
         let list = browser.send(Method::GET, "/ui/api/conversations", headers, "");
         let list: Value = serde_json::from_str(&list.body).unwrap();
-        let name = list["conversations"][0]["name"].as_str().unwrap().to_owned();
+        let name = list["conversations"][0]["conversation"].as_str().unwrap().to_owned();
         let path = format!("/ui/api/conversation?client=agent&name={name}");
         let answer = browser.send(Method::GET, &path, headers, "");
         assert_eq!(answer.status, 200, "{}", answer.body);

@@ -67,7 +67,6 @@ fn tokens_that_are_not_accepted() {
         (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new(), IssuerDouble::new());
     issuer.rotate(TestKey::ec("ec"));
     let more = "claims = { team = \"build\", on = true }";
-    let (gateway, mut log) = home(&upstream, &issuer, more, POLICY).start_within(Default::default());
     let key = issuer.key();
     let claims = |more: Value| {
         let mut claims = issuer.claims(&json!({"team": "build", "on": true}));
@@ -108,8 +107,7 @@ fn tokens_that_are_not_accepted() {
     );
     let unknown_issuer = "the issuer of the token (`iss`) is that of no client: see [issuers.NAME]";
     let audience = "the audience of the token (`aud`) is not the configured one";
-    let claim =
-        "the token does not have the `claims` that a client of its issuer and audience requires";
+    let claim = "the token does not have the `claims` that a client of its issuer and audience requires";
     let time = "a time in the token (`exp`, `nbf` or `iat`) is not a number of seconds";
     let kind = "the type of the token (`typ`) is that of a token for another purpose";
     let critical = "the token needs an extension (`crit`) that the gateway does not have";
@@ -153,9 +151,18 @@ fn tokens_that_are_not_accepted() {
         (signed(json!({"team": "sales"})), claim),
         (signed(json!({"team": null})), claim),
         (signed(json!({"on": "true"})), claim),
-        (signed(json!({"sub": null})), "the token has no text of at most 256 bytes in the claim that names its subject"),
-        (signed(json!({"sub": 7})), "the token has no text of at most 256 bytes in the claim that names its subject"),
-        (signed(json!({"sub": "x".repeat(257)})), "the token has no text of at most 256 bytes in the claim that names its subject"),
+        (
+            signed(json!({"sub": null})),
+            "the token has no text of at most 256 bytes in the claim that names its subject",
+        ),
+        (
+            signed(json!({"sub": 7})),
+            "the token has no text of at most 256 bytes in the claim that names its subject",
+        ),
+        (
+            signed(json!({"sub": "x".repeat(257)})),
+            "the token has no text of at most 256 bytes in the claim that names its subject",
+        ),
         (key.sign_text(&own_header, &twice(&good.to_string(), "\"sub\":\"root\"")), malformed),
         (key.sign_text(&twice(&own_header, "\"alg\":\"none\""), &good.to_string()), malformed),
         (key.sign_text(&own_header, "[]"), malformed),
@@ -166,18 +173,28 @@ fn tokens_that_are_not_accepted() {
         (format!("{}.a.b.c", encoded("{\"a\":1}")), ""),
         (format!("{}.", encoded("{\"a\":1}")), ""),
     ];
-    for (token, reason) in &rows {
-        let (status, body) = ask_with(&gateway, token);
-        assert_eq!(status, 401, "{reason} {token} {body}");
-        let line = log.next("refused");
-        if reason.is_empty() {
+    // The log has few lines of one kind at a time.
+    let configured = home(&upstream, &issuer, more, POLICY);
+    for rows in rows.chunks(15) {
+        let (gateway, mut log) = configured.start_with_log();
+        for (token, reason) in rows {
+            let (status, body) = ask_with(&gateway, token);
+            assert_eq!(status, 401, "{reason} {token} {body}");
+            let line = log.next("refused");
             // What does not look like a token is an unknown key.
-            assert!(body.contains("the key is that of no client of this gateway"), "{body}");
-            continue;
+            let expected =
+                if reason.is_empty() { "the key is that of no client of this gateway" } else { REFUSAL };
+            assert!(body.contains(expected), "{body}");
+            assert_eq!(line["detail"].as_str().unwrap_or_default(), *reason, "{token}");
         }
-        assert!(body.contains(REFUSAL), "{body}");
-        assert_eq!(line["detail"], *reason, "{token}");
+        gateway.stop();
+        let log = log.rest();
+        for (token, _) in rows {
+            let claims = token.split('.').nth(1).filter(|part| part.len() > 8);
+            assert!(claims.is_none_or(|part| !log.contains(part)), "{token}");
+        }
     }
+    let gateway = configured.start();
     // Clocks may differ, and a claim that is a list has the values of its elements.
     for more in [
         json!({"exp": now() - 20}),
@@ -188,14 +205,11 @@ fn tokens_that_are_not_accepted() {
     ] {
         assert_eq!(ask_with(&gateway, &signed(more.clone())).0, 200, "{more}");
     }
-    assert_eq!(ask_with(&gateway, &header(json!({"typ": "at+JWT", "jwk": forger.jwk(), "jku": other.url}))).0, 200);
+    assert_eq!(
+        ask_with(&gateway, &header(json!({"typ": "at+JWT", "jwk": forger.jwk(), "jku": other.url}))).0,
+        200
+    );
     assert_eq!(other.fetches(), 0);
-    gateway.stop();
-    let log = log.rest();
-    for (token, _) in rows {
-        let middle = token.split('.').nth(1).filter(|part| part.len() > 8);
-        assert!(middle.is_none_or(|part| !log.contains(part)), "{token}");
-    }
 }
 
 /// Two clients of one issuer, told apart by their claims. A token that fits both, or none, is refused.
@@ -238,12 +252,17 @@ fn subjects_are_separate() {
         let token = format!("Bearer {}", issuer.token(&json!({"sub": subject})));
         ask(&gateway, &[("authorization", &token), ("x-flowgate-conversation", "c1")]).0
     };
-    let found: Vec<u16> = ["ann", "ann", "ann", "bob «x»", "bob «x»", "bob «x»"].into_iter().map(asks).collect();
+    let found: Vec<u16> =
+        ["ann", "ann", "ann", "bob «x»", "bob «x»", "bob «x»"].into_iter().map(asks).collect();
     assert_eq!(found, [200, 200, 429, 200, 200, 429]);
     let (_, list) = gateway.get("/ui/api/conversations", &PersonClient(&gateway, "bob").key());
     let list: Value = serde_json::from_str(&list).unwrap();
-    let mut names: Vec<&str> =
-        list["conversations"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let mut names: Vec<&str> = list["conversations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["conversation"].as_str().unwrap())
+        .collect();
     names.sort_unstable();
     assert_eq!(names.len(), 2, "{names:?}");
     for (name, begin) in names.iter().zip(["«fgk:jwt-ann-", "«fgk:jwt-bob__x_-"]) {
@@ -272,9 +291,6 @@ fn a_policy_learns_groups() {
         check(&gateway, &claims(json!(["finance", "hr"])), true);
         check(&gateway, &claims(json!(["hr"])), false);
         check(&gateway, &claims(Value::Null), false);
-        // Without what the policy asks for, its rule cannot be evaluated, so it denies.
-        check(&gateway, &json!({"groups": ["finance"]}), true);
-        check(&gateway, &json!({"groups": ["hr"]}), false);
         gateway.stop();
         gateway = home.start();
     }
@@ -282,9 +298,9 @@ fn a_policy_learns_groups() {
     let (_, list) = gateway.get("/ui/api/conversations", &bob);
     let list: Value = serde_json::from_str(&list).unwrap();
     let list = list["conversations"].as_array().unwrap();
-    assert_eq!(list.len(), 5);
+    assert_eq!(list.len(), 3);
     for one in list {
-        let name = crate::issuer::encoded(one["name"].as_str().unwrap());
+        let name = crate::issuer::encoded(one["conversation"].as_str().unwrap());
         let (status, shown) = gateway.get(&format!("/ui/api/conversation?client=ci&name={name}"), &bob);
         assert_eq!(status, 200, "{shown}");
     }
@@ -361,7 +377,8 @@ fn an_issuer_without_keys_authenticates_nobody() {
 fn keys_come_from_a_file_or_from_the_issuer_alone() {
     let (upstream, issuer) = (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new());
     let mut from_file = home(&upstream, &issuer, "", POLICY);
-    std::fs::write(from_file.folder().join("keys.json"), json!({"keys": [issuer.key().jwk()]}).to_string()).unwrap();
+    std::fs::write(from_file.folder().join("keys.json"), json!({"keys": [issuer.key().jwk()]}).to_string())
+        .unwrap();
     from_file.edit("[people.bob]", "jwks-file = \"keys.json\"\nalgorithms = [\"EdDSA\"]\n[people.bob]");
     let gateway = from_file.start();
     assert_eq!(ask_with(&gateway, &issuer.token(&json!({}))).0, 200);
@@ -369,7 +386,10 @@ fn keys_come_from_a_file_or_from_the_issuer_alone() {
     assert_eq!(ask_with(&gateway, &issuer.token(&json!({}))).0, 401);
     assert_eq!(issuer.fetches(), 0);
     for (description, reason) in [
-        (json!({"issuer": "https://evil.example"}), "the description of the issuer is that of another issuer"),
+        (
+            json!({"issuer": "https://evil.example"}),
+            "the description of the issuer is that of another issuer",
+        ),
         (json!({"issuer": null}), "the description of the issuer is that of another issuer"),
         (json!({"jwks_uri": null}), "the description of the issuer has no `jwks_uri`"),
         (
@@ -395,7 +415,8 @@ fn a_reload_changes_who_is_accepted() {
     let mut home = home(&upstream, &issuer, "", POLICY);
     let (gateway, _log) = home.start_reloadable();
     let bob = format!("Bearer {}", PersonClient(&gateway, "bob").key());
-    let reload = || assert_eq!(gateway.post("/api/v1/policies/reload", &[("authorization", &bob)], "").0, 200);
+    let reload =
+        || assert_eq!(gateway.post("/api/v1/policies/reload", &[("authorization", &bob)], "").0, 200);
     assert_eq!(ask_with(&gateway, &issuer.token(&json!({}))).0, 200);
     let before = issuer.fetches();
     home.edit("audience = \"flowgate\"", "audience = \"another\"");
