@@ -32,6 +32,7 @@ export async function start(algorithm, redirect) {
     enabledJWA: { idTokenSigningAlgValues: [algorithm] },
     claims: { openid: ["sub"], profile: ["preferred_username"], groups: ["groups"] },
     conformIdTokenClaims: false,
+    ttl: { AccessToken: 600, ClientCredentials: 600, Grant: 600, IdToken: 600, Interaction: 600, Session: 600 },
     findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, ...ACCOUNTS.get(id) }) }),
     clients: [
       { ...common, client_id: "gate", client_secret: "a secret+with/signs", redirect_uris: [redirect] },

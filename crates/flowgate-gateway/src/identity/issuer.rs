@@ -14,6 +14,7 @@ use flowgate::json::{self, Numbers};
 use flowgate_lm::remote::Authorities;
 use jsonwebtoken::Algorithm;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::bounded_http::BoundedHttp;
 use super::key_set::KeySet;
@@ -24,6 +25,10 @@ use crate::log::{LogEvent, OperatorLog};
 pub(crate) const REFRESH: Duration = Duration::from_mins(5);
 /// The time for which keys count that could not be fetched again.
 const MAX_AGE: Duration = Duration::from_hours(1);
+/// The time for which a description counts, and for which a failure to fetch it does.
+const DESCRIPTION_TIMES: [Duration; 2] = [Duration::from_mins(1), Duration::from_secs(5)];
+/// The most codes that are exchanged at the same time.
+const MAX_EXCHANGES: usize = 16;
 /// The most fetches of the keys of one issuer in a minute.
 pub(crate) const MAX_FETCHES: usize = 4;
 
@@ -61,6 +66,10 @@ pub(crate) struct Issuer {
     fetching: tokio::sync::Mutex<()>,
     /// The times of the fetches of the last minute.
     fetches: Mutex<VecDeque<Instant>>,
+    /// The last description for logins, or why there was none, and when that was. Locked while it is fetched.
+    described: tokio::sync::Mutex<Option<(Instant, Result<IssuerDescription, String>)>>,
+    /// The codes that may be exchanged now.
+    pub(super) exchanges: Semaphore,
 }
 
 /// The keys, and when they were fetched.
@@ -77,8 +86,9 @@ pub(crate) struct IssuerDescription(Value);
 impl Issuer {
     pub(crate) fn new(settings: IssuerSettings) -> Self {
         let http = BoundedHttp::new(&settings.authorities);
-        let (keys, fetching, fetches) = Default::default();
-        Self { settings, http, keys, fetching, fetches }
+        let (keys, fetching, fetches, described) = Default::default();
+        let exchanges = Semaphore::new(MAX_EXCHANGES);
+        Self { settings, http, keys, fetching, fetches, described, exchanges }
     }
 
     /// Takes over the keys that an earlier configuration has fetched from the same place.
@@ -201,6 +211,25 @@ impl Issuer {
             KeySource::Discovery => self.describe()?.address("jwks_uri")?.to_owned(),
         };
         KeySet::read(&self.http.get(&address)?).map_err(|why| format!("the document with the keys: {why}"))
+    }
+
+    /// Returns the description of the issuer, fetched at most a minute ago: anybody can begin a login, and must not cause many requests.
+    ///
+    /// # Errors
+    /// Why there is none: a sentence without content.
+    pub(super) async fn recent_description(self: &Arc<Self>) -> Result<IssuerDescription, String> {
+        let mut described = self.described.lock().await;
+        if let Some((at, description)) = &*described {
+            let [most, most_of_failure] = DESCRIPTION_TIMES;
+            if at.elapsed() < if description.is_ok() { most } else { most_of_failure } {
+                return description.clone();
+            }
+        }
+        let issuer = Arc::clone(self);
+        let fetched = tokio::task::spawn_blocking(move || issuer.describe()).await;
+        let description = fetched.unwrap_or_else(|_| Err("the task failed".to_owned()));
+        *described = Some((Instant::now(), description.clone()));
+        description
     }
 
     /// Fetches the description of the issuer. This may block the thread.

@@ -60,7 +60,7 @@ impl LoginSettings {
     /// # Errors
     /// If the issuer does not describe itself.
     pub(crate) async fn begin(&self, logins: &PendingLogins) -> Result<(String, String), LoginFailure> {
-        let description = self.describe().await?;
+        let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
         let address = description.address("authorization_endpoint").map_err(LoginFailure::Issuer)?;
         let mut address = Url::parse(address)
             .map_err(|_| LoginFailure::Issuer("`authorization_endpoint` is no address".to_owned()))?;
@@ -94,7 +94,7 @@ impl LoginSettings {
             logins.take_returned(cookie, returned.state, Instant::now()).ok_or(LoginFailure::Request(
                 "the state is that of no login that this browser has begun in the last ten minutes",
             ))?;
-        let description = self.describe().await?;
+        let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
         let own = &self.issuer.settings.issuer;
         // The code of another issuer must not be sent to this one.
         let is_named = description.has("authorization_response_iss_parameter_supported");
@@ -129,13 +129,6 @@ impl LoginSettings {
         LoginIdentity::read(&claims, self).map_err(LoginFailure::Issuer)
     }
 
-    /// Fetches the description of the issuer.
-    async fn describe(&self) -> Result<IssuerDescription, LoginFailure> {
-        let issuer = Arc::clone(&self.issuer);
-        let described = tokio::task::spawn_blocking(move || issuer.describe()).await;
-        described.unwrap_or_else(|_| Err("the task failed".to_owned())).map_err(LoginFailure::Issuer)
-    }
-
     /// Exchanges a code for an ID token.
     async fn exchange(
         &self,
@@ -166,6 +159,7 @@ impl LoginSettings {
             }
         };
         let issuer = Arc::clone(&self.issuer);
+        let _place = self.issuer.exchanges.acquire().await;
         let sent = tokio::task::spawn_blocking(move || {
             let fields: Vec<(&str, &str)> =
                 fields.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -4,7 +4,6 @@
 //! browser is sent to the page, which takes the completed login by `POST /ui/api/session`: so the page receives the token
 //! of its session, which no address contains. No address of these routes leads to another site than the issuer's.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
 use axum::http::{HeaderMap, StatusCode, header};
@@ -35,11 +34,9 @@ impl ApprovalService {
     ///
     /// # Errors
     /// The reply to send if nobody can log in at an issuer, or the issuer cannot be reached.
-    pub(crate) async fn begin_login(&self, address: IpAddr) -> Result<HttpReply, HttpReply> {
+    pub(crate) async fn begin_login(&self) -> Result<HttpReply, HttpReply> {
         let login = self.people.login().ok_or_else(no_login_reply)?;
-        self.check_login_failures(address)?;
-        let (cookie, target) =
-            login.begin(&self.logins).await.map_err(|why| self.failed_login(&why, address))?;
+        let (cookie, target) = login.begin(&self.logins).await.map_err(|why| self.failed_login(&why))?;
         let reply = HttpReply::empty(StatusCode::SEE_OTHER).with_header("location", &target);
         Ok(reply.with_header("set-cookie", &login_cookie(login, &cookie)))
     }
@@ -52,11 +49,9 @@ impl ApprovalService {
         &self,
         headers: &HeaderMap,
         query: Option<&str>,
-        address: IpAddr,
     ) -> Result<HttpReply, HttpReply> {
         let login = self.people.login().ok_or_else(no_login_reply)?;
-        self.check_login_failures(address)?;
-        let failed = |why: &LoginFailure| self.failed_login(why, address);
+        let failed = |why: &LoginFailure| self.failed_login(why);
         let malformed = LoginFailure::Request("the answer of the issuer in the address cannot be read");
         // An issuer may add further names, such as `session_state`, which mean nothing here.
         let known = ["state", "code", "iss", "error"];
@@ -87,14 +82,12 @@ impl ApprovalService {
         self.logins.take_complete(named_cookie(headers, COOKIE)?, Instant::now())
     }
 
-    /// Logs why a login failed, and returns the page to show. Counts the failure if the browser may be guessing.
-    fn failed_login(&self, why: &LoginFailure, address: IpAddr) -> HttpReply {
+    /// Logs why a login failed, and returns the page to show. The failure does not count among those of the address: a state
+    /// cannot be guessed, and the page of another site can cause such requests.
+    fn failed_login(&self, why: &LoginFailure) -> HttpReply {
         self.log_login(why.sentence());
         match why {
-            LoginFailure::Request(_) => {
-                self.login_failures.count(address, Instant::now());
-                failure_page(StatusCode::BAD_REQUEST, FAILED)
-            }
+            LoginFailure::Request(_) => failure_page(StatusCode::BAD_REQUEST, FAILED),
             LoginFailure::Issuer(_) | LoginFailure::Random => {
                 failure_page(StatusCode::BAD_GATEWAY, UNAVAILABLE)
             }

@@ -8,7 +8,7 @@ use crate::FORMS;
 use crate::approvals::mails;
 use crate::audit_log::records;
 use crate::gateway::{GatewayHome, KEY, POLICY, TestAgent, TestGateway, config};
-use crate::issuer::{IssuerDouble, TestKey, encoded, now, query_of};
+use crate::issuer::{IssuerDouble, encoded, now, query_of};
 use crate::upstream::{UpstreamDouble, says};
 
 const SESSION: &str = "/ui/api/session";
@@ -319,19 +319,21 @@ fn attacked_logins_fail() {
         }
         let code = issuer.log_in(&address, &claims);
         fails(&mut browser, &(callback(&state_of(&address), &code) + more), why);
-        // Too many failures of one address would be refused.
-        Browser::new(&gateway);
     }
 }
 
-/// Further attacks, at another gateway: failures of one address are limited.
+/// What an issuer may not say about itself or in its answers, each at a gateway of its own.
 #[test]
 fn attacked_issuers_do_not_log_in() {
     let (upstream, issuer) = (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new());
-    let gateway = home(&upstream, &issuer, "", POLICY).start();
+    let home = home(&upstream, &issuer, "", POLICY);
     let dora = json!({"preferred_username": "dora", "groups": ["desk"]});
+    let start = |description: Value| {
+        issuer.describe_as(description);
+        home.start()
+    };
     // The issuer says that it names itself, and the answer does not.
-    issuer.describe_as(json!({"authorization_response_iss_parameter_supported": true}));
+    let gateway = start(json!({"authorization_response_iss_parameter_supported": true}));
     let mut browser = Browser::new(&gateway);
     let address = browser.begins();
     assert_eq!(browser.returns(&address, &issuer.log_in(&address, &dora), "").status, 400);
@@ -339,11 +341,13 @@ fn attacked_issuers_do_not_log_in() {
     let named = format!("&iss={}", encoded(&issuer.url));
     assert_eq!(browser.returns(&address, &issuer.log_in(&address, &dora), &named).status, 303);
     assert_eq!(browser.takes_session().status, 200);
-    // An ID token signed with a key that is not the issuer's: the double signs with the key that it does not serve.
-    issuer.describe_as(json!({"jwks_uri": format!("{}/none", issuer.url)}));
-    issuer.rotate(TestKey::ed("unknown"));
+    gateway.stop();
+    // An ID token whose key the issuer does not serve.
+    let gateway = start(json!({"jwks_uri": format!("{}/none", issuer.url)}));
+    let mut browser = Browser::new(&gateway);
     let address = browser.begins();
     assert_eq!(browser.returns(&address, &issuer.log_in(&address, &dora), "").status, 502);
+    gateway.stop();
     // The addresses that the description names are protected ones.
     for description in [
         json!({"authorization_endpoint": "http://10.0.0.1/authorize"}),
@@ -351,37 +355,39 @@ fn attacked_issuers_do_not_log_in() {
         json!({"authorization_endpoint": null}),
         json!({"issuer": "https://evil.example"}),
     ] {
-        issuer.describe_as(description.clone());
+        let gateway = start(description.clone());
         let answer = Browser::new(&gateway).get("/ui/login");
         assert_eq!((answer.status, answer.header("location")), (502, ""), "{description}");
+        gateway.stop();
     }
-    issuer.describe_as(json!({"token_endpoint": "http://169.254.169.254/token"}));
+    let gateway = start(json!({"token_endpoint": "http://169.254.169.254/token"}));
+    let mut browser = Browser::new(&gateway);
     let address = browser.begins();
     assert_eq!(browser.returns(&address, &issuer.log_in(&address, &dora), "").status, 502);
-    // No part of an address leads elsewhere.
-    issuer.describe_as(json!({}));
-    issuer.rotate(TestKey::ed("third"));
+}
+
+/// No part of an address leads elsewhere, and only the page of the gateway takes the session.
+#[test]
+fn a_login_leads_to_the_page_alone() {
+    let (upstream, issuer) = (UpstreamDouble::new(|_| says("Hello.")), IssuerDouble::new());
+    let gateway = home(&upstream, &issuer, "", POLICY).start();
     let mut browser = Browser::new(&gateway);
     assert!(browser.get("/ui/login?next=https://evil.example").header("location").starts_with(&issuer.url));
     let address = browser.begins();
+    let dora = json!({"preferred_username": "dora", "groups": ["desk"]});
     let code = issuer.log_in(&address, &dora);
-    let answer = browser.returns(
-        &address,
-        &code,
-        "&next=https%3A%2F%2Fevil.example&redirect_uri=https%3A%2F%2Fevil.example",
-    );
+    let more = "&next=https%3A%2F%2Fevil.example&redirect_uri=https%3A%2F%2Fevil.example";
+    let answer = browser.returns(&address, &code, more);
     assert_eq!((answer.status, answer.header("location")), (303, "/ui/#login"));
-    // The page of another site cannot take the session, nor can a request without the header.
     let foreign = [("x-flowgate-login", "1"), ("sec-fetch-site", "cross-site")];
     assert_eq!(browser.send(Method::POST, SESSION, &foreign, "").status, 403);
     assert_eq!(browser.send(Method::POST, SESSION, &[], "").status, 401);
     assert_eq!(browser.takes_session().status, 200);
-    // Many failures of one address are refused.
-    let mut last = 0;
+    // Another site cannot keep people of an address from logging in by many requests to the callback.
     for _ in 0..12 {
-        last = Browser::new(&gateway).get("/ui/login/callback?state=x&code=y").status;
+        assert_eq!(Browser::new(&gateway).get("/ui/login/callback?state=x&code=y").status, 400);
     }
-    assert_eq!(last, 429);
+    assert_eq!(Browser::new(&gateway).get("/ui/login").status, 303);
 }
 
 /// A reload takes effect for sessions that have begun: a person whose group has no role any more is out.
